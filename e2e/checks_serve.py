@@ -2,12 +2,14 @@
 import http.client
 import json
 import os
+import shutil
 import signal
 import socket
+import subprocess
 import threading
 
 from checks_resilience import CONNECTIONS, OBJECT_BYTES, RANGE_BYTES, paced
-from harness import check, free_port, http_get, sha256_file, wait_for
+from harness import ROOT, Skip, check, free_port, http_get, sha256_file, wait_for
 
 TOKEN = "a token of the checks"
 
@@ -208,6 +210,25 @@ def a_node_ends_in_mid_load(h):
 
 
 @check()
+def a_small_model_passes_large_ones(h):
+    """Two large models take both places and a third one waits: a small one behind it is ready first."""
+    server, _ = paced(1 << 16)
+    node = Node(h)
+    small = h.directory("small-model")
+    with open(os.path.join(small, "config.json"), "w") as file:
+        file.write("{}")
+    node.configure("".join(model(name, server.url) for name in ("a", "b", "c")) + model("small", small + "/"))
+    node.start()
+    node.await_state("small")
+    states = sorted(node.model(name)["state"] for name in ("a", "b", "c"))
+    assert states == ["loading", "loading", "queued"], states
+    queue = node.get("/v1/models")[1]["queue"]
+    assert [entry["reason"] for entry in queue] == ["all 2 places for loads are taken"], queue
+    assert node.end() == 0
+    server.close()
+
+
+@check()
 def a_node_talks_with_systemd(h):
     """sd_notify: ready, reloading with its time, status, watchdog, stopping; and a socket that systemd opened."""
     node = Node(h)
@@ -246,6 +267,42 @@ def a_node_talks_with_systemd(h):
     told.close()
 
 
+DROPPED = "sys_boot sys_time sys_rawio sys_pacct sys_tty_config syslog wake_alarm net_admin net_raw linux_immutable " \
+          "audit_control audit_read block_suspend"
+
+
+@check()
+def the_unit_is_good_and_its_limits_leave_a_daemon_whole(h):
+    """systemd-analyze takes the packaged unit, no option gives the daemon mounts of its own, and a daemon without the
+    capabilities that the unit takes away serves a model."""
+    with open(os.path.join(ROOT, "packaging", "sluice.service.in"), encoding="utf-8") as file:
+        unit = file.read().replace("@CMAKE_INSTALL_FULL_BINDIR@/sluice", h.program)
+    settings = [line.partition("=")[::2] for line in unit.splitlines() if "=" in line and not line.startswith("#")]
+    for key, _ in settings:
+        assert not key.startswith(("Protect", "Private", "ReadOnly", "ReadWrite", "Inaccessible", "Mount", "BindPaths",
+                                   "TemporaryFileSystem", "RootDirectory", "DynamicUser")), key
+    taken = " ".join(value[1:] for key, value in settings if key == "CapabilityBoundingSet").lower().replace("cap_", "")
+    assert taken == DROPPED, taken
+    if shutil.which("systemd-analyze"):
+        path = os.path.join(h.directory("unit"), "sluice.service")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(unit)
+        done = subprocess.run(["systemd-analyze", "verify", "--man=no", path], capture_output=True, text=True)
+        ours = [line for line in done.stderr.splitlines() if "sluice" in line]  # it names faults of other units, too
+        assert not ours, ours
+    if not shutil.which("setpriv") or os.getuid():
+        raise Skip("it takes setpriv and root to take capabilities away")
+    node = Node(h)
+    node.configure(model("m", tensors(h, 1, 16)))
+    bounds = ",".join("-" + name for name in DROPPED.split())
+    node.start(["setpriv", "--no-new-privs", f"--bounding-set={bounds}", f"--inh-caps={bounds}", h.program, "serve",
+                node.config])
+    node.await_state("m")
+    node.process.send_signal(signal.SIGHUP)
+    wait_for("the config read again", lambda: node.said("the config was read again"))
+    assert node.end() == 0
+
+
 @check()
 def a_config_with_mistakes_starts_nothing(h):
     """Every mistake of the config and of the specs it names, with file and place, and exit code 2."""
@@ -260,6 +317,21 @@ def a_config_with_mistakes_starts_nothing(h):
     h.sluice("serve", node.config).expect(
         2, f"{node.config}:7:14: 'loadsAtOnce': expected a number from 1 to 64", "did you mean 'pool'?")
     assert not os.path.exists(node.directory), "something was made for a config with mistakes"
+
+
+@check()
+def a_config_that_is_right_is_told_so(h):
+    """`--check` says what it checked, warns of a budget that no machine has, and makes nothing."""
+    node = Node(h)
+    node.configure(model("a", "s3://b/a/") + model("b", "s3://b/b/"))
+    done = h.sluice("serve", node.config, "--check").expect(0)
+    assert done.out == f"ok: {node.config}: 2 models, budget 1.00 GiB\n", done.out
+    node.configure(budget="900TiB")
+    done = h.sluice("serve", node.config, "--check").expect(0, "budgetBytes is 900 TiB, and there are ")
+    assert done.out == f"ok: {node.config}: 0 models, budget 900 TiB\n", done.out
+    answer = json.loads(h.sluice("serve", node.config, "--check", "--json").expect(0).out)
+    assert answer["models"] == 0 and answer["budget_bytes"] == 900 << 40, answer
+    assert not os.path.exists(node.directory), "something was made by a check"
 
 
 def tensors(h, count, floats):

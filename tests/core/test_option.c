@@ -16,7 +16,7 @@ struct inner {
 struct outer {
     bool flag;
     char *text;
-    uint64_t number, size;
+    uint64_t number, size, rate;
     int mode;
     struct sl_list list;
     struct sl_map map;
@@ -38,6 +38,7 @@ static const struct sl_option outer_rows[] = {
     SL_OPTION(outer, text, STRING, "", "a text"),
     SL_OPTION(outer, number, UINT, "auto", "a number", .minimum = 1, .maximum = 100),
     SL_OPTION(outer, size, BYTES, "64Mi", "a size", .minimum = 1024, .maximum = 1ull << 40),
+    SL_OPTION(outer, rate, RATE, "0", "a rate"),
     SL_OPTION(outer, mode, CHOICE, "auto", "a mode", .choices = "auto|all|off"),
     SL_OPTION(outer, list, LIST, "a,b", "a list"),
     SL_OPTION(outer, map, MAP, "", "a map", .check = check_short),
@@ -162,6 +163,21 @@ SL_TEST(rates_are_bytes_or_bits_in_a_second)
     }
     for (size_t i = 0; i < SL_COUNT(bad); i++)
         ck_assert_msg(sl_parse_rate(bad[i], &bytes) < 0, "%s", bad[i]);
+}
+
+SL_TEST(a_slow_rate_needs_its_unit)
+{
+    ck_assert_int_eq(set("rate", "5"), -1);
+    ck_assert_str_eq(err.message,
+                     "'rate': '5' without a unit is bytes per second: write 5MB/s if that is "
+                     "meant, else 5B/s");
+    ck_assert_int_eq(set("rate", "65535"), -1);
+    ck_assert_int_eq(set("rate", "65536"), 0);
+    ck_assert_int_eq(set("rate", "500000000"), 0);
+    ck_assert_int_eq(set("rate", "5B/s"), 0);
+    ck_assert_uint_eq(values.rate, 5);
+    ck_assert_int_eq(set("rate", "0"), 0);
+    ck_assert_uint_eq(values.rate, 0);
 }
 
 SL_TEST(a_number_outside_its_bounds_is_refused)
@@ -322,7 +338,7 @@ SL_TEST(a_walk_names_every_path)
     sl_options_walk(&outer_table, collect, paths);
     ck_assert_str_eq(
         paths,
-        "flag text number size mode list map inner inner.word inner.depth rules rules[].word "
+        "flag text number size rate mode list map inner inner.word inner.depth rules rules[].word "
         "rules[].depth ");
 }
 

@@ -250,6 +250,40 @@ SL_TEST(a_bar_never_outgrows_its_terminal)
             }
 }
 
+static void expect_bar(const char *name, const struct sl_progress_style *style, const char *begin)
+{
+    char text[SL_PROGRESS_LINE_BYTES];
+    struct sl_progress_view view = reading;
+    snprintf(view.name, sizeof(view.name), "%s", name);
+    sl_progress_bar_line(&view, style, text);
+    ck_assert_msg(strncmp(text, begin, strlen(begin)) == 0, "%s", text);
+}
+
+SL_TEST(a_long_name_ends_in_an_ellipsis)
+{
+    const struct sl_progress_style plain = {.width = 100}, utf8 = {.width = 100, .utf8 = true};
+    expect_bar("a-name-of-exactly-28-columns", &plain, "a-name-of-exactly-28-columns [");
+    expect_bar("a-name-of-more-than-28-columns", &plain, "a-name-of-more-than-28-col.. [");
+    expect_bar("a-name-of-more-than-28-columns", &utf8, "a-name-of-more-than-28-colu… ▕");
+    expect_bar("ééééééééééééééééééééééééééééé", &utf8, "ééééééééééééééééééééééééééé… ▕");
+}
+
+SL_TEST(lines_that_are_shown_together_are_aligned)
+{
+    char text[SL_PROGRESS_LINE_BYTES], other[SL_PROGRESS_LINE_BYTES];
+    struct sl_progress_style style = {.width = 120};
+    struct sl_progress_view longer = reading;
+    snprintf(longer.name, sizeof(longer.name), "a-longer-name");
+    longer.seconds_left = 3700;
+    sl_progress_bar_columns(&reading, &style);
+    sl_progress_bar_columns(&longer, &style);
+    sl_progress_bar_line(&reading, &style, text);
+    sl_progress_bar_line(&longer, &style, other);
+    ck_assert_int_eq(strchr(text, '[') - text, strchr(other, '[') - other);
+    ck_assert_int_eq(strchr(text, ']') - text, strchr(other, ']') - other);
+    expect_bar("m", &style, "m             [");
+}
+
 SL_TEST(a_hostile_name_cannot_move_the_cursor)
 {
     char text[SL_PROGRESS_LINE_BYTES];

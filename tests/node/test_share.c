@@ -331,6 +331,37 @@ SL_TEST(a_directory_is_listed_for_people_and_programs)
     ck_assert_int_eq(status_of("/sub/"), 200);
 }
 
+static void expect_size(const char *folder, const char *size)
+{
+    struct http_reply reply;
+    char row[256];
+    snprintf(row, sizeof(row), ">%s/</a></td><td class=\"number\">%s</td>", folder, size);
+    ck_assert_int_eq(ask("/", "", &reply), 200);
+    ck_assert_msg(strstr(reply.body, row) != NULL, "%s", reply.body);
+    http_release(&reply);
+}
+
+SL_TEST(a_folder_of_a_listing_has_the_size_of_its_files)
+{
+    char name[512];
+    make_directory("folder");
+    make_directory("folder/inner");
+    make_directory("folder/.sluice");
+    put("folder/.sluice/ready", "123", 3);
+    put("folder/a", "12345", 5);
+    put("folder/inner/b", "1234567", 7);
+    snprintf(name, sizeof(name), "%s/folder/link", directory);
+    ck_assert_int_eq(symlink("/etc/passwd", name), 0);
+    expect_size("folder", "12 bytes");
+    make_directory("z-many");
+    for (int i = 0; i < 10001; i++) {
+        snprintf(name, sizeof(name), "z-many/%d", i);
+        put(name, "", 0);
+    }
+    expect_size("folder", "12 bytes");
+    expect_size("z-many", ""); /* more than a listing counts */
+}
+
 /* Each listing is big and left unread. */
 SL_TEST(clients_that_ask_and_do_not_read_take_bounded_memory)
 {

@@ -7,6 +7,8 @@
 
 #include "alloc_fail.h"
 
+enum { HOUR_MS = 3600 * 1000, PLACES = 4 };
+
 pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 pthread_cond_t moved = PTHREAD_COND_INITIALIZER;
 struct registry_fake fake;
@@ -143,12 +145,15 @@ struct sl_registry *registry;
 
 /* ---- a test's words ------------------------------------------------------------------------- */
 
-static void open_with(uint64_t budget, unsigned retry_ms)
+static void open_with(uint64_t budget, unsigned retry_ms, unsigned places)
 {
-    const struct sl_registry_config config = {
-        .budget_bytes = budget, .loads_at_once = 4, .retry_ms = retry_ms, .retry_max_ms = retry_ms};
+    const struct sl_registry_config config = {.budget_bytes = budget,
+                                              .loads_at_once = places,
+                                              .retry_ms = retry_ms,
+                                              .retry_max_ms = retry_ms};
     memset(&fake, 0, sizeof(fake));
     holder.keeps_partial = holder.shares = false;
+    holder.measure = NULL;
     err = (struct sl_err)SL_ERR_INIT;
     registry = sl_registry_new(&config, &err);
     ck_assert_msg(registry != NULL, "%s", err.message);
@@ -156,7 +161,7 @@ static void open_with(uint64_t budget, unsigned retry_ms)
 
 void registry_case_setup(void)
 {
-    open_with(100, 3600 * 1000);
+    open_with(100, HOUR_MS, PLACES);
 }
 
 void registry_case_teardown(void)
@@ -227,5 +232,11 @@ struct sl_registry_counts counts(void)
 void reopen_with(uint64_t budget, unsigned retry_ms)
 {
     sl_registry_free(registry);
-    open_with(budget, retry_ms);
+    open_with(budget, retry_ms, PLACES);
+}
+
+void reopen_with_places(uint64_t budget, unsigned places)
+{
+    sl_registry_free(registry);
+    open_with(budget, HOUR_MS, places);
 }

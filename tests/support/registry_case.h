@@ -34,6 +34,7 @@ extern struct sl_holder holder;
 extern struct sl_registry *registry;
 
 void reopen_with(uint64_t budget, unsigned retry_ms);
+void reopen_with_places(uint64_t budget, unsigned places);
 /** Until so many loads were admitted. */
 void await_admitted(unsigned count);
 /** Let so many gated loads end. */

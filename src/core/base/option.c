@@ -14,7 +14,7 @@
 #include "buf.h"
 #include "mem.h"
 
-enum { PATH_BYTES_MAX = 256, CANDIDATES_MAX = 64, LIST_ITEMS_MAX = 10000 };
+enum { PATH_BYTES_MAX = 256, CANDIDATES_MAX = 64, LIST_ITEMS_MAX = 10000, BARE_RATE_MIN = 65536 };
 
 #define AT(type, row, values) (*(type *)((char *)(values) + (row)->offset))
 
@@ -114,6 +114,20 @@ static int out_of_bounds(const struct sl_option *row, struct sl_err *err)
                    row->minimum, row->maximum, also);
 }
 
+/* Whoever writes 5 for a rate means 5 MB/s, or Gbit/s: nothing so slow is of use. */
+static int set_rate(const char *text, uint64_t *bytes, struct sl_err *err)
+{
+    if (sl_parse_rate(text, bytes) < 0)
+        return sl_fail(err, SL_E_USAGE,
+                       "expected a rate such as 500MB/s, 2GiB/s or 16Gbit/s, not '%.64s'", text);
+    if (*bytes && *bytes < BARE_RATE_MIN && text[strspn(text, "0123456789")] == 0)
+        return sl_fail(err, SL_E_USAGE,
+                       "'%.64s' without a unit is bytes per second: write %.64sMB/s if that is "
+                       "meant, else %.64sB/s",
+                       text, text, text);
+    return 0;
+}
+
 static int set_number(const struct sl_option *row, uint64_t *value, const char *text,
                       struct sl_err *err)
 {
@@ -123,10 +137,8 @@ static int set_number(const struct sl_option *row, uint64_t *value, const char *
         return 0;
     }
     if (row->type == SL_OPTION_RATE) {
-        if (sl_parse_rate(text, &number) < 0)
-            return sl_fail(err, SL_E_USAGE,
-                           "expected a rate such as 500MB/s, 2GiB/s or 16Gbit/s, not '%.64s'",
-                           text);
+        if (set_rate(text, &number, err) < 0)
+            return -1;
     } else if (row->type == SL_OPTION_BYTES) {
         if (sl_parse_bytes(text, &number) < 0)
             return sl_fail(err, SL_E_USAGE,

@@ -50,7 +50,7 @@ static void put(const char *text, size_t bytes)
 struct drawing {
     char text[(LINES_MAX + 2) * SL_PROGRESS_LINE_BYTES];
     size_t used;
-    unsigned lines, lines_max, hidden;
+    unsigned lines, lines_max, hidden, aligned;
     struct sl_progress_style style;
 };
 
@@ -63,11 +63,23 @@ static void draw_text(struct drawing *drawing, const char *text)
     drawing->used += bytes;
 }
 
+static bool is_shown(const struct sl_progress_view *view)
+{
+    return view->state != SL_LOAD_PUBLISHED && view->state != SL_LOAD_FAILED;
+}
+
+static void align_load(const struct sl_progress_view *view, void *arg)
+{
+    struct drawing *drawing = arg;
+    if (is_shown(view) && drawing->aligned++ < drawing->lines_max)
+        sl_progress_bar_columns(view, &drawing->style);
+}
+
 static void draw_load(const struct sl_progress_view *view, void *arg)
 {
     struct drawing *drawing = arg;
     char line[SL_PROGRESS_LINE_BYTES];
-    if (view->state == SL_LOAD_PUBLISHED || view->state == SL_LOAD_FAILED)
+    if (!is_shown(view))
         return;
     if (drawing->lines >= drawing->lines_max) {
         drawing->hidden++;
@@ -113,6 +125,7 @@ static void draw(void)
     if (drawing.style.width != show.locked.last_width)
         draw_text(&drawing, "\x1b[J");
     show.locked.last_width = drawing.style.width;
+    sl_progress_each(align_load, &drawing);
     sl_progress_each(draw_load, &drawing);
     if (drawing.hidden) {
         char more[64];
@@ -172,7 +185,7 @@ static void say(const struct sl_progress_view *view)
 static void say_live(const struct sl_progress_view *view, void *arg)
 {
     unsigned *said = arg;
-    if (view->state == SL_LOAD_PUBLISHED || view->state == SL_LOAD_FAILED)
+    if (!is_shown(view))
         return;
     if ((*said)++ < LINES_MAX)
         say(view);

@@ -116,6 +116,44 @@ static void figures(const struct sl_progress_view *view, char text[256])
                  view->retries == 1 ? "retry" : "retries");
 }
 
+/* Of the name as it is shown. */
+static unsigned name_columns(const char *name, bool utf8)
+{
+    unsigned columns = 0;
+    utf8 = utf8 && sl_is_utf8(name, strlen(name));
+    for (; *name; name++)
+        columns += !utf8 || ((unsigned char)*name & 0xc0) != 0x80;
+    return columns;
+}
+
+void sl_progress_bar_columns(const struct sl_progress_view *view, struct sl_progress_style *style)
+{
+    char rest[256];
+    unsigned name = SL_MIN(name_columns(view->name, style->utf8), (unsigned)NAME_COLUMNS_MAX);
+    style->name_columns = SL_MAX(style->name_columns, name);
+    if (view->state != SL_LOAD_READING)
+        return;
+    figures(view, rest);
+    style->figure_columns = SL_MAX(style->figure_columns, (unsigned)strlen(rest));
+}
+
+/* A longer one ends in an ellipsis; a shorter one is filled up to where the others end. */
+static unsigned append_name(char *text, const char *name, unsigned columns_max,
+                            const struct sl_progress_style *style)
+{
+    const char *dots = style->utf8 ? "…" : "..";
+    unsigned wanted = SL_MIN(style->name_columns, columns_max), columns;
+    if (name_columns(name, style->utf8) > columns_max) {
+        columns = append_sanitized(text, name, columns_max - (style->utf8 ? 1 : 2), style->utf8);
+        append(text, dots);
+        return columns + (style->utf8 ? 1 : 2);
+    }
+    for (columns = append_sanitized(text, name, columns_max, style->utf8); columns < wanted;
+         columns++)
+        append(text, " ");
+    return columns;
+}
+
 /* Whoever stopped it knows that it did not go wrong. */
 static const char *ended_word(const struct sl_progress_view *view)
 {
@@ -127,7 +165,7 @@ void sl_progress_bar_line(const struct sl_progress_view *view,
 {
     unsigned width = SL_MIN(SL_MAX(style->width, 20u), 200u) - 1;
     text[0] = 0;
-    width -= append_sanitized(text, view->name, SL_MIN(NAME_COLUMNS_MAX, width / 2), style->utf8);
+    width -= append_name(text, view->name, SL_MIN(NAME_COLUMNS_MAX, width / 2), style);
     if (view->state != SL_LOAD_READING) {
         static const char *const words[] = {" queued",
                                             " waiting for another load of this directory",
@@ -140,7 +178,7 @@ void sl_progress_bar_line(const struct sl_progress_view *view,
     }
     char rest[256];
     figures(view, rest);
-    unsigned rest_columns = (unsigned)strlen(rest);
+    unsigned rest_columns = SL_MAX((unsigned)strlen(rest), style->figure_columns);
     if (width >= rest_columns + 3 + BAR_COLUMNS_MIN) {
         append(text, " ");
         append_bar(text, view, SL_MIN(BAR_COLUMNS_MAX, width - rest_columns - 3), style);

@@ -380,3 +380,13 @@ int sl_load_run_to(const struct sl_spec *spec, struct sl_load_destination *to,
         *err = why;
     return done;
 }
+
+int sl_load_measure(const struct sl_spec *spec, struct sl_cancel *cancel, uint64_t *bytes,
+                    struct sl_err *err)
+{
+    struct sl_source_config config;
+    sl_spec_source_config(spec, cancel, NULL, &config);
+    config.unreachable_seconds = 0;
+    config.attempts = 1;
+    return sl_plan_measure(spec, &config, bytes, err);
+}

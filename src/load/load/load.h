@@ -61,6 +61,9 @@ struct sl_load_destination;
 int sl_load_run_to(const struct sl_spec *spec, struct sl_load_destination *to,
                    struct sl_cancel *cancel, struct sl_progress *progress,
                    struct sl_load_result *result, struct sl_err *err);
+/** sl_plan_measure() of the spec's source, not of its mirrors, and with one try. */
+int sl_load_measure(const struct sl_spec *spec, struct sl_cancel *cancel, uint64_t *bytes,
+                    struct sl_err *err);
 /** As an object; name: the model's. */
 void sl_load_result_json(struct sl_json *json, const struct sl_load_result *result,
                          const char *name);

@@ -183,6 +183,14 @@ struct sl_plan_output sl_plan_output_of_spec(const struct sl_spec *spec);
 int sl_plan_make(const struct sl_spec *spec, const struct sl_plan_output *output,
                  const struct sl_source_config *config, struct sl_plan **plan, struct sl_err *err);
 /**
+ * How many bytes the objects have that the spec is about, by the store's listing or its first
+ * answer: about what a load fetches. *bytes: 0 where that takes more than a listing (objects that
+ * name others, stores that read objects to list them). Config as above. Blocks; errors of the
+ * store.
+ */
+int sl_plan_measure(const struct sl_spec *spec, const struct sl_source_config *config,
+                    uint64_t *bytes, struct sl_err *err);
+/**
  * The first half of it, for who lays out and reads by itself: sources (opened, indexed, unlocked)
  * and targets, with their keys; no files, extents, checks. Sources without an index are data files
  * that go along (config.json). Errors as sl_plan_make(); blocks.

@@ -248,7 +248,9 @@ static const struct sl_option rows[] = {
               "limit for all models together, those being loaded included; auto is 80 % of the "
               "smaller of the file system and the container's memory limit",
               .minimum = 1 << 20, .maximum = 1ull << 50),
-    SL_OPTION(sl_node_spec, loads_at_once, UINT, "2", "models loaded at the same time",
+    SL_OPTION(sl_node_spec, loads_at_once, UINT, "2",
+              "models loaded at the same time; one more place is for a model that is small beside "
+              "them",
               .minimum = 1, .maximum = SL_NODE_LOADS_MAX),
     SL_OPTION(sl_node_spec, listen, STRING, "",
               "address of health, metrics, progress and the page; SLUICE_LISTEN, else "

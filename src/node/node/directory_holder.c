@@ -381,6 +381,7 @@ struct sl_directory_holder *sl_directory_holder_open(const char *path, struct sl
                                      .keeps_partial = true,
                                      .self = holder,
                                      .load = load,
+                                     .measure = sl_load_measure,
                                      .drop = drop,
                                      .where = where};
     if (strlen(path) + 32 + 64 + SL_VERSION_TEXT + 2 >= SL_PUBLISH_PATH_MAX) {

@@ -366,6 +366,7 @@ struct sl_gpu_holders *sl_gpu_holders_new(struct sl_err *err)
                                                 .self = &holders->ones[i],
                                                 .shares = true,
                                                 .load = load,
+                                                .measure = sl_load_measure,
                                                 .drop = drop,
                                                 .leave = leave,
                                                 .keep = keep}};

@@ -55,6 +55,10 @@ struct sl_holder {
      * drop() follows, unless what it brought is kept. Errors as sl_load_run().
      */
     int (*load)(void *self, const struct sl_holder_job *job, void **body, struct sl_err *err);
+    /** How many bytes the source lists for a model, without a plan: about what a load brings,
+     * *bytes 0 where it does not tell. Blocks, and gives up soon. May be left out: not known. */
+    int (*measure)(const struct sl_spec *spec, struct sl_cancel *cancel, uint64_t *bytes,
+                   struct sl_err *err);
     /** Give the memory back, if there is any; nobody uses it. Blocks; body may be NULL. name and
      * version NULL: of a body that another one has replaced. */
     int (*drop)(void *self, const char *name, const char *version, void *body, struct sl_err *err);

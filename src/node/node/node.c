@@ -31,13 +31,19 @@ static void narrow(const struct sl_cgroup *group, void *arg)
     *bytes = SL_MIN(*bytes, sl_cgroup_number(group, file));
 }
 
+uint64_t sl_node_memory(void)
+{
+    uint64_t bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    sl_cgroup_each("memory", narrow, &bytes);
+    return bytes;
+}
+
 uint64_t sl_node_auto_budget(const char *directory)
 {
     struct statfs status;
-    uint64_t bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    uint64_t bytes = sl_node_memory();
     if (statfs(directory, &status) == 0 && status.f_blocks)
         bytes = SL_MIN(bytes, (uint64_t)status.f_blocks * (uint64_t)status.f_bsize);
-    sl_cgroup_each("memory", narrow, &bytes);
     return bytes / 100 * BUDGET_PERCENT;
 }
 

@@ -81,6 +81,8 @@ int sl_node_define_files(struct sl_node *node, const struct sl_node_files_option
                          char name[SL_NODE_URI_NAME], struct sl_err *err);
 /** As sl_registry_forget(), after a restart, too: its kept spec is removed, SL_E_NO_SPACE. */
 int sl_node_forget(struct sl_node *node, const char *name, struct sl_err *err);
+/** The machine's, or what control groups leave of it to this process. */
+uint64_t sl_node_memory(void);
 /** What `auto` means for a directory, in bytes: 80 % of the smaller of its file system and our
  * cgroups. */
 uint64_t sl_node_auto_budget(const char *directory);

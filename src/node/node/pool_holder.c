@@ -339,6 +339,7 @@ struct sl_pool_holder *sl_pool_holder_new(const char *directory, struct sl_err *
                                      .shares = true,
                                      .self = holder,
                                      .load = load,
+                                     .measure = sl_load_measure,
                                      .drop = drop,
                                      .watch = watch,
                                      .leave = leave,

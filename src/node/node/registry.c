@@ -196,6 +196,9 @@ static int take_definition(struct sl_registry *registry, struct spec_box *box,
         box->count++;
         model->holder = holder;
         model->failures = 0;
+        registry_stop_measuring(registry, model);
+        model->measured = false;
+        model->measured_bytes = 0;
     }
     model->of_config = model->of_config && !model->retired ? true : of_config;
     model->retired = false;
@@ -303,6 +306,7 @@ void sl_registry_keep_only(struct sl_registry *registry, const char *const *name
             continue;
         model->retired = true;
         model->wanted = model->load_again = model->pinned_by_config = model->pinned_by_hand = false;
+        registry_stop_measuring(registry, model);
         if (model->cancel)
             sl_cancel_raise(model->cancel, 0);
     }
@@ -472,7 +476,7 @@ static struct waiter *take_waiter(struct sl_registry *registry, const void *arg,
 }
 
 /* While its plan is made: after that it may be of use to the next one. */
-static void abandon(struct model *model)
+static void abandon(struct sl_registry *registry, struct model *model)
 {
     for (const struct resident *at = model->residents; at; at = at->next)
         if (at->state == RESIDENT_LOADING && (at->body || registry_is_shared(at)))
@@ -480,6 +484,7 @@ static void abandon(struct model *model)
     if (!model->passing || model->waiters || model->wanted || model->work == WORK_NONE)
         return;
     model->abandoned = true;
+    registry_stop_measuring(registry, model);
     if (model->cancel)
         sl_cancel_raise(model->cancel, 0);
 }
@@ -493,7 +498,7 @@ bool sl_registry_withdraw(struct sl_registry *registry, const void *arg)
         return false;
     free(waiter->ref);
     free(waiter);
-    abandon(model);
+    abandon(registry, model);
     registry_update_gauges(registry);
     return true;
 }

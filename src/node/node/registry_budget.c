@@ -450,6 +450,7 @@ int sl_registry_forget(struct sl_registry *registry, const char *name, struct sl
                             name, references(model, true));
     model->forgotten = true;
     model->wanted = model->load_again = false;
+    registry_stop_measuring(registry, model);
     if (model->cancel)
         sl_cancel_raise(model->cancel, 0);
     mark_all(registry, model, true);
@@ -500,8 +501,10 @@ void sl_registry_hold(struct sl_registry *registry, bool held)
 {
     SL_LOCKED(&registry->lock);
     registry->locked.held = held;
-    if (!held)
+    if (!held) {
         pthread_cond_broadcast(&registry->work);
+        pthread_cond_broadcast(&registry->small);
+    }
 }
 
 void sl_registry_set_gpu_budget(struct sl_registry *registry, unsigned ordinal,

@@ -290,12 +290,7 @@ static void write_queue(struct sl_json *json, const struct sl_registry *registry
     sl_json_key(json, "queue");
     sl_json_array(json);
     for (const struct model *at = registry->locked.queue; at; at = at->queue_next) {
-        if (registry_has_place(registry, at))
-            snprintf(reason, sizeof(reason), "all %u places for loads are taken",
-                     registry->loads_at_once);
-        else
-            snprintf(reason, sizeof(reason), "user %" PRIu32 " has all places that it may take",
-                     at->asked_by);
+        registry_describe_wait(registry, at, reason, sizeof(reason));
         sl_json_object(json);
         sl_json_key_string(json, "name", at->name);
         sl_json_key_string(json, "reason", reason);

@@ -7,51 +7,6 @@
 #include "registry_parts.h"
 #include "url.h"
 
-/* ---- the queue ------------------------------------------------------------------------------ */
-
-void registry_queue(struct sl_registry *registry, struct model *model)
-{
-    if (registry->locked.stopping || !model->box)
-        return;
-    if (model->work != WORK_NONE)
-        return;
-    model->work = WORK_QUEUED;
-    model->queue_next = NULL;
-    *registry->locked.queue_end = model;
-    registry->locked.queue_end = &model->queue_next;
-    pthread_cond_signal(&registry->work);
-}
-
-/* One user has half of the places for what it asks for by URI, and all users leave one for models
- * that have names, so that sources which do not answer hold up nobody else. */
-bool registry_has_place(const struct sl_registry *registry, const struct model *wanting)
-{
-    unsigned own = 0, all = 0, places = registry->loads_at_once;
-    if (!wanting->passing || !wanting->limited)
-        return true;
-    for (const struct model *model = registry->locked.models; model; model = model->next) {
-        bool counts = model->work == WORK_RUNNING && model->passing && model->limited;
-        all += counts;
-        own += counts && model->asked_by == wanting->asked_by;
-    }
-    return own < SL_MAX(places / 2, 1u) && all < SL_MAX(places - 1, 1u);
-}
-
-/* The first that may begin. */
-static struct model *take_queued(struct sl_registry *registry)
-{
-    struct model **at = &registry->locked.queue;
-    while (*at && !registry_has_place(registry, *at))
-        at = &(*at)->queue_next;
-    struct model *model = registry->locked.held ? NULL : *at;
-    if (!model)
-        return NULL;
-    *at = model->queue_next;
-    if (!*at)
-        registry->locked.queue_end = at;
-    return model;
-}
-
 /* ---- one load ------------------------------------------------------------------------------- */
 
 struct job {
@@ -198,6 +153,7 @@ static int take_resident(struct job *job, const char *version, const uint8_t ide
     if (!job->found && !job->follows) {
         resident->state = RESIDENT_LOADING;
         resident->bytes = bytes;
+        pthread_cond_signal(&registry->small);
     }
     resident->busy += job->resident != resident;
     job->resident = resident;
@@ -450,14 +406,43 @@ void *registry_worker(void *arg)
         int begun;
         {
             SL_LOCKED(&registry->lock);
-            while (!registry->locked.stopping && !(job.model = take_queued(registry)))
+            while (!registry->locked.stopping && !(job.model = registry_take_queued(registry)))
                 pthread_cond_wait(&registry->work, &registry->lock);
             if (registry->locked.stopping)
                 return NULL;
+            registry->locked.taken++;
             begun = begin_job(&job, &err);
             registry_update_gauges(registry);
         }
         run_job(&job, begun, &err);
+        SL_LOCKED(&registry->lock);
+        registry->locked.taken--;
+        pthread_cond_signal(&registry->small);
+    }
+}
+
+void *registry_small_worker(void *arg)
+{
+    struct sl_registry *registry = arg;
+    for (;;) {
+        struct job job = {.registry = registry};
+        struct sl_err err = SL_ERR_INIT;
+        int begun = 0;
+        {
+            SL_LOCKED(&registry->lock);
+            while (!registry->locked.stopping && !(job.model = registry_take_small(registry)) &&
+                   !registry_may_measure(registry))
+                pthread_cond_wait(&registry->small, &registry->lock);
+            if (registry->locked.stopping)
+                return NULL;
+            if (job.model)
+                begun = begin_job(&job, &err);
+            registry_update_gauges(registry);
+        }
+        if (job.model)
+            run_job(&job, begun, &err);
+        else
+            registry_measure(registry);
     }
 }
 
@@ -468,6 +453,10 @@ static int start(struct sl_registry *registry, struct sl_err *err)
     if (sl_thread_start(&registry->janitor, "sluice-janitor", registry_janitor, registry, err) < 0)
         return -1;
     registry->has_janitor = true;
+    if (sl_thread_start(&registry->small_worker, "sluice-small", registry_small_worker, registry,
+                        err) < 0)
+        return -1;
+    registry->has_small_worker = true;
     for (; registry->worker_count < registry->loads_at_once; registry->worker_count++)
         if (sl_thread_start(&registry->workers[registry->worker_count], "sluice-load",
                             registry_worker, registry, err) < 0)
@@ -485,6 +474,7 @@ struct sl_registry *sl_registry_new(const struct sl_registry_config *config, str
     pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
     pthread_mutex_init(&registry->lock, NULL);
     pthread_cond_init(&registry->work, NULL);
+    pthread_cond_init(&registry->small, NULL);
     pthread_cond_init(&registry->clean, &clock);
     pthread_cond_init(&registry->changed, &clock);
     pthread_condattr_destroy(&clock);
@@ -512,7 +502,10 @@ static void begin_stop(struct sl_registry *registry)
         if (model->cancel)
             sl_cancel_raise(model->cancel, 0);
     }
+    if (registry->locked.measuring_cancel)
+        sl_cancel_raise(registry->locked.measuring_cancel, 0);
     pthread_cond_broadcast(&registry->work);
+    pthread_cond_broadcast(&registry->small);
     pthread_cond_broadcast(&registry->clean);
     pthread_cond_broadcast(&registry->changed);
 }
@@ -523,6 +516,9 @@ void sl_registry_stop(struct sl_registry *registry)
     begin_stop(registry);
     for (; registry->worker_count; registry->worker_count--)
         pthread_join(registry->workers[registry->worker_count - 1], NULL);
+    if (registry->has_small_worker)
+        pthread_join(registry->small_worker, NULL);
+    registry->has_small_worker = false;
     if (registry->has_janitor)
         pthread_join(registry->janitor, NULL);
     registry->has_janitor = false;
@@ -570,6 +566,7 @@ void sl_registry_free(struct sl_registry *registry)
     registry->locked.budgets[SL_SPACE_HOST] = 0; /* the gauges show nothing any more */
     registry_update_gauges(registry);
     pthread_cond_destroy(&registry->work);
+    pthread_cond_destroy(&registry->small);
     pthread_cond_destroy(&registry->clean);
     pthread_cond_destroy(&registry->changed);
     pthread_mutex_destroy(&registry->lock);

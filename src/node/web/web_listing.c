@@ -13,11 +13,17 @@
 #include "web_http.h"
 #include "web_parts.h"
 
-enum { ENTRIES_MAX = 10000 };
+enum {
+    ENTRIES_MAX = 10000,
+    LOOKS_MAX = 10000, /* at what lies in folders, for one listing */
+    DEPTH_MAX = 32,
+    FOLDER_FLAGS = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK,
+};
 
 struct entry {
     char *name;
     bool directory;
+    bool sized; /* of a directory: `bytes` are those of the files below it */
     uint64_t bytes;
     int64_t modified;
 };
@@ -64,6 +70,49 @@ static int add_entry(struct listing *listing, int directory, const char *name, s
     return 0;
 }
 
+static bool is_hidden(const char *name)
+{
+    return strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || strcmp(name, ".sluice") == 0;
+}
+
+/* Adds the files below a folder; false: there are too many, or it cannot be read. */
+static bool add_tree(int parent, const char *name, unsigned depth, unsigned *looks, uint64_t *bytes)
+{
+    int fd = openat(parent, name, FOLDER_FLAGS);
+    DIR *folder = fd < 0 ? NULL : fdopendir(fd);
+    struct dirent *found;
+    bool whole = folder && depth < DEPTH_MAX;
+    if (!folder && fd >= 0)
+        close(fd);
+    while (whole && (found = readdir(folder))) {
+        struct stat stat;
+        if (is_hidden(found->d_name))
+            continue;
+        whole = *looks && fstatat(fd, found->d_name, &stat, AT_SYMLINK_NOFOLLOW) == 0;
+        *looks -= *looks > 0;
+        if (whole && S_ISDIR(stat.st_mode))
+            whole = add_tree(fd, found->d_name, depth + 1, looks, bytes);
+        else if (whole && S_ISREG(stat.st_mode))
+            *bytes = sl_add_capped(*bytes, (uint64_t)stat.st_size);
+    }
+    if (folder)
+        closedir(folder);
+    return whole;
+}
+
+static void size_folders(struct listing *listing, int directory)
+{
+    unsigned looks = LOOKS_MAX;
+    for (size_t i = 0; i < listing->count; i++) {
+        struct entry *entry = &listing->entries[i];
+        uint64_t bytes = 0;
+        if (!entry->directory)
+            continue;
+        entry->sized = add_tree(directory, entry->name, 0, &looks, &bytes);
+        entry->bytes = bytes;
+    }
+}
+
 static int read_directory(struct listing *listing, int fd, struct sl_err *err)
 {
     DIR *directory = fdopendir(fd);
@@ -74,12 +123,12 @@ static int read_directory(struct listing *listing, int fd, struct sl_err *err)
         return sl_fail(err, SL_E_NO_SPACE, "cannot list the directory");
     }
     while (result == 0 && !listing->truncated && (found = readdir(directory)))
-        if (strcmp(found->d_name, ".") != 0 && strcmp(found->d_name, "..") != 0 &&
-            strcmp(found->d_name, ".sluice") != 0)
+        if (!is_hidden(found->d_name))
             result = add_entry(listing, dirfd(directory), found->d_name, err);
-    closedir(directory);
     if (listing->count)
         qsort(listing->entries, listing->count, sizeof(*listing->entries), by_name);
+    size_folders(listing, dirfd(directory));
+    closedir(directory);
     return result;
 }
 
@@ -111,7 +160,7 @@ static int put_row(struct sl_buf *out, const struct entry *entry, struct sl_err 
 {
     const char *slash = entry->directory ? "/" : "";
     char size[32] = "", date[32];
-    if (!entry->directory)
+    if (!entry->directory || entry->sized)
         sl_human_bytes(entry->bytes, size);
     if (sl_buf_text(out, "<tr><td><a href=\"", err) < 0 || put_escaped(out, entry->name, err) < 0 ||
         sl_buf_printf(out, err, "%s\">", slash) < 0 || put_html(out, entry->name, err) < 0)

@@ -265,7 +265,7 @@ const struct sl_store_kind sl_oci_store = {
     .help = "a model in an OCI registry: oci://HOST/REPOSITORY[:TAG|@sha256:DIGEST][/FILE]",
     .options = &sl_oci_table,
     .options_help = "OCI registries",
-    .traits = {.listing = true, .folders = true},
+    .traits = {.listing = true, .folders = true, .reads_to_list = true},
     .check = oci_check,
     .open = oci_open,
     .close = oci_close,

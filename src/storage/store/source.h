@@ -88,6 +88,7 @@ struct sl_store_traits {
     bool urls;       /* its URIs are URLs of a web: names are percent-encoded, a query may follow */
     bool tensors;    /* an object is a .tensors file, and nothing else */
     bool repository; /* as its maker published it: the same weights may lie there several times */
+    bool reads_to_list;      /* it may have to read objects whole before it can list them */
     bool caller_credentials; /* it can be opened with those of a caller (caller_credentials.h) */
 };
 /** Borrowed, for good. */

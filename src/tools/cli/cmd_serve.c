@@ -39,7 +39,8 @@ static const struct sl_option rows[] = {
               "address of health, metrics and the page; wins over the config", .flag = "listen",
               .value = "ADDR:PORT"),
     SL_OPTION(serve_options, check, BOOL, "false",
-              "read the config and the specs it names, report every mistake, and exit"),
+              "read the config and the specs it names, report every mistake, or what was checked, "
+              "and exit"),
     SL_OPTION_END,
 };
 static const struct sl_option_table table = {"serve", sizeof(struct serve_options), rows};
@@ -163,6 +164,36 @@ static void reload(struct server *server)
         sl_node_config_release(&config);
     }
     sl_systemd_notify("READY=1");
+}
+
+/* What was checked, on one line. */
+static int report_check(const struct server *server, struct sl_err *err)
+{
+    const struct sl_node_config *config = &server->config;
+    uint64_t budget = config->spec.budget_bytes, memory = sl_node_memory();
+    bool is_auto = budget == SL_AUTO_VALUE;
+    char models[40], budget_text[32] = "auto", memory_text[32];
+    struct sl_json json;
+    if (!is_auto)
+        sl_human_bytes(budget, budget_text);
+    if (!is_auto && budget > memory)
+        sl_log(SL_LOG_WARN, "budgetBytes is %s, and there are %s of memory here", budget_text,
+               sl_human_bytes(memory, memory_text));
+    if (!server->cli->json) {
+        printf("ok: %s: %s, budget %s\n", server->cli->operands[0],
+               sl_human_count(config->count, "model", models), budget_text);
+        return 0;
+    }
+    sl_json_init(&json, 8192);
+    sl_json_object(&json);
+    sl_json_key_string(&json, "config", server->cli->operands[0]);
+    sl_json_key_uint(&json, "models", config->count);
+    if (!is_auto)
+        sl_json_key_uint(&json, "budget_bytes", budget);
+    sl_json_end(&json);
+    int done = sl_cli_print_json(&json, err);
+    sl_json_release(&json);
+    return done;
 }
 
 /* ---- serving -------------------------------------------------------------------------------- */
@@ -357,7 +388,9 @@ static int run(struct sl_cli *cli, struct sl_err *err)
     if (read_config(cli->operands[0], &server.config, err) < 0)
         return -1;
     int done = 0;
-    if (!options->check) {
+    if (options->check) {
+        done = report_check(&server, err);
+    } else {
         /* Now, since an upgrade of the system may exchange it; where it is missing, loads say so.
          */
         sl_libcurl_open(NULL);

@@ -14,7 +14,11 @@ enum { SL_PROGRESS_LINE_BYTES = 1024 };
 struct sl_progress_style {
     unsigned width;
     bool utf8, color;
+    unsigned name_columns, figure_columns; /* of the lines that are shown together, as below */
 };
+
+/** Make the style's columns at least as wide as this load's line wants them. */
+void sl_progress_bar_columns(const struct sl_progress_view *view, struct sl_progress_style *style);
 
 /** A load that has not ended on one line of at most style->width - 1 columns, no newline. */
 void sl_progress_bar_line(const struct sl_progress_view *view,

@@ -138,8 +138,11 @@ struct model {
     bool abandoned;    /* its load ends, since nobody waits for it */
     bool was_ready;
     enum work work;
-    bool load_again;   /* once more, when the running load ends */
-    struct sl_err err; /* of the last load; SL_OK: it went well, or there was none */
+    bool load_again;         /* once more, when the running load ends */
+    bool beside;             /* the running load has the place for small models */
+    bool measured;           /* while queued: its source was asked … */
+    uint64_t measured_bytes; /* … and says so; 0: it does not tell */
+    struct sl_err err;       /* of the last load; SL_OK: it went well, or there was none */
     unsigned failures;
     uint64_t retry_ns;
     uint64_t refused_bytes;       /* it failed because there was no room for so much; else 0 */
@@ -154,17 +157,21 @@ struct model {
 
 struct sl_registry {
     unsigned loads_at_once, retry_ms, retry_max_ms;
-    pthread_t workers[LOADS_MAX], janitor;
+    pthread_t workers[LOADS_MAX], small_worker, janitor;
     unsigned worker_count;
-    bool has_janitor;
+    bool has_small_worker, has_janitor;
     pthread_mutex_t lock;
-    pthread_cond_t work, clean, changed; /* for workers; for the janitor; for who waits */
+    pthread_cond_t work, small, clean, changed; /* for workers; for the one of small models; for the
+                                                   janitor; for who waits */
     struct {
         struct model *models;
         size_t model_count;
         struct model *queue, **queue_end;
-        uint64_t budgets[SL_SPACES_MAX]; /* of the spaces of holders */
-        uint32_t opened;                 /* GPUs whose budgets were set: their spaces */
+        unsigned taken;                     /* places for loads */
+        const struct model *measuring;      /* whose source is asked how large it is; or NULL */
+        struct sl_cancel *measuring_cancel; /* of that */
+        uint64_t budgets[SL_SPACES_MAX];    /* of the spaces of holders */
+        uint32_t opened;                    /* GPUs whose budgets were set: their spaces */
         bool stopping, held;
         unsigned dropping; /* drops under way */
         struct left *left;
@@ -202,16 +209,30 @@ void registry_answer(struct waiter *waiters);
 struct waiter *registry_take_waiters(struct model *model, bool early, struct resident *resident,
                                      const struct sl_err *err);
 
-/** registry_work.c */
+/** registry_queue.c */
 void registry_queue(struct sl_registry *registry, struct model *model);
-/** May a queued model begin as soon as a worker is free? */
-bool registry_has_place(const struct sl_registry *registry, const struct model *wanting);
+/** Out of the queue, for a worker that has a place; NULL: none may begin. */
+struct model *registry_take_queued(struct sl_registry *registry);
+/** Out of the queue, past others, for the place that only small models have; NULL: none may. */
+struct model *registry_take_small(struct sl_registry *registry);
+/** Is there one of which it matters how large it is? */
+bool registry_may_measure(const struct sl_registry *registry);
+/** Without the lock: ask the source of one of them. Blocks; the thread of the small place. */
+void registry_measure(struct sl_registry *registry);
+/** What is asked about this model is of no use any more. */
+void registry_stop_measuring(struct sl_registry *registry, const struct model *model);
+/** Why a queued model waits. */
+void registry_describe_wait(const struct sl_registry *registry, const struct model *model,
+                            char *text, size_t capacity);
+
+/** registry_work.c */
 /** What the name stands for from now on; the last load went well. */
 void registry_note_current(struct resident *resident);
 /** The last load failed: why, and until when it is not tried again. */
 void registry_note_error(const struct sl_registry *registry, struct model *model,
                          const struct sl_err *err);
 void *registry_worker(void *registry);
+void *registry_small_worker(void *registry);
 void *registry_janitor(void *registry);
 /** registry_janitor.c: without the lock: whatever it was left and has not done. */
 void registry_run_laters(struct sl_registry *registry);

@@ -1,0 +1,211 @@
+/*
+ * Who loads next. Places go in the order of the queue. One more place is for small models, so that
+ * a few MiB do not wait until large models are there: who waits, and is at most an eighth as large
+ * as each model that is being loaded, may pass the others there, one at a time. It takes no place
+ * away, so nobody waits longer for his.
+ *
+ * How large a model is, its source is asked once all places are taken: for a listing, not for a
+ * plan. That is done by the thread that has the small place, one model after another.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "log.h"
+#include "registry_parts.h"
+
+enum { SMALL_PART = 8 };
+
+void registry_queue(struct sl_registry *registry, struct model *model)
+{
+    if (registry->locked.stopping || !model->box)
+        return;
+    if (model->work != WORK_NONE)
+        return;
+    model->work = WORK_QUEUED;
+    model->measured = model->measured_bytes > 0;
+    model->queue_next = NULL;
+    *registry->locked.queue_end = model;
+    registry->locked.queue_end = &model->queue_next;
+    pthread_cond_signal(&registry->work);
+    pthread_cond_signal(&registry->small);
+}
+
+/* One user has half of the places for what it asks for by URI, and all users leave one for models
+ * that have names, so that sources which do not answer hold up nobody else. */
+static bool has_place(const struct sl_registry *registry, const struct model *wanting)
+{
+    unsigned own = 0, all = 0, places = registry->loads_at_once;
+    if (!wanting->passing || !wanting->limited)
+        return true;
+    for (const struct model *model = registry->locked.models; model; model = model->next) {
+        bool counts = model->work == WORK_RUNNING && model->passing && model->limited;
+        all += counts;
+        own += counts && model->asked_by == wanting->asked_by;
+    }
+    return own < SL_MAX(places / 2, 1u) && all < SL_MAX(places - 1, 1u);
+}
+
+/* The first that may begin. */
+static struct model *take(struct sl_registry *registry, bool beside,
+                          bool (*may)(const struct sl_registry *, const struct model *))
+{
+    struct model **at = &registry->locked.queue;
+    while (*at && !may(registry, *at))
+        at = &(*at)->queue_next;
+    struct model *model = registry->locked.held ? NULL : *at;
+    if (!model)
+        return NULL;
+    *at = model->queue_next;
+    if (!*at)
+        registry->locked.queue_end = at;
+    model->beside = beside;
+    registry_stop_measuring(registry, model);
+    pthread_cond_signal(&registry->small);
+    return model;
+}
+
+struct model *registry_take_queued(struct sl_registry *registry)
+{
+    return take(registry, false, has_place);
+}
+
+/* ---- small ones ----------------------------------------------------------------------------- */
+
+/* What a load under way will have brought; 0: not known yet. */
+static uint64_t loading_bytes(const struct model *model)
+{
+    for (const struct resident *at = model->residents; at; at = at->next)
+        if (at->state == RESIDENT_LOADING && at->busy && !at->key)
+            return at->bytes;
+    return 0;
+}
+
+static bool is_small(const struct sl_registry *registry, const struct model *wanting)
+{
+    if (!wanting->measured_bytes)
+        return false;
+    for (const struct model *model = registry->locked.models; model; model = model->next)
+        if (model->work == WORK_RUNNING && !model->beside &&
+            loading_bytes(model) / SMALL_PART < wanting->measured_bytes)
+            return false;
+    return true;
+}
+
+static bool may_pass(const struct sl_registry *registry, const struct model *model)
+{
+    return is_small(registry, model) && has_place(registry, model);
+}
+
+static bool are_taken(const struct sl_registry *registry)
+{
+    return registry->locked.taken >= registry->loads_at_once;
+}
+
+struct model *registry_take_small(struct sl_registry *registry)
+{
+    return are_taken(registry) ? take(registry, true, may_pass) : NULL;
+}
+
+/* ---- how large they are --------------------------------------------------------------------- */
+
+static struct model *next_unmeasured(const struct sl_registry *registry)
+{
+    struct model *model = registry->locked.queue;
+    if (!are_taken(registry) || registry->locked.held)
+        return NULL;
+    while (model && (model->measured || model->forgotten || model->retired || model->abandoned ||
+                     !model->holder->measure))
+        model = model->queue_next;
+    return model;
+}
+
+bool registry_may_measure(const struct sl_registry *registry)
+{
+    return next_unmeasured(registry);
+}
+
+void registry_stop_measuring(struct sl_registry *registry, const struct model *model)
+{
+    if (registry->locked.measuring != model)
+        return;
+    registry->locked.measuring = NULL;
+    sl_cancel_raise(registry->locked.measuring_cancel, 0);
+}
+
+/* One question, which outlives the model's place in the queue, and the model. */
+struct question {
+    struct model *model;
+    struct spec_box *box;
+    const struct sl_holder *holder;
+    struct sl_cancel *cancel;
+};
+
+/* False: there is nothing to ask, or no memory to do so. */
+static bool begin_measuring(struct sl_registry *registry, struct question *question)
+{
+    SL_LOCKED(&registry->lock);
+    struct model *model = registry->locked.stopping ? NULL : next_unmeasured(registry);
+    if (!model)
+        return false;
+    model->measured = true;
+    *question = (struct question){model, model->box, model->holder, sl_cancel_new(NULL)};
+    if (!question->cancel)
+        return false;
+    registry->locked.measuring = model;
+    registry->locked.measuring_cancel = question->cancel;
+    question->box->count++;
+    return true;
+}
+
+static void end_measuring(struct sl_registry *registry, struct question *question, uint64_t bytes)
+{
+    SL_LOCKED(&registry->lock);
+    if (registry->locked.measuring == question->model)
+        question->model->measured_bytes = bytes;
+    registry->locked.measuring = NULL;
+    registry->locked.measuring_cancel = NULL;
+    sl_cancel_free(question->cancel);
+    registry_box_free(question->box);
+}
+
+void registry_measure(struct sl_registry *registry)
+{
+    struct question question;
+    struct sl_err why = SL_ERR_INIT;
+    uint64_t bytes = 0;
+    if (!begin_measuring(registry, &question))
+        return;
+    const struct sl_spec *spec = &question.box->spec;
+    if (question.holder->measure(spec, question.cancel, &bytes, &why) < 0) {
+        bytes = 0;
+        if (why.kind != SL_E_CANCELED)
+            sl_log(SL_LOG_DEBUG, "'%s' waits for its place, since its size is not known: %s",
+                   spec->metadata.name, why.message);
+    }
+    end_measuring(registry, &question, bytes);
+}
+
+/* ---- for people ----------------------------------------------------------------------------- */
+
+static const char *small_one(const struct sl_registry *registry)
+{
+    for (const struct model *model = registry->locked.models; model; model = model->next)
+        if (model->work == WORK_RUNNING && model->beside)
+            return model->name;
+    return NULL;
+}
+
+void registry_describe_wait(const struct sl_registry *registry, const struct model *model,
+                            char *text, size_t capacity)
+{
+    const char *small = is_small(registry, model) ? small_one(registry) : NULL;
+    if (!has_place(registry, model))
+        snprintf(text, capacity, "user %" PRIu32 " has all places that it may take",
+                 model->asked_by);
+    else if (small)
+        snprintf(text, capacity,
+                 "all %u places for loads are taken, and '%s' has the one for small models",
+                 registry->loads_at_once, small);
+    else
+        snprintf(text, capacity, "all %u places for loads are taken", registry->loads_at_once);
+}

@@ -1,0 +1,235 @@
+/* Small models that pass large ones: which may, that one does at a time and takes nobody's place,
+ * and the questions to sources on which that depends. */
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "claims.h"
+#include "registry_case.h"
+#include "registry_settle.h"
+
+enum { USER = 4001, OTHER = 4002 };
+
+/* Sources that are asked how large a model is; guarded by lock. */
+static struct {
+    unsigned asked, ended;
+    bool silent; /* they do not answer, until nobody wants to know any more … */
+} sources;
+
+/* … and never tell the size of a model that is called so. */
+static const char mute[] = "mute";
+
+static int measure(const struct sl_spec *spec, struct sl_cancel *cancel, uint64_t *bytes,
+                   struct sl_err *why)
+{
+    unsigned long long size = 0;
+    struct pollfd canceled = {sl_cancel_fd(cancel), POLLIN, 0};
+    bool silent;
+    {
+        SL_LOCKED(&lock);
+        silent = sources.silent;
+        sources.asked++;
+        pthread_cond_broadcast(&moved);
+    }
+    if (silent)
+        poll(&canceled, 1, -1);
+    ck_assert_int_eq(sscanf(spec->source.uri, "memory://m/%llu/", &size), 1);
+    *bytes = size;
+    SL_LOCKED(&lock);
+    sources.ended++;
+    pthread_cond_broadcast(&moved);
+    if (sl_cancel_check(cancel, why) < 0)
+        return -1;
+    return strcmp(spec->metadata.name, mute) == 0 ? sl_fail(why, SL_E_NET, "the source is mute")
+                                                  : 0;
+}
+
+static void await_sources(const unsigned *counter, unsigned count)
+{
+    SL_LOCKED(&lock);
+    while (*counter < count)
+        pthread_cond_wait(&moved, &lock);
+}
+
+static void load(const char *name, unsigned bytes)
+{
+    const struct sl_model_options wanted = {.origin = SL_MODEL_OF_REQUEST, .load = true};
+    ck_assert_msg(define_as(name, bytes, 1, &wanted, "keep-old") == 0, "%s", err.message);
+}
+
+/* Two places, both of them taken by loads that do not end. */
+static void setup(void)
+{
+    registry_case_setup();
+    reopen_with_places(10000, 2);
+    memset(&sources, 0, sizeof(sources));
+    holder.measure = measure;
+    fake.gated = true;
+    load("big-a", 400);
+    load("big-b", 400);
+    await_admitted(2);
+}
+
+static void teardown(void)
+{
+    registry_case_teardown();
+}
+
+static bool shows(const char *part)
+{
+    struct sl_json json;
+    sl_json_init(&json, 1 << 20);
+    sl_json_object(&json);
+    sl_registry_json(registry, &json);
+    sl_json_end(&json);
+    bool found = strstr(sl_json_text(&json, &err), part) != NULL;
+    sl_json_release(&json);
+    return found;
+}
+
+static bool is(const char *name, const char *state)
+{
+    char part[256];
+    snprintf(part, sizeof(part), "{\"name\":\"%s\",\"state\":\"%s\"", name, state);
+    return shows(part);
+}
+
+SL_TEST(a_small_model_passes_large_ones)
+{
+    load("large", 51); /* more than an eighth of 400 */
+    load("small", 50);
+    await_admitted(3);
+    ck_assert(is("small", "loading"));
+    ck_assert(shows("\"queue\":[{\"name\":\"large\",\"reason\":\"all 2 places for loads are "
+                    "taken\"}]"));
+    permit(4);
+    sl_registry_settle(registry);
+    ck_assert_uint_eq(counts().ready, 4);
+    ck_assert_uint_eq(sources.asked, 2); /* never of who has a place at once */
+}
+
+SL_TEST(who_waits_first_has_the_next_place)
+{
+    load("large", 100);
+    load("small", 1);
+    await_admitted(3);
+    ck_assert(is("large", "queued"));
+    load("late", 100);
+    load("tiny", 1);
+    ck_assert_int_eq(sl_registry_forget(registry, "big-a", &err), 0);
+    await_admitted(4);
+    ck_assert(is("large", "loading") && is("small", "loading"));
+    ck_assert(is("late", "queued") && is("tiny", "queued")); /* one at a time, by the other place */
+}
+
+SL_TEST(what_waits_for_the_small_place_is_told_so)
+{
+    reopen_with_places(10000, 2);
+    holder.measure = measure;
+    fake.gated = true;
+    load("big-a", 400);
+    load("mid", 100);
+    await_admitted(2);
+    load("big-c", 400);
+    load("small", 20);
+    load("next", 20);
+    await_sources(&sources.ended, 3);
+    ck_assert(is("small", "queued")); /* beside one of 100 it is not small */
+    ck_assert_int_eq(sl_registry_forget(registry, "mid", &err), 0);
+    await_admitted(4);
+    ck_assert(is("big-c", "loading") && is("small", "loading"));
+    ck_assert(shows("{\"name\":\"next\",\"reason\":\"all 2 places for loads are taken, and 'small' "
+                    "has the one for small models\"}"));
+}
+
+SL_TEST(what_does_not_tell_its_size_waits_its_turn)
+{
+    load(mute, 1);
+    load("small", 1);
+    await_admitted(3);
+    ck_assert(is(mute, "queued") && is("small", "loading"));
+    ck_assert_uint_eq(sources.asked, 2);
+    ck_assert_int_eq(sl_registry_forget(registry, "big-a", &err), 0);
+    await_admitted(4);
+    ck_assert(is(mute, "loading"));
+}
+
+SL_TEST(a_source_is_not_asked_of_what_has_a_place_by_now)
+{
+    sources.silent = true;
+    load("small", 1);
+    await_sources(&sources.asked, 1);
+    ck_assert_int_eq(sl_registry_forget(registry, "big-a", &err), 0);
+    await_sources(&sources.ended, 1);
+    await_admitted(3);
+    ck_assert(is("small", "loading"));
+}
+
+SL_TEST(a_source_is_not_asked_of_what_is_forgotten_nor_at_the_end)
+{
+    sources.silent = true;
+    load("small", 1);
+    await_sources(&sources.asked, 1);
+    ck_assert_int_eq(sl_registry_forget(registry, "small", &err), 0);
+    await_sources(&sources.ended, 1);
+    load("other", 1);
+    await_sources(&sources.asked, 2);
+    sl_registry_stop(registry);
+    ck_assert_uint_eq(sources.ended, 2);
+}
+
+SL_TEST(another_spec_is_another_question)
+{
+    sources.silent = true;
+    load("changing", 100);
+    await_sources(&sources.asked, 1);
+    {
+        SL_LOCKED(&lock);
+        sources.silent = false;
+    }
+    load("changing", 10);
+    await_admitted(3);
+    ck_assert(is("changing", "loading"));
+    ck_assert_uint_eq(sources.asked, 2);
+}
+
+static void ask_by_uri(const char *name, unsigned bytes, uint32_t uid)
+{
+    const struct sl_model_options wanted = {
+        .origin = SL_MODEL_OF_REQUEST, .load = true, .passing = true, .limited = true, .uid = uid};
+    ck_assert_int_eq(define_as(name, bytes, 1, &wanted, "keep-old"), 0);
+}
+
+SL_TEST(nobody_gets_more_than_a_users_share_by_small_models)
+{
+    reopen_with_places(10000, 4);
+    holder.measure = measure;
+    fake.gated = true;
+    load("big-a", 400);
+    load("big-b", 400);
+    ask_by_uri("c", 400, USER);
+    ask_by_uri("d", 400, USER);
+    await_admitted(4);
+    ask_by_uri("more", 1, USER);
+    ask_by_uri("of-another", 1, OTHER);
+    await_admitted(5);
+    ck_assert(is("of-another", "loading"));
+    ck_assert(
+        shows("{\"name\":\"more\",\"reason\":\"user 4001 has all places that it may take\"}"));
+}
+
+SL_TEST(all_are_loaded_whoever_passes_whom)
+{
+    char name[16];
+    permit(2);
+    sl_registry_settle(registry);
+    fake.gated = false;
+    for (unsigned i = 0; i < 60; i++) {
+        snprintf(name, sizeof(name), "m-%u", i);
+        load(name, i % 3 ? 1 : 80);
+    }
+    sl_registry_settle(registry);
+    ck_assert_uint_eq(counts().ready, 62);
+}
+
+SL_CASE(.setup = setup, .teardown = teardown)
