@@ -97,10 +97,15 @@ class Azure:
              {"Content-Length": "0", "x-ms-date": date, "x-ms-version": "2023-11-03",
               "Authorization": f"SharedKey {ACCOUNT}:{base64.b64encode(digest).decode()}"})
 
-    def sas(self, container, end="2999-01-01T00:00:00Z"):
-        text = "\n".join(["rl", "", end, f"/blob/{ACCOUNT}/{container}", "", "", "", "2023-11-03", "c"] + [""] * 7)
+    def set_md5(self, name, digest):
+        """Of a blob that is there; Azure takes any."""
+        send("PUT", f"{self.url}/models/{name}?comp=properties&{self.sas('models', rights='rw')}", b"",
+             {"x-ms-version": "2023-11-03", "x-ms-blob-content-md5": base64.b64encode(digest).decode()})
+
+    def sas(self, container, end="2999-01-01T00:00:00Z", rights="rl"):
+        text = "\n".join([rights, "", end, f"/blob/{ACCOUNT}/{container}", "", "", "", "2023-11-03", "c"] + [""] * 7)
         digest = hmac.new(base64.b64decode(KEY), text.encode(), hashlib.sha256).digest()
-        return f"sv=2023-11-03&sr=c&sp=rl&se={end}&sig=" + urllib.parse.quote(base64.b64encode(digest).decode(), "")
+        return f"sv=2023-11-03&sr=c&sp={rights}&se={end}&sig=" + urllib.parse.quote(base64.b64encode(digest).decode(), "")
 
     def env(self, key=KEY):
         return {"AZURE_STORAGE_CONNECTION_STRING": f"DefaultEndpointsProtocol=http;AccountName={ACCOUNT};AccountKey={key};"
@@ -149,9 +154,20 @@ def cloud_google(h, google, model):
 
 @check("azure", "cloud_model")
 def cloud_azure(h, azure, model):
-    """az:// against Azurite: a SAS from the account's key, blocks, ETags, listing; a wrong key and a wrong SAS refused."""
+    """az:// against Azurite: a SAS from the account's key, blocks, ETags, listing, MD5; a wrong key and a wrong SAS refused."""
     env = azure.env()
     round_trip(h, "az://models", env, model)
+    name, verbatim = "one/model.safetensors", ("--set", "sink.tmpfs.layout=verbatim")
+    convert(h, model, f"az://models/{name}", env=env).expect(0)
+    to, required = h.fresh(), (*verbatim, "--set", "verify.hashes=require")
+    h.load(f"az://models/{name}", to, *verbatim, env=env).expect(0)
+    with open(os.path.join(to, "model.safetensors"), "rb") as file:
+        azure.set_md5(name, hashlib.md5(file.read(), usedforsecurity=False).digest())
+    for uri in (f"az://models/{name}", "az://models/one/"):
+        h.load(uri, h.fresh(), *required, env=env).expect(0)
+    azure.set_md5(name, b"0123456789abcdef")
+    for uri in (f"az://models/{name}", "az://models/one/"):
+        h.load(uri, h.fresh(), *verbatim, env=env).expect(5, "its md5 is")
     wrong = base64.b64encode(b"wrong" * 8).decode()
     refused = h.load("az://models/m/", h.fresh(), env=azure.env(wrong))
     refused.expect(3, "the account key of AZURE_STORAGE_CONNECTION_STRING")

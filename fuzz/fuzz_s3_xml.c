@@ -20,13 +20,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     struct sl_err err = SL_ERR_INIT;
     struct sl_s3_fault fault;
-    char *token = NULL;
+    struct sl_s3_next next;
     uint64_t entries = 0;
     const char *text = (const char *)data;
-    sl_s3_page_parse(text, bytes, "s3://b/p/", "p/", each, NULL, &token, &entries, &err);
-    free(token);
-    sl_s3_page_parse(text, bytes, "s3://b/", "", each, NULL, &token, &entries, &err);
-    free(token);
+    sl_s3_page_parse(text, bytes, "s3://b/p/", "p/", each, NULL, &next, &entries, &err);
+    free(next.text);
+    sl_s3_page_parse(text, bytes, "s3://b/", "", each, NULL, &next, &entries, &err);
+    free(next.text);
     sl_s3_fault_parse(text, bytes, &fault);
     return 0;
 }

@@ -75,6 +75,9 @@ SL_TEST(names_and_sizes)
     ck_assert_uint_eq(sl_hash_bytes(SL_HASH_SHA256), 32);
     ck_assert_uint_eq(sl_hash_bytes(SL_HASH_BLAKE2B), 64);
     ck_assert(sl_hash_is_ordered(SL_HASH_BLAKE2B) && !sl_hash_is_ordered(SL_HASH_CRC32C));
+    ck_assert_str_eq(sl_hash_name(SL_HASH_MD5), "md5");
+    ck_assert_uint_eq(sl_hash_bytes(SL_HASH_MD5), 16);
+    ck_assert(sl_hash_is_ordered(SL_HASH_MD5) && sl_hash_is_available(SL_HASH_CRC64NVME));
 }
 
 /* RFC 7693, appendix A; FIPS 180-4's example. */
@@ -110,18 +113,23 @@ SL_TEST(without_memory_there_is_no_sha256)
 
 /* ---- digests of any kind --------------------------------------------------------------------- */
 
-static const enum sl_hash_kind kinds[] = {SL_HASH_CRC32, SL_HASH_CRC32C, SL_HASH_SHA256,
-                                          SL_HASH_BLAKE2B, SL_HASH_CRC64NVME};
+static const enum sl_hash_kind kinds[] = {SL_HASH_CRC32,   SL_HASH_CRC32C,    SL_HASH_SHA256,
+                                          SL_HASH_BLAKE2B, SL_HASH_CRC64NVME, SL_HASH_SHA1,
+                                          SL_HASH_MD5};
 
 /* "123456789": the CRCs' published check values; the others by `printf 123456789 | openssl dgst`.
  */
 SL_TEST(digests_of_every_kind_are_the_published_ones)
 {
     static const char *const wanted[] = {
-        "cbf43926", "e3069283", "15e2b0d3c33891ebb0f1ef609ec419420c20e320ce94c65fbc8c3312448eb225",
+        "cbf43926",
+        "e3069283",
+        "15e2b0d3c33891ebb0f1ef609ec419420c20e320ce94c65fbc8c3312448eb225",
         "f5ab8bafa6f2f72b431188ac38ae2de7bb618fb3d38b6cbf639defcdd5e10a86"
         "b22fccff571da37e42b23b80b657ee4d936478f582280a87d6dbb1da73f5c47d",
-        "ae8b14860a799888"};
+        "ae8b14860a799888",
+        "f7c3bc1d808e04732adf679965ccc34ca7ae3441",
+        "25f9e794323b453885f5181f1b624d0b"};
     for (unsigned i = 0; i < SL_COUNT(kinds); i++) {
         uint8_t digest[SL_HASH_BYTES_MAX];
         char hex[2 * SL_HASH_BYTES_MAX + 1];
@@ -151,10 +159,14 @@ SL_TEST(a_digest_is_the_same_over_any_cut)
 SL_TEST(nothing_has_a_digest_too)
 {
     static const char *const wanted[] = {
-        "00000000", "00000000", "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+        "00000000",
+        "00000000",
+        "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
         "786a02f742015903c6c6fd852552d272912f4740e15847618a86e217f71f5419"
         "d25e1031afee585313896444934eb04b903a685b1448b755d56f701afe9be2ce",
-        "0000000000000000"};
+        "0000000000000000",
+        "da39a3ee5e6b4b0d3255bfef95601890afd80709",
+        "d41d8cd98f00b204e9800998ecf8427e"};
     for (unsigned i = 0; i < SL_COUNT(kinds); i++) {
         uint8_t digest[SL_HASH_BYTES_MAX];
         char hex[2 * SL_HASH_BYTES_MAX + 1];

@@ -1,4 +1,4 @@
-/* Azure Blob storage: addresses, what lets requests in, ETags, listings, refusals. The mock is
+/* Azure Blob storage: addresses, what lets requests in, ETags, MD5s, refusals. The mock is
  * strict: a request that Azure would refuse fails the test. */
 #include <check.h>
 #include <stdio.h>
@@ -8,6 +8,8 @@
 #include "alloc_fail.h"
 #include "az_store.h"
 #include "claims.h"
+#include "hash.h"
+#include "log.h"
 #include "range_server.h"
 #include "scratch.h"
 #include "source.h"
@@ -30,6 +32,7 @@ static struct {
     const char *query;  /* that must begin the SAS of every request; NULL: there must be none */
     const char *bearer; /* NULL: there must be none; a number follows */
     const char *etag;
+    const char *more; /* headers of a range's answer; NULL: none */
     unsigned asked, refuse_at;
     char seen[4096]; /* the last form, or target, that asked for a token */
 } mock;
@@ -70,8 +73,8 @@ static bool blob(const struct sl_server_request *request, struct sl_server_reply
     end = end < BYTES ? end + 1 : BYTES;
     reply->status = 206;
     snprintf(reply->headers, sizeof(reply->headers),
-             "Content-Range: bytes %lu-%lu/%d\r\nETag: %s\r\nx-ms-blob-type: BlockBlob\r\n", begin,
-             end - 1, BYTES, mock.etag);
+             "Content-Range: bytes %lu-%lu/%d\r\nETag: %s\r\nx-ms-blob-type: BlockBlob\r\n%s",
+             begin, end - 1, BYTES, mock.etag, mock.more ? mock.more : "");
     reply->body = malloc(end - begin);
     memcpy(reply->body, data + begin, end - begin);
     reply->body_bytes = end - begin;
@@ -306,6 +309,51 @@ SL_TEST(a_blob_that_is_replaced_in_mid_load_is_changed)
     ck_assert_str_eq(err.code, "changed");
 }
 
+/* "" if none is known. */
+static void expect_md5(const char *headers, const char *hex)
+{
+    SL_AUTO(sl_store) store = NULL;
+    sl_autofree char *name = NULL;
+    SL_AUTO(sl_source) source = NULL;
+    char text[2 * SL_HASH_BYTES_MAX + 1] = "";
+    mock.more = headers;
+    ck_assert_int_eq(sl_store_open("az://models/m.bin", &config, &store, &name, &err), 0);
+    ck_assert_msg(sl_source_open(store, name, 10, &source, &err) == 0, "%s", err.message);
+    const struct sl_checksums *sums = sl_source_known_checksums(source);
+    if (sums) {
+        ck_assert_uint_eq(sums->count, 1);
+        ck_assert_int_eq(sums->items[0].kind, SL_HASH_MD5);
+        sl_hex(sums->items[0].value, 16, text);
+    }
+    ck_assert_str_eq(text, hex);
+}
+
+SL_TEST(the_md5_of_the_blob_is_taken_from_the_first_answer)
+{
+    static const char of_range[] = "Content-MD5: 1B2M2Y8AsgTpgAmY7PhCfg==\r\n";
+    expect_md5("x-ms-blob-content-md5: 1B2M2Y8AsgTpgAmY7PhCfg==\r\n",
+               "d41d8cd98f00b204e9800998ecf8427e");
+    expect_md5(of_range, ""); /* of the range */
+    expect_md5(NULL, "");
+    expect_md5("x-ms-blob-content-md5: \r\n", "");
+}
+
+SL_TEST(what_is_no_md5_is_told_and_passed_over)
+{
+    static const char *const bad[] = {
+        "1B2M2Y8AsgTpgAmY7PhCfg", "1B2M2Y8AsgTpgAmY7PhCfgAA",
+        "1B2M2Y8A!gTpgAmY7PhCfg==", "d41d8cd98f00b204e9800998ecf8427e", "="};
+    char header[128];
+    sl_log_setup(SL_LOG_ERROR, false);
+    for (size_t i = 0; i < SL_COUNT(bad); i++) {
+        struct sl_checksums sums;
+        ck_assert_msg(!sl_az_take_md5(bad[i], "az://models/m.bin", &sums), "%s", bad[i]);
+        ck_assert_uint_eq(sums.count, 0);
+        snprintf(header, sizeof(header), "x-ms-blob-content-md5: %s\r\n", bad[i]);
+        expect_md5(header, "");
+    }
+}
+
 SL_TEST(a_sas_of_uri_file_or_environment_goes_into_every_url)
 {
     mock.query = "sv=2023-11-03&sig=hush";
@@ -503,86 +551,6 @@ SL_TEST(answers_that_break_the_contract_are_refused)
         SL_SCRIPT(server, bad);
         ck_assert_int_eq(load("az://others/x"), -1);
         ck_assert_msg(err.kind == SL_E_NET || err.kind == SL_E_INTEGRITY, "%s", err.message);
-    }
-}
-
-/* ---- listings -------------------------------------------------------------------------------- */
-
-struct seen {
-    char text[1024];
-};
-
-static int note(const struct sl_entry *entry, void *arg, struct sl_err *problem)
-{
-    (void)problem;
-    struct seen *seen = arg;
-    size_t used = strlen(seen->text);
-    snprintf(seen->text + used, sizeof(seen->text) - used, "%s %lu %s;", entry->name,
-             (unsigned long)entry->bytes, entry->etag);
-    return 0;
-}
-
-#define BLOB(name, bytes, etag)                                                                    \
-    "<Blob>" name "<Properties><Content-Length>" bytes "</Content-Length><Etag>" etag              \
-    "</Etag></Properties></Blob>"
-#define PAGE(blobs, marker)                                                                        \
-    "\xef\xbb\xbf<?xml version=\"1.0\"?><EnumerationResults><Blobs>" blobs                         \
-    "</Blobs><NextMarker>" marker "</NextMarker></EnumerationResults>"
-
-static bool pages(const struct sl_server_request *request, struct sl_server_reply *reply, void *arg)
-{
-    (void)arg;
-    const char *query = strchr(request->target, '?');
-    ck_assert_ptr_nonnull(query);
-    if (strstr(query, "&marker=2%2192%21MDAw"))
-        say(reply, 200, "",
-            PAGE(BLOB("<Name Encoded=\"true\">a/%EF%BF%BE.bin</Name>", "7", "0x2"), ""));
-    else
-        say(reply, 200, "",
-            PAGE(BLOB("<Name>a/m &amp; n.bin</Name>", "5", "0x1")
-                     BLOB("<Name>a/d/</Name>", "0",
-                          "") "<Blob><Name>a/e</Name><Properties><Content-Length>0</Content-Length>"
-                              "<ResourceType>directory</ResourceType></Properties></Blob>",
-                 "2!92!MDAw"));
-    return true;
-}
-
-SL_TEST(a_listing_is_read_page_by_page)
-{
-    struct seen seen = {""};
-    sl_server_handle(server, pages, NULL);
-    SL_AUTO(sl_store) store = NULL;
-    sl_autofree char *name = NULL;
-    ck_assert_int_eq(sl_store_open("az://models/a/", &config, &store, &name, &err), 0);
-    ck_assert_msg(sl_store_list(store, note, &seen, &err) == 0, "%s", err.message);
-    ck_assert_str_eq(seen.text, "m & n.bin 5 \"0x1\";\xef\xbf\xbe.bin 7 \"0x2\";");
-    ck_assert_str_eq(sl_server_request_at(server, 0)->target,
-                     "/sluicetest/models?restype=container&comp=list&prefix=a%2F&maxresults=5000&"
-                     "include=metadata");
-}
-
-SL_TEST(hostile_listings_are_refused)
-{
-    static const char *const bad[] = {
-        "",
-        "<x/>",
-        "<!DOCTYPE x><EnumerationResults/>",
-        PAGE(BLOB("<Name>b/m</Name>", "5", "e"), ""),
-        PAGE(BLOB("<Name>a/</Name>", "5", "e"), ""),
-        PAGE(BLOB("<Name>a/m</Name>", "-5", "e"), ""),
-        PAGE(BLOB("<Name>a/m</Name>", "99999999999999999999", "e"), ""),
-        PAGE(BLOB("<Name Encoded=\"true\">a/%00</Name>", "5", "e"), ""),
-        PAGE(BLOB("", "5", "e"), ""),
-    };
-    for (size_t i = 0; i < SL_COUNT(bad); i++) {
-        struct seen seen = {""};
-        char *marker;
-        uint64_t entries;
-        int result = sl_az_page_parse(bad[i], strlen(bad[i]), "cannot list 'x'", "a/", note, &seen,
-                                      &marker, &entries, &err);
-        ck_assert_msg(result == -1, "%zu", i);
-        ck_assert_int_eq(err.kind, SL_E_FORMAT);
-        ck_assert_ptr_null(marker);
     }
 }
 

@@ -45,8 +45,12 @@ static int collect(const struct sl_entry *entry, void *arg, struct sl_err *ignor
 static int parse(const char *text, const char *prefix, struct sl_buf *out, char **token)
 {
     uint64_t entries;
-    return sl_s3_page_parse(text, strlen(text), "s3://b/p/", prefix, collect, out, token, &entries,
-                            &err);
+    struct sl_s3_next next;
+    int result = sl_s3_page_parse(text, strlen(text), "s3://b/p/", prefix, collect, out, &next,
+                                  &entries, &err);
+    *token = next.text;
+    ck_assert(!next.is_key);
+    return result;
 }
 
 static void expect_page(const char *text, const char *prefix, const char *lines,
@@ -111,8 +115,8 @@ SL_TEST(hostile_pages_are_refused)
         PAGE(URL_ENCODED, ENTRY("p/%", "1")),
         PAGE(URL_ENCODED, ENTRY("p/%4", "1")),
         PAGE(URL_ENCODED, ENTRY("p/%g0", "1")),
-        PAGE("<IsTruncated>true</IsTruncated>", ENTRY("p/a", "1")),
-        PAGE("<IsTruncated>true</IsTruncated><NextContinuationToken/>", ENTRY("p/a", "1")),
+        PAGE("<IsTruncated>true</IsTruncated>", ""),
+        PAGE("<IsTruncated>true</IsTruncated><NextContinuationToken/>", ""),
         "<Error><Code>NoSuchKey</Code></Error>",
         "<html><body>It works!</body></html>",
         "{}",
@@ -146,11 +150,12 @@ SL_TEST(every_prefix_of_a_page_is_refused)
     static const char page[] = PAGE(URL_ENCODED, ENTRY("p/a", "1") ENTRY("p/b", "2"));
     for (size_t bytes = 0; bytes < sizeof(page) - 1; bytes++) {
         sl_autobuf out = SL_BUF_INIT(64 * 1024);
-        sl_autofree char *token = NULL;
+        struct sl_s3_next next;
         uint64_t entries;
         ck_assert_int_eq(
-            sl_s3_page_parse(page, bytes, "s3://b/p/", "p/", collect, &out, &token, &entries, &err),
+            sl_s3_page_parse(page, bytes, "s3://b/p/", "p/", collect, &out, &next, &entries, &err),
             -1);
+        ck_assert_ptr_null(next.text);
         ck_assert_uint_eq(out.used, 0);
     }
 }
@@ -257,6 +262,63 @@ SL_TEST(pages_that_go_in_circles_are_noticed)
         ck_assert_ptr_nonnull(strstr(err.message, "in a circle"));
         ck_assert_uint_lt(asked, modes[i] == EMPTY ? 1100 : 30);
     }
+}
+
+/* A store that passes over list-type: two keys a page, and no tokens. */
+struct first_version {
+    unsigned asked;
+    bool stuck; /* passes over the marker, too */
+};
+
+static bool first_version(const struct sl_server_request *request, struct sl_server_reply *reply,
+                          void *arg)
+{
+    static const char *const keys[] = {"m/a%2B%20", "m/b+%26", "m/c", "m/d%2F", "m/e"};
+    struct first_version *store = arg;
+    const char *query = strchr(request->target, '?') + 1, *size = "5";
+    unsigned first = 0;
+    char contents[1024];
+    if (store->asked++)
+        ck_assert_int_eq(strncmp(query, "encoding-type=url&marker=m%2F", 29), 0);
+    else
+        ck_assert_str_eq(query, "encoding-type=url&list-type=2&max-keys=1000&prefix=m%2F");
+    if (strstr(query, "&marker=m%2Fb%20%26&max-keys=1000&prefix=m%2F"))
+        first = 2;
+    else if (strstr(query, "&marker=m%2Fd%2F&"))
+        first = 4;
+    if (store->stuck)
+        first = 0;
+    snprintf(contents, sizeof(contents), ENTRY("%s", "5"), keys[first]);
+    if (first < 4) {
+        size_t used = strlen(contents);
+        size = first == 2 ? "0" : "5"; /* a folder's marker is the last of its page */
+        snprintf(contents + used, sizeof(contents) - used, ENTRY("%s", "%s"), keys[first + 1],
+                 size);
+    }
+    ck_assert_int_gt(asprintf(&reply->body, PAGE(URL_ENCODED "<IsTruncated>%s</IsTruncated>", "%s"),
+                              first < 4 ? "true" : "false", contents),
+                     0);
+    reply->body_bytes = strlen(reply->body);
+    return true;
+}
+
+SL_TEST_LOOP(a_store_of_the_first_version_is_listed_by_markers, 0, 2)
+{
+    struct first_version pages = {.stuck = _i};
+    struct sl_server *server = sl_server_start();
+    sl_server_handle(server, first_version, &pages);
+    s3.endpoint = (char *)sl_server_url(server, "");
+    sl_autobuf out = SL_BUF_INIT(64 * 1024);
+    SL_AUTO(sl_store) store = NULL;
+    sl_autofree char *key = NULL;
+    ck_assert_int_eq(sl_store_open("s3://bucket/m/", &config, &store, &key, &err), 0);
+    int result = sl_store_list(store, collect, &out, &err);
+    sl_server_stop(server);
+    ck_assert_msg(result == -_i, "%s", err.message);
+    if (_i)
+        ck_assert_ptr_nonnull(strstr(err.message, "in a circle"));
+    else
+        ck_assert_str_eq(sl_buf_string(&out), "a+ =5 \"e\"\nb &=5 \"e\"\nc=5 \"e\"\ne=5 \"e\"\n");
 }
 
 SL_TEST(a_prefix_without_objects_is_not_found)

@@ -25,20 +25,21 @@ static const uint32_t CRC32C_POLYNOMIAL = 0x82f63b78u;
 
 const char *sl_hash_name(enum sl_hash_kind kind)
 {
-    static const char *const names[] = {"crc32",      "crc32c",    "sha256",
-                                        "blake2b512", "crc64nvme", "sha1"};
+    static const char *const names[] = {"crc32",     "crc32c", "sha256", "blake2b512",
+                                        "crc64nvme", "sha1",   "md5"};
     return names[kind];
 }
 
 size_t sl_hash_bytes(enum sl_hash_kind kind)
 {
-    static const uint8_t bytes[] = {4, 4, 32, 64, 8, 20};
+    static const uint8_t bytes[] = {4, 4, 32, 64, 8, 20, 16};
     return bytes[kind];
 }
 
 bool sl_hash_is_ordered(enum sl_hash_kind kind)
 {
-    return kind == SL_HASH_SHA256 || kind == SL_HASH_BLAKE2B || kind == SL_HASH_SHA1;
+    return kind == SL_HASH_SHA256 || kind == SL_HASH_BLAKE2B || kind == SL_HASH_SHA1 ||
+           kind == SL_HASH_MD5;
 }
 
 uint32_t sl_crc32(uint32_t crc, const void *data, size_t bytes)
@@ -129,6 +130,7 @@ struct sl_hasher *sl_hasher_new(enum sl_hash_kind kind, struct sl_err *err)
         return NULL;
     const EVP_MD *method = kind == SL_HASH_BLAKE2B ? EVP_blake2b512()
                            : kind == SL_HASH_SHA1  ? EVP_sha1()
+                           : kind == SL_HASH_MD5   ? EVP_md5()
                                                    : EVP_sha256();
     hasher->context = EVP_MD_CTX_new();
     if (!hasher->context || !EVP_DigestInit_ex(hasher->context, method, NULL)) {
@@ -144,6 +146,14 @@ void sl_hasher_free(struct sl_hasher *hasher)
         return;
     EVP_MD_CTX_free(hasher->context);
     free(hasher);
+}
+
+bool sl_hash_is_available(enum sl_hash_kind kind)
+{
+    if (!sl_hash_is_ordered(kind))
+        return true;
+    SL_AUTO(sl_hasher) hasher = sl_hasher_new(kind, NULL);
+    return hasher != NULL;
 }
 
 /* Neither call can fail on an initialised context; a digest that is not one must never be compared

@@ -1,6 +1,6 @@
 /*
  * Hashes of bytes on their way: CRC32 and CRC32C (ISA-L, combinable across ranges), SHA-256,
- * SHA-1 and BLAKE2b of 64 bytes (OpenSSL). Any thread, a hash in the making by one at a time.
+ * SHA-1, MD5 and BLAKE2b of 64 bytes (OpenSSL). Any thread, a hash in the making by one at a time.
  */
 #ifndef SL_HASH_H
 #define SL_HASH_H
@@ -13,13 +13,17 @@
 #include "hash_kind.h"
 #include "mem.h"
 
-/** "crc32", "crc32c", "sha256", "blake2b512", "crc64nvme", "sha1". */
+/** "crc32", "crc32c", "sha256", "blake2b512", "crc64nvme", "sha1", "md5". */
 const char *sl_hash_name(enum sl_hash_kind kind);
-/** 4, 8, 20, 32 or 64. CRC digests are big-endian bytes, so that their hex reads as the number. */
+/** 4, 8, 16, 20, 32 or 64. CRC digests are big-endian bytes, so that their hex reads as the number.
+ */
 size_t sl_hash_bytes(enum sl_hash_kind kind);
 
 /** Needs its bytes in order; else those of pieces combine. */
 bool sl_hash_is_ordered(enum sl_hash_kind kind);
+/** Does the crypto library have it? One in FIPS mode has no MD5. Ask before the first of a kind
+ * that may be missing. */
+bool sl_hash_is_available(enum sl_hash_kind kind);
 
 /** Continue a CRC: begin with 0. crc32: IEEE 802.3 as zlib's crc32(). crc32c: Castagnoli. */
 uint32_t sl_crc32(uint32_t crc, const void *data, size_t bytes);

@@ -21,6 +21,7 @@
 #include "metrics.h"
 #include "pages.h"
 #include "prefault.h"
+#include "prestage.h"
 
 struct load {
     const struct sl_spec *spec;
@@ -71,10 +72,13 @@ static int read_plan(struct load *load, const struct sl_plan *plan,
                      const struct sl_reader_config *config, struct sl_err *err)
 {
     struct sl_prefault prefault;
+    struct sl_prestage prestage;
     uint64_t begin_ns = sl_now_ns();
     sl_progress_set_state(load->progress, SL_LOAD_READING);
     sl_prefault_start(&prefault, load->to->sink, plan);
+    sl_prestage_start(&prestage, plan);
     int done = sl_reader_run(plan, load->to->sink, load->to->journal, config, err);
+    sl_prestage_end(&prestage);
     sl_prefault_end(&prefault);
     load->result->read_seconds = seconds_since(begin_ns);
     return done;

@@ -67,6 +67,7 @@ static uint64_t choose_range_bytes(const struct sl_plan *plan, uint64_t total)
         if (total / 512 > wanted)
             wanted = total / 512;
         wanted = SL_MIN(wanted * sl_store_range_factor(plan->own->store), 64 * MIB);
+        wanted = SL_MAX(wanted, sl_store_range_bytes_min(plan->own->store));
     } else if (wanted < least) {
         sl_log(SL_LOG_WARN,
                "readers.rangeBytes is %" PRIu64 " for this load, and not %" PRIu64

@@ -85,6 +85,26 @@ static int add_git_head(struct sl_plan *plan, struct sl_check *check, struct sl_
     return 0;
 }
 
+/* A crypto library in FIPS mode lacks some. It is said of the first object. */
+static void leave_out_missing(struct sl_plan *plan, uint32_t number, struct sl_checksums *sums,
+                              bool *said)
+{
+    unsigned count = 0;
+    for (unsigned i = 0; i < sums->count; i++) {
+        const char *name = sl_hash_name(sums->items[i].kind);
+        if (sl_hash_is_available(sums->items[i].kind)) {
+            sums->items[count++] = sums->items[i];
+            continue;
+        }
+        sl_log(*said ? SL_LOG_DEBUG : SL_LOG_WARN,
+               "'%s' comes with its %s, which is not checked: the crypto library of this machine "
+               "has no %s (in FIPS mode it has none)",
+               plan->sources[number].name, name, name);
+        *said = true;
+    }
+    sums->count = count;
+}
+
 /* The cheapest comes first; `all` takes every one. Layout verbatim: each object is the file of its
  * number. */
 static int add_checks(struct sl_plan *plan, uint32_t number, const struct sl_checksums *sums,
@@ -117,6 +137,7 @@ static int add_checks(struct sl_plan *plan, uint32_t number, const struct sl_che
 int sl_plan_check_stores(struct sl_plan *plan, struct sl_err *err)
 {
     size_t count = 0, requests = 0;
+    bool said = false;
     if (plan->mappings)
         return 0;
     for (uint32_t i = 0; i < plan->source_count; i++)
@@ -132,8 +153,10 @@ int sl_plan_check_stores(struct sl_plan *plan, struct sl_err *err)
     struct asking asking = {.plan = plan, .sums = sums, .lock = PTHREAD_MUTEX_INITIALIZER};
     ask_all(&asking, count);
     plan->index_requests += requests;
-    for (uint32_t i = 0; i < plan->source_count; i++)
+    for (uint32_t i = 0; i < plan->source_count; i++) {
+        leave_out_missing(plan, i, &sums[i], &said);
         if (sums[i].count + sums[i].composite && add_checks(plan, i, &sums[i], err) < 0)
             return -1;
+    }
     return 0;
 }

@@ -62,8 +62,8 @@ void sl_verify_free(struct sl_verify *verify);
 SL_AUTO_DEFINE(sl_verify)
 /**
  * Bytes [begin, begin + bytes) of a source have landed (are committed to the sink) and are these.
- * -1 if a check failed, here or in another thread before: SL_E_INTEGRITY, code E_HASH_CRC32,
- * E_HASH_CRC32C, E_HASH_SHA256, E_HASH_BLAKE2B512 or E_SIGNATURE. Any thread; data is borrowed for
+ * -1 if a check failed, here or in another thread before: SL_E_INTEGRITY, code E_HASH_ and the
+ * hash's name in capitals (E_HASH_CRC32), or E_SIGNATURE. Any thread; data is borrowed for
  * the call, which hashes and may read back.
  */
 int sl_verify_feed(struct sl_verify *verify, uint32_t source, uint64_t begin, const void *data,

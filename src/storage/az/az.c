@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "az_store.h"
+#include "hash.h"
 #include "log.h"
 #include "url.h"
 
@@ -93,6 +94,19 @@ int sl_az_let_in(struct sl_az *az, const char *blob, const char *query,
                              : 0;
 }
 
+bool sl_az_take_md5(const char *text, const char *what, struct sl_checksums *sums)
+{
+    *sums = (struct sl_checksums){.items[0].kind = SL_HASH_MD5};
+    bool given = text && *text;
+    sums->count = given && sl_cloud_base64(text, sums->items[0].value, sl_hash_bytes(SL_HASH_MD5));
+    if (given && !sums->count && what)
+        sl_log(SL_LOG_WARN,
+               "the MD5 of '%.300s' is not checked: the store says it is '%.40s', which is not the "
+               "base64 text of 16 bytes; set the blob's Content-MD5 again, or remove it",
+               what, text);
+    return !given || sums->count;
+}
+
 bool sl_az_recover(struct sl_az *az, unsigned generation, const struct sl_err *why)
 {
     bool refused = why->http_status == 401 ||
@@ -141,6 +155,20 @@ static int prepare(struct sl_source *source, struct sl_range_request *request, s
     return 0;
 }
 
+/* With a range Content-MD5 is of the range. The ETag is the version: an uploader who changes the
+ * MD5 changes it, too. */
+static int answered(struct sl_source *source, const struct sl_exchange *exchange,
+                    struct sl_version *version, struct sl_err *err)
+{
+    (void)version;
+    struct sl_checksums sums;
+    const char *text = sl_exchange_header(exchange, "x-ms-blob-content-md5");
+    if (!text && sl_exchange_status(exchange) == 200)
+        text = sl_exchange_header(exchange, "Content-MD5");
+    sl_az_take_md5(text, source->uri, &sums);
+    return sums.count ? sl_source_set_checksums(source, &sums, err) : 0;
+}
+
 static int refuse(struct sl_source *source, const struct sl_exchange *exchange, const char *body,
                   size_t body_bytes, struct sl_err *err)
 {
@@ -168,7 +196,8 @@ static bool az_recover(struct sl_source *source, const struct sl_err *why, struc
     return sl_az_recover(source->store->impl, generation, why);
 }
 
-static const struct sl_http_hooks hooks = {.prepare = prepare, .refuse = refuse};
+static const struct sl_http_hooks hooks = {
+    .prepare = prepare, .refuse = refuse, .answered = answered};
 
 const struct sl_store_kind sl_az_store = {
     .name = "az",

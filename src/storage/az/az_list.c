@@ -14,7 +14,7 @@
 #include "url.h"
 #include "xml.h"
 
-enum { MARKER_BYTES_MAX = 8 * 1024, ETAG_BYTES_MAX = 256 };
+enum { MARKER_BYTES_MAX = 8 * 1024, ETAG_BYTES_MAX = 256, MD5_TEXT_BYTES_MAX = 64 };
 
 struct page {
     const char *what, *prefix;
@@ -24,9 +24,9 @@ struct page {
     char **marker;
     uint64_t entries;
     /* the Blob in hand */
-    bool has_bytes, folder, encoded;
+    bool has_bytes, folder, encoded, said;
     uint64_t bytes;
-    char name[3 * SL_AZ_NAME_BYTES_MAX + 1], etag[ETAG_BYTES_MAX];
+    char name[3 * SL_AZ_NAME_BYTES_MAX + 1], etag[ETAG_BYTES_MAX], md5[MD5_TEXT_BYTES_MAX];
 };
 
 static int hostile(const struct page *page, const char *why, struct sl_err *err)
@@ -58,8 +58,8 @@ static void take_etag(struct page *page, const char *value)
 static int end_blob(struct page *page, struct sl_err *err)
 {
     size_t prefix = strlen(page->prefix), bytes = strlen(page->name);
-    const struct sl_entry entry = {
-        .name = page->name + prefix, .bytes = page->bytes, .etag = page->etag};
+    struct sl_checksums sums;
+    struct sl_entry entry = {.name = page->name + prefix, .bytes = page->bytes, .etag = page->etag};
     bool folder = page->folder || (bytes && page->name[bytes - 1] == '/' && !page->bytes);
     if (!bytes || (!page->has_bytes && !folder))
         return hostile(page, "a blob has no name or no length", err);
@@ -69,6 +69,8 @@ static int end_blob(struct page *page, struct sl_err *err)
         return hostile(page, "a name does not lie below the prefix", err);
     if (!*entry.name)
         return hostile(page, "the blob that is named as the prefix itself is not empty", err);
+    page->said |= !sl_az_take_md5(page->md5, page->said ? NULL : page->name, &sums);
+    entry.sums = sums.count ? &sums : NULL;
     page->entries++;
     return page->each(&entry, page->arg, err);
 }
@@ -78,7 +80,7 @@ static int begin_blob(struct page *page, struct sl_err *err)
     int result = end_blob(page, err);
     page->has_bytes = page->folder = page->encoded = false;
     page->bytes = 0;
-    page->name[0] = page->etag[0] = 0;
+    page->name[0] = page->etag[0] = page->md5[0] = 0;
     return result;
 }
 
@@ -90,6 +92,8 @@ static int on_blob(struct page *page, const char *field, const char *value, stru
         return take_name(page, value, err);
     else if (strcmp(field, "/Properties/Etag") == 0)
         take_etag(page, value);
+    else if (strcmp(field, "/Properties/Content-MD5") == 0)
+        snprintf(page->md5, sizeof(page->md5), "%s", value);
     else if (strcmp(field, "/Properties/ResourceType") == 0)
         page->folder |= strcmp(value, "directory") == 0;
     else if (strcmp(field, "/Metadata/hdi_isfolder") == 0)

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "az_store.h"
+#include "hash.h"
 #include "upload_backend.h"
 #include "upload_parts.h"
 #include "xml.h"
@@ -22,6 +23,7 @@ enum {
     ANSWER_BYTES_MAX = 64 * 1024,
     LIST_BYTES_MAX = SL_PARTS_MAX * 128, /* of block names */
     BLOCK_NAME_BYTES = 24,
+    MD5_TEXT_BYTES = 25, /* base64 of 16 bytes, and a NUL */
     COMPLETE_SECONDS = 300,
 };
 static const uint64_t BLOCK_BYTES_MAX = UINT64_C(4000) << 20;
@@ -33,9 +35,21 @@ struct az_upload {
     char *blob;
     char what[400];
     uint64_t part_bytes, part_count;
-    struct sl_parts *parts; /* NULL: an empty blob */
-    uint8_t mark[8];        /* of the names of our blocks */
+    struct sl_parts *parts;   /* NULL: an empty blob */
+    uint8_t mark[8];          /* of the names of our blocks */
+    bool hashes;              /* the crypto library has MD5: it has not in FIPS mode */
+    char md5[MD5_TEXT_BYTES]; /* of the blob, of one block at most; "": not known */
 };
+
+/* Of a block, or of a blob of one. */
+static int take_md5(const void *data, size_t bytes, char text[MD5_TEXT_BYTES], struct sl_err *err)
+{
+    uint8_t digest[SL_HASH_BYTES_MAX];
+    if (sl_digest_of(SL_HASH_MD5, NULL, 0, data, bytes, digest, err) < 0)
+        return -1;
+    EVP_EncodeBlock((unsigned char *)text, digest, (int)sl_hash_bytes(SL_HASH_MD5));
+    return 0;
+}
 
 /* The name of a block, in base64: all of the same length, as Azure wants it. */
 static void name_block(const struct az_upload *azu, uint64_t number, char text[40])
@@ -158,22 +172,24 @@ static void channel_end(void *arg, void *channel)
     sl_exchange_free(channel);
 }
 
-/* The MD5 is checked by Azure, and kept nowhere. */
+/* Azure checks its MD5. Only a blob of one block keeps it: the MD5 of many cannot be made of
+ * theirs.
+ */
 static int send_block(void *arg, void *channel, uint64_t number, const void *data, size_t bytes,
                       struct sl_err *err)
 {
     struct az_upload *azu = arg;
-    char name[40], query[96], what[480], header[64], text[32];
-    uint8_t digest[EVP_MAX_MD_SIZE];
+    char name[40], query[96], what[480], header[64], md5[MD5_TEXT_BYTES] = "";
     name_block(azu, number, name);
     snprintf(query, sizeof(query), "comp=block&blockid=%s", name); /* no character to encode */
     snprintf(what, sizeof(what), "%s, block %" PRIu64 " of %" PRIu64, azu->what, number + 1,
              azu->part_count);
-    if (!EVP_Digest(data, bytes, digest, NULL, EVP_md5(), NULL))
-        return sl_fail(err, SL_E_INTERNAL, "the crypto library has no MD5");
-    EVP_EncodeBlock((unsigned char *)text, digest, 16);
-    snprintf(header, sizeof(header), "Content-MD5: %s", text);
-    const char *const headers[] = {header, NULL};
+    if (azu->hashes && take_md5(data, bytes, md5, err) < 0)
+        return -1;
+    if (azu->part_count == 1)
+        memcpy(azu->md5, md5, sizeof(md5));
+    snprintf(header, sizeof(header), "Content-MD5: %s", md5);
+    const char *const headers[] = {*md5 ? header : NULL, NULL};
     struct asking asking = {azu, what, query, 0};
     struct sl_answer answer = {0};
     struct sl_cloud_call call = call_of(&asking, "PUT");
@@ -196,7 +212,7 @@ static int make_parts(struct az_upload *azu, struct sl_err *err)
         return sl_fail(err, SL_E_USAGE, "%s: %" PRIu64 " bytes are more than Azure accepts",
                        azu->what, upload->bytes);
     if (!upload->bytes)
-        return 0;
+        return azu->hashes ? take_md5(NULL, 0, azu->md5, err) : 0;
     azu->part_count = (upload->bytes - 1) / azu->part_bytes + 1;
     const struct sl_parts_config config = {.bytes = upload->bytes,
                                            .part_bytes = azu->part_bytes,
@@ -218,6 +234,7 @@ static int az_open(struct sl_upload *upload, const char *uri, struct sl_err *err
     azu->upload = upload;
     if (RAND_bytes(azu->mark, sizeof(azu->mark)) != 1)
         return sl_fail(err, SL_E_INTERNAL, "the crypto library has no random numbers");
+    azu->hashes = sl_hash_is_available(SL_HASH_MD5);
     if (open_store(azu, uri, err) < 0 || (!upload->config.replace && refuse_existing(azu, err) < 0))
         return -1;
     return make_parts(azu, err);
@@ -289,9 +306,15 @@ static int write_list(const struct az_upload *azu, struct sl_buf *out, struct sl
 static int commit(struct az_upload *azu, struct sl_err *err)
 {
     sl_autobuf body = SL_BUF_INIT(LIST_BYTES_MAX);
-    const char *const headers[] = {"Content-Type: text/plain; charset=UTF-8",
-                                   "x-ms-blob-content-type: application/octet-stream",
-                                   azu->upload->config.replace ? NULL : "If-None-Match: *", NULL};
+    char md5[64];
+    snprintf(md5, sizeof(md5), "x-ms-blob-content-md5: %s", azu->md5);
+    const char *headers[] = {"Content-Type: text/plain; charset=UTF-8",
+                             "x-ms-blob-content-type: application/octet-stream", NULL, NULL, NULL};
+    unsigned count = 2;
+    if (!azu->upload->config.replace)
+        headers[count++] = "If-None-Match: *";
+    if (*azu->md5)
+        headers[count] = md5;
     struct asking asking = {azu, azu->what, "comp=blocklist", 0};
     struct sl_answer answer = {0};
     struct sl_err why = SL_ERR_INIT;

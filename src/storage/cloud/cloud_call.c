@@ -113,7 +113,7 @@ bool sl_cloud_base64(const char *text, uint8_t *value, size_t bytes)
 {
     uint8_t data[72];
     size_t length = strlen(text);
-    if (bytes > 64 || length != (bytes + 2) / 3 * 4 ||
+    if (bytes > 64 || length != (bytes + 2) / 3 * 4 || strcspn(text, "=") != (bytes * 4 + 2) / 3 ||
         EVP_DecodeBlock(data, (const unsigned char *)text, (int)length) < (int)bytes)
         return false;
     memcpy(value, data, bytes);

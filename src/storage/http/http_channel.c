@@ -412,8 +412,12 @@ static enum sl_io_state judge_redirect(struct sl_channel *channel, struct sl_err
         return break_contract(channel, err, "the %dth time in a row: the redirects go in a circle",
                               REDIRECTS_MAX + 1);
     sl_autofree char *to = sl_url_resolve(channel->url, location, err);
-    if (!to ||
-        channel->hooks->redirect(channel->source, channel->exchange, channel->url, to, err) < 0) {
+    int result =
+        to ? channel->hooks->redirect(channel->source, channel->exchange, channel->url, to, err)
+           : -1;
+    if (result > 0)
+        return SL_IO_DATA;
+    if (result < 0) {
         sl_wrap(err, "cannot read '%s'", channel->source->uri);
         channel_abort(channel);
         return SL_IO_FAILED;

@@ -60,9 +60,9 @@ struct sl_http_hooks {
                   size_t body_bytes, struct sl_err *err);
     /**
      * A redirect (301 302 303 307 308) to an absolute URL: 0 if it was noted and prepare() will now
-     * give the new place, -1 with why it is not followed. Status and headers by
-     * sl_exchange_status(), sl_exchange_header(). At most 10 per request. NULL: redirects go to
-     * refuse().
+     * give the new place, -1 with why it is not followed, 1 if it is a refusal like others
+     * (refuse()). Status and headers by sl_exchange_status(), sl_exchange_header(). At most 10 per
+     * request. NULL: always 1.
      */
     int (*redirect)(struct sl_source *source, const struct sl_exchange *exchange, const char *from,
                     const char *to, struct sl_err *err);

@@ -34,6 +34,7 @@ struct sl_creds {
     struct sl_profile profile;
     struct sl_s3cfg s3cfg;
     char *region, *origin;
+    bool region_given;
     char *role_arn, *token_file, *session_name, *sts_endpoint; /* KIND_STS */
     pthread_cond_t changed;
     struct {
@@ -278,6 +279,7 @@ static int choose_region(struct sl_creds *creds, struct sl_err *err)
         bytes > 63)
         return sl_fail(err, SL_E_USAGE, "region '%.80s' is not a region name, such as us-east-1",
                        candidates[i]);
+    creds->region_given = i + 1 < SL_COUNT(candidates);
     creds->region = sl_strdup(candidates[i], err);
     return creds->region ? 0 : -1;
 }
@@ -494,6 +496,11 @@ const struct sl_profile *sl_creds_profile(const struct sl_creds *creds)
 const struct sl_s3cfg *sl_creds_s3cfg(const struct sl_creds *creds)
 {
     return &creds->s3cfg;
+}
+
+bool sl_creds_region_given(const struct sl_creds *creds)
+{
+    return creds->region_given;
 }
 
 const char *sl_creds_region(const struct sl_creds *creds)

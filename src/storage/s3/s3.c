@@ -12,6 +12,7 @@
 #include <strings.h>
 
 #include "log.h"
+#include "proxy.h"
 
 static const struct sl_option s3_rows[] = {
     SL_OPTION(sl_s3_options, region, STRING, "",
@@ -29,6 +30,15 @@ static const struct sl_option s3_rows[] = {
               "an s3cmd configuration (.s3cfg) that gives keys and endpoint", .value = "FILE"),
     SL_OPTION(sl_s3_options, anonymous, BOOL, "false",
               "send unsigned requests and look for no credentials"),
+    SL_OPTION(
+        sl_s3_options, follow_redirects, STRING, "",
+        "hosts that a redirect may lead to, with the signature: of stores whose gateway sends "
+        "readers to the node that has the object (AIStore). As in no_proxy: names with what "
+        "lies below them, addresses, networks, *; empty: none",
+        .value = "HOSTS"),
+    SL_OPTION(sl_s3_options, prestage, BOOL, "false",
+              "when a load begins, have the store fetch its objects into its cache: CoreWeave's "
+              "cwlota.com does, for another price"),
     SL_OPTION_END,
 };
 const struct sl_option_table sl_s3_table = {"s3", sizeof(struct sl_s3_options), s3_rows};
@@ -39,6 +49,7 @@ struct object {
     char *key;
     struct {
         pthread_mutex_t mutex;
+        struct sl_http_object *link; /* where its URL leads; NULL: redirects are not followed */
         struct sl_s3_signed request; /* for all ranges, while it is current */
         bool whole;                  /* empty objects have no range: ask without one */
     } locked;
@@ -100,6 +111,21 @@ static void add_tls(struct sl_s3 *s3)
     config->tls = &s3->tls;
 }
 
+/* What the endpoint's host tells, and where it may send us. */
+static int heed_endpoint(struct sl_s3 *s3, struct sl_err *err)
+{
+    const struct sl_s3_endpoint *endpoint = &s3->locked.endpoint;
+    const struct sl_s3_options *options = sl_source_options(&s3->store->config, &sl_s3_table);
+    s3->range_bytes_min = endpoint->range_bytes_min;
+    if (*endpoint->region && !sl_creds_region_given(s3->creds))
+        memcpy(s3->locked.region, endpoint->region, sizeof(endpoint->region));
+    const char *hosts = options && options->follow_redirects ? options->follow_redirects : "";
+    if (!*hosts)
+        return 0;
+    s3->follows = hosts;
+    return sl_http_base_open_bare(&s3->http, endpoint->origin, err);
+}
+
 static int s3_open(struct sl_store *store, const char *uri, char **key, struct sl_err *err)
 {
     struct sl_s3 *s3 = sl_alloc(sizeof(*s3), err);
@@ -117,7 +143,8 @@ static int s3_open(struct sl_store *store, const char *uri, char **key, struct s
     add_tls(s3);
     snprintf(s3->locked.region, sizeof(s3->locked.region), "%s", sl_creds_region(s3->creds));
     if (sl_s3_endpoint_find(&s3->locked.endpoint, sl_source_options(&store->config, &sl_s3_table),
-                            s3->creds, s3->bucket, s3->locked.region, err) < 0)
+                            s3->creds, s3->bucket, s3->locked.region, err) < 0 ||
+        heed_endpoint(s3, err) < 0)
         return sl_wrap(err, "cannot open '%s'", store->uri);
     sl_log(SL_LOG_DEBUG, "'%s' is at %s%s (from %s), region %s", store->uri,
            s3->locked.endpoint.origin, s3->locked.endpoint.base, s3->locked.endpoint.from,
@@ -129,14 +156,15 @@ static void s3_describe(struct sl_store *store,
                         void (*row)(void *arg, const char *what, const char *text), void *arg)
 {
     struct sl_s3 *s3 = store->impl;
-    char text[1024];
+    char text[1024], region[SL_S3_REGION_MAX];
     {
         SL_LOCKED(&s3->locked.mutex);
+        memcpy(region, s3->locked.region, sizeof(region));
         snprintf(text, sizeof(text), "%s%s (from %s)", s3->locked.endpoint.origin,
                  s3->locked.endpoint.base, s3->locked.endpoint.from);
     }
     row(arg, "endpoint", text);
-    row(arg, "region", sl_creds_region(s3->creds));
+    row(arg, "region", region);
     row(arg, "credentials",
         sl_creds_none_found(s3->creds) ? "none found: requests go unsigned"
                                        : sl_creds_origin(s3->creds));
@@ -147,6 +175,8 @@ static void s3_close(struct sl_store *store)
     struct sl_s3 *s3 = store->impl;
     if (!s3)
         return;
+    if (s3->follows)
+        sl_http_base_close(&s3->http);
     sl_s3_endpoint_release(&s3->locked.endpoint);
     explicit_bzero(&s3->locked.key, sizeof(s3->locked.key));
     pthread_mutex_destroy(&s3->locked.mutex);
@@ -190,6 +220,46 @@ static int s3_locate(struct sl_source *source, struct sl_err *err)
     return 0;
 }
 
+/* Under the object's lock: where its URL led, or itself. */
+static int place(struct object *object, const char *url, struct sl_range_request *request,
+                 struct sl_err *err)
+{
+    struct sl_s3 *s3 = object->s3;
+    if (!s3->follows) {
+        request->url = sl_strdup(url, err);
+        return request->url ? 0 : -1;
+    }
+    object->locked.link = sl_http_base_object(&s3->http, url, err);
+    return object->locked.link ? sl_http_prepare(&s3->http, object->locked.link, request, err) : -1;
+}
+
+static struct sl_http_object *link_of(struct object *object)
+{
+    SL_LOCKED(&object->locked.mutex);
+    return object->locked.link;
+}
+
+/* The same request is sent to the node that has the object, as it is: whoever named its host trusts
+ * it with the signature, which lets this object be read for some minutes. */
+static int redirect(struct sl_source *source, const struct sl_exchange *exchange, const char *from,
+                    const char *to, struct sl_err *err)
+{
+    struct object *object = source->impl;
+    struct sl_s3 *s3 = object->s3;
+    sl_autourl url = {0};
+    if (!s3->follows || sl_exchange_header(exchange, "x-amz-bucket-region"))
+        return 1;
+    if (sl_url_parse(to, &url, err) < 0)
+        return -1;
+    if (!sl_proxy_excluded(&url, s3->follows))
+        return sl_fail(err, SL_E_USAGE,
+                       "the store sends its readers on to '%.200s', which "
+                       "source.s3.followRedirects does not name",
+                       url.host);
+    return sl_http_redirect(&s3->http, link_of(object), from, to, sl_exchange_status(exchange),
+                            err);
+}
+
 static int prepare(struct sl_source *source, struct sl_range_request *request, struct sl_err *err)
 {
     struct object *object = source->impl;
@@ -200,8 +270,7 @@ static int prepare(struct sl_source *source, struct sl_range_request *request, s
         return sl_wrap(err, "cannot read '%.300s'", source->uri);
     request->whole = object->locked.whole;
     request->dates_compared = true;
-    request->url = sl_strdup(made->url, err);
-    if (!request->url)
+    if (place(object, made->url, request, err) < 0)
         return -1;
     for (unsigned i = 0; i < made->header_count; i++)
         if (sl_range_add_header(request, err, "%s", made->headers[i]) < 0)
@@ -223,6 +292,9 @@ static int refuse(struct sl_source *source, const struct sl_exchange *exchange, 
 {
     struct object *object = source->impl;
     char what[400];
+    sl_autourl to = {0};
+    const char *location = sl_exchange_header(exchange, "Location");
+    bool sent_on = location && sl_url_parse(location, &to, NULL) == 0;
     snprintf(what, sizeof(what), "cannot read '%.380s'", source->uri);
     const struct sl_s3_reply reply = {
         .status = sl_exchange_status(exchange),
@@ -230,6 +302,7 @@ static int refuse(struct sl_source *source, const struct sl_exchange *exchange, 
         .date = sl_exchange_header(exchange, "Date"),
         .bucket_region = sl_exchange_header(exchange, "x-amz-bucket-region"),
         .request_id = sl_exchange_header(exchange, "x-amz-request-id"),
+        .sent_to = sent_on ? to.host : NULL,
         .body = body,
         .body_bytes = body_bytes,
     };
@@ -243,18 +316,25 @@ static int refuse(struct sl_source *source, const struct sl_exchange *exchange, 
 
 static bool s3_recover(struct sl_source *source, const struct sl_err *why, struct sl_err *err)
 {
-    (void)err;
     struct object *object = source->impl;
+    struct sl_http_object *link = link_of(object);
     unsigned keys;
+    bool led_away = link && sl_http_recover(&object->s3->http, link, why, err);
     if (!why->http_status)
-        return false;
+        return led_away;
     {
         SL_LOCKED(&object->locked.mutex);
         if (why->http_status == 416)
             return object->locked.whole && !source->opened;
         keys = object->locked.request.keys;
     }
-    return sl_s3_recover(object->s3, keys, why);
+    return sl_s3_recover(object->s3, keys, why) || led_away;
+}
+
+static uint64_t range_bytes_min(const struct sl_store *store)
+{
+    const struct sl_s3 *s3 = store->impl;
+    return s3->range_bytes_min;
 }
 
 static int s3_checksums(struct sl_source *source, struct sl_checksums *sums, struct sl_err *err)
@@ -263,7 +343,8 @@ static int s3_checksums(struct sl_source *source, struct sl_checksums *sums, str
     return sl_s3_checksums(object->s3, object->key, source, sums, err);
 }
 
-static const struct sl_http_hooks hooks = {.prepare = prepare, .refuse = refuse};
+static const struct sl_http_hooks hooks = {
+    .prepare = prepare, .refuse = refuse, .redirect = redirect};
 
 const struct sl_store_kind sl_s3_store = {
     .name = "s3",
@@ -283,6 +364,9 @@ const struct sl_store_kind sl_s3_store = {
     .forget = s3_forget,
     .recover = s3_recover,
     .checksums = s3_checksums,
+    .range_bytes_min = range_bytes_min,
+    .prestages = sl_s3_prestages,
+    .prestage = sl_s3_prestage,
     .transport = &sl_http_transport,
     .hooks = &hooks,
     .upload = &sl_upload_s3_ops,

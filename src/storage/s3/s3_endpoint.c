@@ -1,7 +1,8 @@
 /*
  * The AWS tools' rules: Amazon gets virtual hosts for buckets whose name is one DNS label, an
- * endpoint of one's own gets the bucket in the path unless told otherwise. Two hosts of CoreWeave
- * refuse path style, so they get virtual hosts without being asked.
+ * endpoint of one's own gets the bucket in the path unless told otherwise. What hosts of other
+ * stores want stands in two tables: those that refuse path style get virtual hosts without being
+ * asked, and those that check the region tell it by their names.
  */
 #include "s3_endpoint.h"
 
@@ -155,22 +156,66 @@ static int parse_endpoint(const struct choice *choice, struct sl_url *url, struc
     return 0;
 }
 
-/* Stores that refuse paths: "oss-cn-hangzhou.aliyuncs.com", "s3.oss-….aliyuncs.com",
- * "cos.ap-guangzhou.myqcloud.com". With a bucket before it already it is another host. */
-static bool is_region_of_virtual(const char *host)
+struct host_rule {
+    const char *host;
+    uint64_t range_bytes_min; /* each request of CoreWeave's cache is looked up: 15 MB and more */
+};
+static const struct host_rule coreweave[] = {{"cwobject.com", 0}, {"cwlota.com", 16 << 20}};
+
+/* The region stands between begin and end. With a bucket before it already it is another host. */
+struct region_rule {
+    const char *begin, *end;
+    bool virtual_host; /* paths are refused */
+    bool signs;        /* requests are signed for this region, and for no other */
+};
+static const struct region_rule regional[] = {
+    {"oss-", ".aliyuncs.com", true, false},
+    {"s3.oss-", ".aliyuncs.com", true, false},
+    {"cos.", ".myqcloud.com", true, false},
+    {"s3.", ".backblazeb2.com", false, true},
+    {"s3.", ".wasabisys.com", false, true},
+    {"storage.", ".nebius.cloud", false, true},
+    {".compat.objectstorage.", ".oraclecloud.com", false, true}, /* behind a namespace */
+};
+
+static const struct host_rule *rule_of_host(const char *host)
 {
-    static const struct {
-        const char *begin, *end;
-    } stores[] = {
-        {"oss-", ".aliyuncs.com"}, {"s3.oss-", ".aliyuncs.com"}, {"cos.", ".myqcloud.com"}};
-    size_t bytes = strlen(host);
-    for (size_t i = 0; i < SL_COUNT(stores); i++) {
-        size_t begin = strlen(stores[i].begin), end = strlen(stores[i].end);
-        if (bytes > begin + end && strncmp(host, stores[i].begin, begin) == 0 &&
-            strcmp(host + bytes - end, stores[i].end) == 0)
-            return !memchr(host + begin, '.', bytes - begin - end);
+    for (size_t i = 0; i < SL_COUNT(coreweave); i++)
+        if (strcmp(host, coreweave[i].host) == 0)
+            return &coreweave[i];
+    return NULL;
+}
+
+/* region: in the host, of *region_bytes. */
+static const struct region_rule *rule_of_region(const char *host, const char **region,
+                                                size_t *region_bytes)
+{
+    for (size_t i = 0; i < SL_COUNT(regional); i++) {
+        const struct region_rule *rule = &regional[i];
+        const char *at = *rule->begin == '.' ? strstr(host, rule->begin) : host;
+        size_t begin = strlen(rule->begin), end = strlen(rule->end), bytes = at ? strlen(at) : 0;
+        if (bytes <= begin + end || strncmp(at, rule->begin, begin) != 0 ||
+            strcmp(at + bytes - end, rule->end) != 0)
+            continue;
+        *region = at + begin;
+        *region_bytes = bytes - begin - end;
+        return memchr(*region, '.', *region_bytes) ? NULL : rule;
     }
-    return false;
+    return NULL;
+}
+
+static void take_region(struct sl_s3_endpoint *endpoint, const char *host)
+{
+    static const char r2[] = ".r2.cloudflarestorage.com";
+    const char *region;
+    size_t bytes, host_bytes = strlen(host);
+    const struct region_rule *rule = rule_of_region(host, &region, &bytes);
+    if (rule && rule->signs && bytes < sizeof(endpoint->region))
+        memcpy(endpoint->region, region, bytes);
+    if (host_bytes >= sizeof(r2) && strcmp(host + host_bytes - sizeof(r2) + 1, r2) == 0)
+        memcpy(endpoint->region, "auto", sizeof("auto"));
+    if (!sl_s3_region_valid(endpoint->region))
+        *endpoint->region = 0;
 }
 
 static bool wants_virtual(const struct sl_url *url, const struct choice *choice, bool amazon,
@@ -180,9 +225,12 @@ static bool wants_virtual(const struct sl_url *url, const struct choice *choice,
         return choice->addressing == SL_S3_ADDRESSING_VIRTUAL;
     if (amazon)
         return is_label(bucket);
-    if (strcmp(url->host, "cwobject.com") == 0 || strcmp(url->host, "cwlota.com") == 0)
+    if (rule_of_host(url->host))
         return true;
-    return is_label(bucket) && is_region_of_virtual(url->host);
+    const char *region;
+    size_t bytes;
+    const struct region_rule *rule = rule_of_region(url->host, &region, &bytes);
+    return rule && rule->virtual_host && is_label(bucket);
 }
 
 static int fill(struct sl_s3_endpoint *endpoint, const struct sl_url *url,
@@ -245,6 +293,9 @@ int sl_s3_endpoint_find(struct sl_s3_endpoint *endpoint, const struct sl_s3_opti
     if (parse_endpoint(&choice, &url, err) < 0)
         return -1;
     *endpoint = (struct sl_s3_endpoint){.amazon = amazon != NULL, .from = choice.from};
+    const struct host_rule *rule = rule_of_host(url.host);
+    endpoint->range_bytes_min = rule ? rule->range_bytes_min : 0;
+    take_region(endpoint, url.host);
     endpoint->virtual_host = wants_virtual(&url, &choice, endpoint->amazon, bucket);
     if (fill(endpoint, &url, &choice, bucket, err) < 0 || normalise(endpoint, err) < 0) {
         sl_s3_endpoint_release(endpoint);

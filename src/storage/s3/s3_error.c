@@ -162,6 +162,13 @@ static void advise(const struct sl_s3_subject *subject, const struct sl_s3_fault
                  subject->origin);
 }
 
+/* Not to another region, as Amazon does, but with nothing said. */
+static bool is_sent_on(const struct sl_s3_reply *reply, const struct sl_s3_fault *fault)
+{
+    return reply->status >= 300 && reply->status < 400 && reply->sent_to && !*fault->code &&
+           !reply->bucket_region;
+}
+
 static int by_status(const struct sl_s3_subject *subject, const struct sl_s3_reply *reply,
                      const struct sl_s3_fault *fault, const char *detail, struct sl_err *err)
 {
@@ -171,6 +178,11 @@ static int by_status(const struct sl_s3_subject *subject, const struct sl_s3_rep
         snprintf(as.code, sizeof(as.code), "%s",
                  reply->status == 403 ? "AccessDenied" : "Redirect");
         advise(subject, &as, advice, sizeof(advice));
+        if (is_sent_on(reply, fault))
+            snprintf(advice, sizeof(advice),
+                     "it sends its readers on to '%.200s': if that is a node of the same store, as "
+                     "of AIStore, name its host in source.s3.followRedirects",
+                     reply->sent_to);
         sl_fail_code(err, reply->status == 403 ? SL_E_AUTH : SL_E_USAGE, fault->code,
                      "%s: %d %s: %s", subject->what, reply->status, detail, advice);
         err->http_status = reply->status;

@@ -5,6 +5,9 @@
  * keys are percent-encoded and whether there is a next page may stand behind the keys. Everything
  * in it is a stranger's: keys must lie below the prefix, sizes must be numbers, and tokens that
  * repeat would go on for ever, which Brent's method notices in constant memory.
+ *
+ * A store that knows only the first version of the listing passes over list-type and answers
+ * without a token: it is asked on after the last key, as that version has it.
  */
 #include <ctype.h>
 #include <inttypes.h>
@@ -144,23 +147,26 @@ static int on_content(const char *path, const char *value, void *arg, struct sl_
 
 int sl_s3_page_parse(const char *text, size_t bytes, const char *uri, const char *prefix,
                      int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
-                     void *arg, char **token, uint64_t *entries, struct sl_err *err)
+                     void *arg, struct sl_s3_next *next, uint64_t *entries, struct sl_err *err)
 {
     char what[400];
     struct page page = {
         .uri = uri, .prefix = prefix, .prefix_bytes = strlen(prefix), .each = each, .arg = arg};
-    *token = NULL;
+    *next = (struct sl_s3_next){0};
     snprintf(what, sizeof(what), "cannot list '%.380s'", uri);
     int result = sl_xml_parse(text, bytes, what, on_frame, &page, err);
     if (result == 0 && !page.is_listing)
         result =
             hostile(&page, err, "the answer is not a ListBucketResult: is this an S3 endpoint?");
-    if (result == 0 && page.truncated && !page.token)
-        result = hostile(&page, err, "the page says that there is more, but not where");
     if (result == 0)
         result = sl_xml_parse(text, bytes, what, on_content, &page, err);
-    if (result == 0 && page.truncated)
-        *token = sl_steal(&page.token);
+    if (result == 0 && page.truncated && !page.token && !*page.key)
+        result = hostile(&page, err, "the page says that there is more, but not where");
+    if (result == 0 && page.truncated) {
+        next->is_key = !page.token;
+        next->text = page.token ? sl_steal(&page.token) : sl_strdup(page.key, err);
+        result = next->text ? 0 : -1;
+    }
     *entries = page.entries;
     free(page.token);
     return result;
@@ -175,13 +181,18 @@ struct listing {
     char what[400];
 };
 
-static char *page_query(const struct listing *listing, const char *token, struct sl_err *err)
+static char *page_query(const struct listing *listing, const struct sl_s3_next *next,
+                        struct sl_err *err)
 {
+    const char *token = next->text;
     sl_autofree char *whole = sl_asprintf(err, "%s%s", listing->s3->prefix, listing->begin);
     sl_autofree char *prefix = whole ? sl_url_encode(whole, false, err) : NULL;
     sl_autofree char *from = prefix ? sl_url_encode(token ? token : "", false, err) : NULL;
     if (!from)
         return NULL;
+    if (next->is_key)
+        return sl_asprintf(err, "encoding-type=url&marker=%s&max-keys=1000&prefix=%s", from,
+                           prefix);
     return sl_asprintf(err, "%s%s%sencoding-type=url&list-type=2&max-keys=1000&prefix=%s",
                        token ? "continuation-token=" : "", from, token ? "&" : "", prefix);
 }
@@ -226,24 +237,28 @@ static int list_pages(struct listing *listing, struct loop_watch *loop,
                       uint64_t *total, struct sl_err *err)
 {
     const struct sl_s3 *s3 = listing->s3;
-    sl_autofree char *token = NULL;
+    sl_autofree char *place = NULL;
+    struct sl_s3_next at = {0};
     do {
         uint64_t entries = 0;
-        sl_autofree char *query = page_query(listing, token, err), *next = NULL;
+        sl_autofree char *query = page_query(listing, &at, err), *from = NULL;
+        struct sl_s3_next next;
         struct sl_answer answer = {0};
         if (!query || get_page(listing, query, &answer, err) < 0)
             return -1;
         int result = sl_s3_page_parse(sl_buf_string(&answer.body), answer.body.used, s3->store->uri,
                                       s3->prefix, each, arg, &next, &entries, err);
+        from = next.text;
         sl_answer_release(&answer);
         if (result < 0 || sl_cancel_check(s3->store->config.cancel, err) < 0)
             return -1;
         *total += entries;
-        if (next && watch(loop, listing, next, entries, err) < 0)
+        if (from && watch(loop, listing, from, entries, err) < 0)
             return -1;
-        free(token);
-        token = sl_steal(&next);
-    } while (token);
+        free(place);
+        place = sl_steal(&from);
+        at = next;
+    } while (place);
     return 0;
 }
 

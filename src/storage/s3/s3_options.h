@@ -9,9 +9,9 @@ enum sl_s3_addressing { SL_S3_ADDRESSING_AUTO, SL_S3_ADDRESSING_PATH, SL_S3_ADDR
 
 /** Rows in s3.c. */
 struct sl_s3_options {
-    char *region, *endpoint, *profile, *config_file;
+    char *region, *endpoint, *profile, *config_file, *follow_redirects;
     int addressing; /* enum sl_s3_addressing */
-    bool anonymous;
+    bool anonymous, prestage;
 };
 extern const struct sl_option_table sl_s3_table;
 extern const struct sl_store_kind sl_s3_store;

@@ -471,6 +471,22 @@ unsigned sl_store_range_factor(const struct sl_store *store)
     return store->kind->range_factor ? store->kind->range_factor(store) : 1;
 }
 
+uint64_t sl_store_range_bytes_min(const struct sl_store *store)
+{
+    return store->kind->range_bytes_min ? store->kind->range_bytes_min(store) : 0;
+}
+
+bool sl_store_prestages(const struct sl_store *store)
+{
+    return store->kind->prestages && store->kind->prestages(store);
+}
+
+int sl_store_prestage(struct sl_store *store, const char *const *names, size_t count,
+                      struct sl_cancel *stop, struct sl_err *err)
+{
+    return store->kind->prestage(store, names, count, stop, err);
+}
+
 enum sl_delivery sl_source_delivery(const struct sl_source *source)
 {
     const struct sl_store_kind *kind = source->store->kind;

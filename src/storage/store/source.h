@@ -96,6 +96,8 @@ const struct sl_store_traits *sl_store_traits(const struct sl_store *store);
 /** How many times longer than usual ranges are to be, since requests cost more there; at least 1.
  */
 unsigned sl_store_range_factor(const struct sl_store *store);
+/** How long ranges are to be at least, unless the user says otherwise; 0: no matter. */
+uint64_t sl_store_range_bytes_min(const struct sl_store *store);
 /** For people who ask why it does not answer: "endpoint" (a URL first), "region", "credentials" and
  * where each comes from, never a secret. No network. */
 void sl_store_describe(struct sl_store *store,
@@ -114,6 +116,12 @@ bool sl_store_in_order(struct sl_store *store);
  * thread.
  */
 bool sl_store_blame_mirrors(struct sl_store *store, const struct sl_err *why);
+/** Is it to be told of the objects of a load before they are read (sl_store_prestage())? */
+bool sl_store_prestages(const struct sl_store *store);
+/** Ask it to have these objects at hand, one after another. Nothing is read. Blocks; ends on `stop`
+ * and at the first refusal. Any thread. */
+int sl_store_prestage(struct sl_store *store, const char *const *names, size_t count,
+                      struct sl_cancel *stop, struct sl_err *err);
 /** What ends its waits, for callers that drive fetches themselves; may be NULL. */
 struct sl_cancel *sl_store_cancel(const struct sl_store *store);
 

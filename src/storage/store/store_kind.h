@@ -192,6 +192,13 @@ struct sl_store_kind {
     /** How many times longer than usual a range is to be, since a request costs so much; NULL: 1.
      */
     unsigned (*range_factor)(const struct sl_store *store);
+    /** As sl_store_range_bytes_min(); NULL: 0. */
+    uint64_t (*range_bytes_min)(const struct sl_store *store);
+
+    /** As sl_store_prestages(), and then sl_store_prestage(); NULL: never. */
+    bool (*prestages)(const struct sl_store *store);
+    int (*prestage)(struct sl_store *store, const char *const *names, size_t count,
+                    struct sl_cancel *stop, struct sl_err *err);
 
     /** As sl_store_describe(); NULL: there is nothing to say. */
     void (*describe)(struct sl_store *store,

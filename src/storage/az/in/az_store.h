@@ -26,6 +26,11 @@ int sl_az_let_in(struct sl_az *az, const char *blob, const char *query,
 /** As sl_store_kind.recover, by the status of a refusal. */
 bool sl_az_recover(struct sl_az *az, unsigned generation, const struct sl_err *why);
 
+/** The Content-MD5 of a whole blob, as listings and answers give it; "" or NULL: there is none.
+ * false: it is not the base64 of 16 bytes, of which a warning tells (what: the blob; NULL: it was
+ * told of another one). */
+bool sl_az_take_md5(const char *text, const char *what, struct sl_checksums *sums);
+
 /** sl_store_kind.list, .list_begin */
 int sl_az_list(struct sl_store *store,
                int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err), void *arg,

@@ -66,5 +66,7 @@ const struct sl_profile *sl_creds_profile(const struct sl_creds *creds);
 const struct sl_s3cfg *sl_creds_s3cfg(const struct sl_creds *creds);
 /** Spec, AWS_REGION, AWS_DEFAULT_REGION, .s3cfg, profile, us-east-1. Borrowed. */
 const char *sl_creds_region(const struct sl_creds *creds);
+/** Somebody named it; else it is us-east-1 for want of another. */
+bool sl_creds_region_given(const struct sl_creds *creds);
 
 #endif

@@ -16,7 +16,9 @@ struct sl_s3_endpoint {
     char *base;      /* "" or "/bucket", after the path of an endpoint that has one: encoded */
     bool amazon;     /* no endpoint was configured: it follows the region */
     bool virtual_host;
-    const char *from; /* which setting gave it, for people */
+    char region[SL_S3_REGION_MAX]; /* that the host's name tells; "": it tells none */
+    uint64_t range_bytes_min;      /* shorter requests cost too much there; 0: no matter */
+    const char *from;              /* which setting gave it, for people */
 };
 
 /**

@@ -12,6 +12,7 @@
 struct sl_s3_reply {
     int status;
     const char *retry_after, *date, *bucket_region, *request_id;
+    const char *sent_to; /* the host that a redirect names */
     const char *body;
     size_t body_bytes;
 };

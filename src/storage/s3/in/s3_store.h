@@ -6,7 +6,7 @@
 
 #include "creds.h"
 #include "exchange.h"
-#include "http_channel.h"
+#include "http_base.h"
 #include "s3_endpoint.h"
 #include "s3_error.h"
 #include "s3_options.h"
@@ -26,6 +26,9 @@ struct sl_s3 {
     char *prefix; /* keys of the store's objects begin so: "" or with '/' at its end */
     struct sl_creds *creds;
     struct sl_tls_options tls; /* where an .s3cfg says more than the spec; strings are borrowed */
+    const char *follows;       /* hosts that redirects may lead to, as in no_proxy; "": none */
+    struct sl_http_base http;  /* where they led; zeroed if there are no such hosts */
+    uint64_t range_bytes_min;
     struct {
         pthread_mutex_t mutex;
         struct sl_s3_endpoint endpoint;
@@ -93,6 +96,11 @@ struct sl_s3_call {
 int sl_s3_call(struct sl_s3 *s3, struct sl_exchange *exchange, const struct sl_s3_call *call,
                struct sl_answer *answer, unsigned *tried, struct sl_err *err);
 
+/** sl_store_kind.prestages, .prestage (s3_prestage.c). */
+bool sl_s3_prestages(const struct sl_store *store);
+int sl_s3_prestage(struct sl_store *store, const char *const *names, size_t count,
+                   struct sl_cancel *stop, struct sl_err *err);
+
 /** sl_store_kind.checksums (s3_checksum.c), of the object of this key. */
 int sl_s3_checksums(struct sl_s3 *s3, const char *key, const struct sl_source *source,
                     struct sl_checksums *sums, struct sl_err *err);
@@ -107,10 +115,15 @@ int sl_s3_list_begin(struct sl_store *store, const char *begin,
                      int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
                      void *arg, struct sl_err *err);
 
+/** Where the next page begins; zeroed: there is none. */
+struct sl_s3_next {
+    char *text;  /* a token or a key, malloc'ed */
+    bool is_key; /* the store lists as in the first version: after this key */
+};
 /** One page of ListObjectsV2, for the listing and its fuzzer: entries below prefix to `each`.
- * *token: malloc'ed, NULL on the last page; *entries counts what was called back. */
+ * *entries counts what was called back. */
 int sl_s3_page_parse(const char *text, size_t bytes, const char *uri, const char *prefix,
                      int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
-                     void *arg, char **token, uint64_t *entries, struct sl_err *err);
+                     void *arg, struct sl_s3_next *next, uint64_t *entries, struct sl_err *err);
 
 #endif
