@@ -1,5 +1,11 @@
 /*
  * Deposits in front of the registry, which keeps room for one from its begin to its commit.
+ *
+ * Who deposits on a GPU that nobody has opened waits for its driver, which may take seconds; the
+ * server's thread must not. So another thread opens the GPU and begins the deposit then. An abort
+ * may come before, in between or after: it is noted for that thread, which looks when the registry
+ * knows of the deposit, and given to the registry, which looks when it was noted. One of both sees
+ * the other, and a second abort does nothing.
  */
 #include <stdio.h>
 #include <string.h>
@@ -30,12 +36,28 @@ static uint64_t owner_bytes(struct sl_node_pool *pool, uint32_t uid)
     return uid == 0 || uid == geteuid() ? 0 : pool->locked.deposit_bytes;
 }
 
-int sl_node_deposit_begin(void *arg, const struct sl_pool_offer *offer, struct sl_err *err)
+/* Blocks while a GPU is opened. */
+static int find_holder(struct sl_node_pool *pool, const struct sl_pool_offer *offer,
+                       const struct sl_holder **holder, struct sl_err *err)
 {
-    struct sl_node_pool *pool = arg;
+    unsigned space;
+    if (sl_node_pool_find_device(pool, offer->device, &space, err) < 0)
+        return -1;
+    *holder = host_holder(pool);
+    if (space == SL_SPACE_HOST)
+        return 0;
+    *holder = sl_gpu_holders_ops(pool->gpus, space - SL_SPACE_GPU);
+    return sl_gpu_holders_open(pool->gpus, space - SL_SPACE_GPU, err) ? 0 : -1;
+}
+
+/* As the handler's call. */
+static int begin_on(struct sl_node_pool *pool, const struct sl_pool_offer *offer,
+                    const struct sl_holder *holder, struct sl_err *err)
+{
     struct sl_derived_offer derived = {.name = offer->model,
                                        .key = offer->key,
                                        .holder = "pool",
+                                       .on = holder,
                                        .bytes = offer->bytes,
                                        .id = offer->id,
                                        .answer = on_room,
@@ -49,18 +71,106 @@ int sl_node_deposit_begin(void *arg, const struct sl_pool_offer *offer, struct s
     snprintf(who, sizeof(who), "pid %d uid %u %.40s", offer->peer.pid, offer->peer.uid,
              offer->peer.name);
     derived.who = who;
-    unsigned space;
-    if (sl_node_pool_find_device(pool, offer->device, &space, err) < 0)
+    return sl_registry_deposit_begin(pool->registry, &derived, err);
+}
+
+/* ---- on a GPU that is not open ----------------------------------------------------------------
+ */
+
+struct sl_deposit_opening {
+    struct sl_deferred_call call; /* first */
+    struct sl_node_pool *pool;
+    struct sl_pool_offer offer; /* its texts are the request's */
+    /* Guarded by the pool: */
+    struct sl_deposit_opening *next;
+    bool aborted;
+};
+
+static struct sl_deposit_opening **find_opening(struct sl_node_pool *pool, uint64_t id)
+{
+    struct sl_deposit_opening **at = &pool->locked.openings;
+    while (*at && (*at)->offer.id != id)
+        at = &(*at)->next;
+    return at;
+}
+
+static void note_abort(struct sl_node_pool *pool, uint64_t id)
+{
+    SL_LOCKED(&pool->lock);
+    struct sl_deposit_opening *opening = *find_opening(pool, id);
+    if (opening)
+        opening->aborted = true;
+}
+
+static bool is_aborted(const struct sl_deposit_opening *opening)
+{
+    SL_LOCKED(&opening->pool->lock);
+    return opening->aborted;
+}
+
+/* From now on an abort is the registry's alone. True: there was one before. */
+static bool end_opening(const struct sl_deposit_opening *opening)
+{
+    SL_LOCKED(&opening->pool->lock);
+    *find_opening(opening->pool, opening->offer.id) = opening->next;
+    return opening->aborted;
+}
+
+/* As the handler's call; nothing goes for a client that has left. */
+static int open_and_begin(const struct sl_deposit_opening *opening, struct sl_err *err)
+{
+    const struct sl_holder *holder;
+    if (find_holder(opening->pool, &opening->offer, &holder, err) < 0)
         return -1;
-    derived.on = host_holder(pool);
-    if (space != SL_SPACE_HOST) {
-        derived.on = sl_gpu_holders_ops(pool->gpus, space - SL_SPACE_GPU);
-        if (!sl_gpu_holders_open(pool->gpus, space - SL_SPACE_GPU, err))
-            return -1;
+    if (is_aborted(opening))
+        return sl_fail(err, SL_E_CANCELED, "the deposit was aborted");
+    return begin_on(opening->pool, &opening->offer, holder, err);
+}
+
+/* Where the registry is to answer it may have done so: the request is not touched then. */
+static void run_opening(struct sl_deferred_call *call)
+{
+    sl_autofree struct sl_deposit_opening *opening = (struct sl_deposit_opening *)call;
+    struct sl_err err = SL_ERR_INIT;
+    int begun = open_and_begin(opening, &err);
+    if (end_opening(opening))
+        sl_registry_deposit_abort(opening->pool->registry, opening->offer.id);
+    if (begun <= 0)
+        on_room(opening->offer.request, begun < 0 ? &err : NULL);
+}
+
+static int begin_later(struct sl_node_pool *pool, const struct sl_pool_offer *offer,
+                       struct sl_err *err)
+{
+    const struct sl_pool_attach_args *texts = sl_pool_request_args(offer->request);
+    struct sl_deposit_opening *opening = sl_alloc(sizeof(*opening), err);
+    if (!opening)
+        return -1;
+    *opening = (struct sl_deposit_opening){.call.run = run_opening, .pool = pool, .offer = *offer};
+    opening->offer.model = texts->model;
+    opening->offer.key = texts->key;
+    opening->offer.device = texts->device;
+    {
+        SL_LOCKED(&pool->lock);
+        opening->next = pool->locked.openings;
+        pool->locked.openings = opening;
     }
+    sl_registry_defer(pool->registry, &opening->call);
+    return 1;
+}
+
+/* ---- the handler's calls ----------------------------------------------------------------------
+ */
+
+int sl_node_deposit_begin(void *arg, const struct sl_pool_offer *offer, struct sl_err *err)
+{
+    struct sl_node_pool *pool = arg;
+    const struct sl_holder *holder;
     if (!*offer->key)
         return sl_fail(err, SL_E_USAGE, "a deposit needs a key that says how it was made");
-    return sl_registry_deposit_begin(pool->registry, &derived, err);
+    if (pool->gpus && !sl_gpu_holders_has_open(pool->gpus, offer->device))
+        return begin_later(pool, offer, err);
+    return find_holder(pool, offer, &holder, err) < 0 ? -1 : begin_on(pool, offer, holder, err);
 }
 
 struct sl_gpu *sl_node_deposit_gpu(void *arg, const struct sl_pool_offer *offer)
@@ -82,7 +192,8 @@ int sl_node_deposit_commit(void *arg, const struct sl_pool_offer *offer,
 
 void sl_node_deposit_abort(void *arg, const struct sl_pool_offer *offer)
 {
-    const struct sl_node_pool *pool = arg;
+    struct sl_node_pool *pool = arg;
+    note_abort(pool, offer->id);
     sl_registry_deposit_abort(pool->registry, offer->id);
 }
 

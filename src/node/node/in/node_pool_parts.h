@@ -18,6 +18,7 @@ struct sl_node_pool {
     struct {
         struct attach
             *attaches[SL_NODE_POOL_ATTACHES]; /* not answered yet, by the address of the request */
+        struct sl_deposit_opening *openings;  /* deposits that wait for their GPU */
         struct sl_node *node;                 /* that knows of URIs; NULL: none are taken */
         uint32_t trusted[2 + SL_POOL_RIGHTS_MAX]; /* whose deposits everybody finds */
         size_t trusted_count;
