@@ -75,29 +75,38 @@ SL_TEST(a_device_that_is_not_there_is_named)
     gpu_case_failure("g", "there is no cuda:3: this process sees 1 GPU");
 }
 
-/* The fake's first GPU, which nobody has opened. */
+/* The fake's first GPU, which nobody has opened: by this name clients ask no driver themselves. */
+#define UUID "GPU-fa01080f-161d-242b-3239-40474e555c63"
+
 static void *attach_by_uuid(void *arg)
 {
     (void)arg;
-    gpu_case_refused("h", "GPU-fa01080f-161d-242b-3239-40474e555c63", SLUICE_USAGE, "device",
-                     "in memory of 'host'");
+    gpu_case_refused("h", UUID, SLUICE_USAGE, "device", "in memory of 'host'");
     return NULL;
 }
 
-SL_TEST(others_are_served_while_a_gpu_is_looked_for)
+/* The driver counts GPUs, which takes until it is let go, for whoever asks in `run`; others are
+ * answered meanwhile. */
+static pthread_t open_slowly(void *(*run)(void *arg), void *arg)
 {
     struct sluice_error error = {0};
     pthread_t thread;
-    node_case_open(&gpu_case, "", GPU_CASE_ON("h", "small", "host"), NULL);
     uint64_t before = gpu_case_fake->calls("cuDeviceGetCount");
     gpu_case_fake->hold_call("cuDeviceGetCount");
-    pthread_create(&thread, NULL, attach_by_uuid, NULL);
+    pthread_create(&thread, NULL, run, arg);
     SL_AWAIT(gpu_case_fake->calls("cuDeviceGetCount") > before, "the driver's work");
     struct sluice_model *other = NULL;
     const struct sluice_attach_options options = {
         .size = sizeof(options), .model = "h", .socket = gpu_case.socket, .timeout_ms = 60000};
     ck_assert_msg(sluice_attach(&options, &other, &error) == 0, "%s", error.message);
     sluice_detach(other);
+    return thread;
+}
+
+SL_TEST(others_are_served_while_a_gpu_is_looked_for)
+{
+    node_case_open(&gpu_case, "", GPU_CASE_ON("h", "small", "host"), NULL);
+    pthread_t thread = open_slowly(attach_by_uuid, NULL);
     gpu_case_fake->hold_call(NULL);
     pthread_join(thread, NULL);
 }
@@ -257,8 +266,10 @@ static void commit_slowly(struct sluice_deposit *deposit, struct sluice_model *h
     pthread_join(thread, &failed);
     ck_assert(!failed == (wake_fd < 0));
     sluice_deposit_end(deposit);
-    if (wake_fd >= 0)
+    if (wake_fd >= 0) {
+        SL_AWAIT(!sl_metric_get(SL_M_POOL_DEPOSITING), "the end of its connection");
         gpu_case_fake->hold_contexts(false);
+    }
     sluice_detach(host);
 }
 
@@ -285,6 +296,89 @@ SL_TEST(who_leaves_while_its_deposit_is_looked_at_has_deposited_nothing)
                   gpu_case_error.message); /* its place is free again */
     sluice_detach(host);
     close(wake_fd);
+}
+
+struct beginning {
+    uint8_t identity[32];
+    int cancel_fd; /* -1: none */
+    struct sluice_deposit *made;
+    struct sluice_error error;
+};
+
+static void *begin_by_uuid(void *arg)
+{
+    struct beginning *beginning = arg;
+    struct sluice_deposit_options options = {.size = sizeof(options),
+                                             .model = "h",
+                                             .key = "k",
+                                             .socket = gpu_case.socket,
+                                             .device = UUID,
+                                             .bytes = 2 * GPU_CASE_MIB,
+                                             .cancel_fd = beginning->cancel_fd,
+                                             .timeout_ms = 60000};
+    memcpy(options.identity, beginning->identity, sizeof(options.identity));
+    sluice_deposit_begin(&options, &beginning->made, &beginning->error);
+    return NULL;
+}
+
+static struct beginning of_host(int cancel_fd)
+{
+    struct beginning beginning = {.cancel_fd = cancel_fd};
+    struct sluice_model_info info = {.size = sizeof(info)};
+    node_case_open(&gpu_case, "", GPU_CASE_ON("h", "small", "host"), NULL);
+    struct sluice_model *host = gpu_case_attach("h", NULL, "host");
+    ck_assert_msg(host, "%s", gpu_case_error.message);
+    sluice_model_info(host, &info);
+    memcpy(beginning.identity, info.identity, sizeof(beginning.identity));
+    sluice_detach(host);
+    return beginning;
+}
+
+static void check_deposit(void)
+{
+    struct sluice_model *host = gpu_case_attach("h", NULL, "host");
+    ck_assert_msg(host && gpu_case_deposit("k", "cuda:0", host) == 0, "%s", gpu_case_error.message);
+    sluice_detach(host);
+}
+
+SL_TEST(others_are_served_while_a_gpu_is_opened_for_a_deposit)
+{
+    struct beginning beginning = of_host(-1);
+    pthread_t thread = open_slowly(begin_by_uuid, &beginning);
+    gpu_case_fake->hold_call(NULL);
+    pthread_join(thread, NULL);
+    ck_assert_msg(beginning.made, "%s", beginning.error.message);
+    uint64_t held, budget;
+    sl_registry_gpu_bytes(gpu_case.node->registry, 0, &held, &budget);
+    ck_assert_uint_eq(held, 2 * GPU_CASE_MIB);
+    sluice_deposit_end(beginning.made);
+    SL_AWAIT(!sl_metric_get(SL_M_POOL_DEPOSITING), "the end of the deposit");
+    check_deposit();
+}
+
+SL_TEST(who_leaves_while_a_gpu_is_opened_has_begun_nothing)
+{
+    int wake_fd = eventfd(0, EFD_CLOEXEC);
+    struct beginning beginning = of_host(wake_fd);
+    pthread_t thread = open_slowly(begin_by_uuid, &beginning);
+    ck_assert_int_eq(eventfd_write(wake_fd, 1), 0);
+    pthread_join(thread, NULL);
+    ck_assert_ptr_null(beginning.made);
+    ck_assert_int_eq(beginning.error.kind, SLUICE_CANCELED);
+    SL_AWAIT(!sl_metric_get(SL_M_POOL_DEPOSITING), "the end of its connection");
+    gpu_case_fake->hold_call(NULL);
+    check_deposit();
+    close(wake_fd);
+}
+
+SL_TEST(a_deposit_on_a_gpu_that_does_not_open_is_refused)
+{
+    struct beginning beginning = of_host(-1);
+    gpu_case_fake->fail_call("cuDeviceGetUuid", 1, SL_CUDA_UNKNOWN);
+    begin_by_uuid(&beginning);
+    ck_assert_ptr_null(beginning.made);
+    ck_assert_msg(beginning.error.kind == SLUICE_NOT_FOUND, "%s", beginning.error.message);
+    check_deposit();
 }
 
 /* As many contexts as before, whatever the driver refuses. */

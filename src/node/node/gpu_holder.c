@@ -57,11 +57,16 @@ static void write_uuid(const uint8_t uuid[16], char text[UUID_TEXT_BYTES])
                                  i == 0 || (i >= 4 && i <= 10 && i % 2 == 0) ? "-" : "", uuid[i]);
 }
 
+static struct sl_gpu *opened(struct sl_gpu_holders *holders, unsigned ordinal)
+{
+    SL_LOCKED(&holders->lock);
+    return holders->locked.gpus[ordinal];
+}
+
 static bool is_known_as(struct sl_gpu_holders *holders, unsigned ordinal, const char *device)
 {
     char text[UUID_TEXT_BYTES];
-    SL_LOCKED(&holders->lock);
-    const struct sl_gpu *gpu = holders->locked.gpus[ordinal];
+    const struct sl_gpu *gpu = opened(holders, ordinal);
     if (!gpu)
         return false;
     write_uuid(sl_gpu_device(gpu)->uuid, text);
@@ -86,6 +91,21 @@ bool sl_gpu_holders_opens(struct sl_gpu_holders *holders, const char *device)
     return is_uuid(device) && find_known(holders, device) == SL_GPUS_MAX;
 }
 
+static bool is_host(const char *device)
+{
+    return !*device || strcmp(device, "host") == 0;
+}
+
+bool sl_gpu_holders_has_open(struct sl_gpu_holders *holders, const char *device)
+{
+    unsigned ordinal;
+    if (is_host(device))
+        return true;
+    if (sl_gpu_ordinal(device, &ordinal))
+        return opened(holders, ordinal);
+    return find_known(holders, device) < SL_GPUS_MAX;
+}
+
 static void open_all(struct sl_gpu_holders *holders, int count)
 {
     for (int i = 0; i < count && i < SL_GPUS_MAX; i++)
@@ -98,7 +118,7 @@ int sl_gpu_holders_find(struct sl_gpu_holders *holders, const char *device, unsi
     unsigned ordinal = 0;
     int count = 0;
     *space = SL_SPACE_HOST;
-    if (!*device || strcmp(device, "host") == 0)
+    if (is_host(device))
         return 0;
     if (sl_gpu_is_all(device))
         return sl_fail_code(err, SL_E_USAGE, "device",
@@ -126,12 +146,6 @@ static uint64_t budget_of(uint64_t given_bytes, const struct sl_gpu *gpu)
 {
     uint64_t total = sl_gpu_device(gpu)->total_bytes;
     return given_bytes == SL_AUTO_VALUE ? total / 100 * AUTO_PERCENT : given_bytes;
-}
-
-static struct sl_gpu *opened(struct sl_gpu_holders *holders, unsigned ordinal)
-{
-    SL_LOCKED(&holders->lock);
-    return holders->locked.gpus[ordinal];
 }
 
 static void set_up(const struct sl_gpu_holders *holders, unsigned ordinal)

@@ -50,6 +50,8 @@ int sl_gpu_holders_find(struct sl_gpu_holders *holders, const char *device, unsi
                         struct sl_err *err);
 /** Would sl_gpu_holders_find() open GPUs to look for this one? Never blocks. */
 bool sl_gpu_holders_opens(struct sl_gpu_holders *holders, const char *device);
+/** Is this the host, or a GPU that is open? Never blocks. */
+bool sl_gpu_holders_has_open(struct sl_gpu_holders *holders, const char *device);
 /** "cuda:12": its number; false: it is no such name, or there are never so many. */
 bool sl_gpu_ordinal(const char *device, unsigned *ordinal);
 /** Is it "cuda:all"? */

@@ -3,35 +3,17 @@
  * comes back when the lease ends: the client may be gone before the grant has returned, so nothing
  * of the reference is touched after it.
  */
-#include "node_pool.h"
-
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "log.h"
-#include "node_pool_rights.h"
-#include "node_socket.h"
+#include "node_pool_parts.h"
 #include "selinux_label.h"
 
-enum { POOL_BACKLOG = 512, ATTACH_SLOTS = 1024 };
+enum { POOL_BACKLOG = 512 };
 
-struct sl_node_pool {
-    struct sl_registry *registry;
-    struct sl_gpu_holders *gpus; /* NULL: none */
-    struct sl_pool_server *server;
-    struct sl_node_pool_door door; /* guarded by whoever reloads, one at a time */
-    struct sl_node_socket socket;  /* at a path, to be taken away at the end */
-    pthread_mutex_t lock;
-    struct {
-        struct attach *attaches[ATTACH_SLOTS]; /* not answered yet, by the address of the request */
-        struct sl_node *node;                  /* that knows of URIs; NULL: none are taken */
-        uint32_t trusted[2 + SL_POOL_RIGHTS_MAX]; /* whose deposits everybody finds */
-        size_t trusted_count;
-        uint64_t deposit_bytes; /* of one user */
-    } locked;
-};
 /* An attach that waits. */
 struct attach {
     struct sl_node_pool *pool;
@@ -47,7 +29,7 @@ struct attach {
 static struct attach **find_attach(struct sl_node_pool *pool, const struct sl_pool_request *request)
 {
     uint64_t mixed = (uint64_t)(uintptr_t)request * UINT64_C(0x9e3779b97f4a7c15);
-    struct attach **at = &pool->locked.attaches[(mixed >> 32) % ATTACH_SLOTS];
+    struct attach **at = &pool->locked.attaches[(mixed >> 32) % SL_NODE_POOL_ATTACHES];
     while (*at && (*at)->request != request)
         at = &(*at)->next;
     return at;
@@ -153,17 +135,22 @@ static int find_name(struct sl_node_pool *pool, const char *model, unsigned spac
                 : sl_fail(err, SL_E_AUTH, "this pool takes no URIs: ask for a model by its name");
 }
 
-/* Whose deposits a user finds. */
-struct view {
-    struct sl_derived_view view; /* borrows from the rest */
-    uint32_t trusted[2 + SL_POOL_RIGHTS_MAX];
-};
-
-static void find_view(struct sl_node_pool *pool, uint32_t uid, struct view *view)
+void sl_node_pool_find_view(struct sl_node_pool *pool, uint32_t uid, struct sl_node_pool_view *view)
 {
     SL_LOCKED(&pool->lock);
     memcpy(view->trusted, pool->locked.trusted, sizeof(view->trusted));
     view->view = (struct sl_derived_view){uid, view->trusted, pool->locked.trusted_count};
+}
+
+int sl_node_pool_find_device(const struct sl_node_pool *pool, const char *device, unsigned *space,
+                             struct sl_err *err)
+{
+    *space = SL_SPACE_HOST;
+    if (pool->gpus)
+        return sl_gpu_holders_find(pool->gpus, device, space, err);
+    if (!*device || strcmp(device, "host") == 0)
+        return 0;
+    return sl_fail_code(err, SL_E_NOT_FOUND, "absent", "the pool has nothing on '%.40s'", device);
 }
 
 /* On a GPU there may be what was made from the same URI on the host, too. */
@@ -173,8 +160,8 @@ static void attach_derived(struct attach *attach, const struct sl_pool_attach_ar
     struct sl_node_pool *pool = attach->pool;
     struct sl_err err = SL_ERR_INIT, why = SL_ERR_INIT;
     char on_host[SL_NODE_URI_NAME];
-    struct view view;
-    find_view(pool, wanted->peer.uid, &view);
+    struct sl_node_pool_view view;
+    sl_node_pool_find_view(pool, wanted->peer.uid, &view);
     struct sl_model_ref *ref =
         sl_registry_hold_derived(pool->registry, name, wanted->key, &view.view, who, &err);
     if (!ref && err.kind == SL_E_NOT_FOUND && attach->space != SL_SPACE_HOST &&
@@ -183,22 +170,11 @@ static void attach_derived(struct attach *attach, const struct sl_pool_attach_ar
     on_answer(attach, ref, &err);
 }
 
-static int find_device(struct sl_gpu_holders *gpus, const char *device, unsigned *space,
-                       struct sl_err *err)
-{
-    *space = SL_SPACE_HOST;
-    if (gpus)
-        return sl_gpu_holders_find(gpus, device, space, err);
-    if (!*device || strcmp(device, "host") == 0)
-        return 0;
-    return sl_fail_code(err, SL_E_NOT_FOUND, "absent", "the pool has nothing on '%.40s'", device);
-}
-
 /* Where it is wanted. A load is not begun only to find that it is elsewhere. */
 static int find_space(struct sl_node_pool *pool, const struct sl_pool_attach_args *wanted,
                       unsigned *space, struct sl_err *err)
 {
-    if (find_device(pool->gpus, wanted->device, space, err) < 0)
+    if (sl_node_pool_find_device(pool, wanted->device, space, err) < 0)
         return -1;
     uint32_t own = *wanted->key ? 0 : sl_registry_placement(pool->registry, wanted->model);
     if (!own || sl_placement_has(own, *space))
@@ -295,108 +271,6 @@ static void released(void *arg, void *cookie)
 {
     const struct sl_node_pool *pool = arg;
     sl_registry_release(pool->registry, cookie);
-}
-
-/* ---- deposits ------------------------------------------------------------------------------- */
-
-static void on_room(void *arg, const struct sl_err *why)
-{
-    if (why)
-        sl_pool_request_refuse(arg, why);
-    else
-        sl_pool_request_accept(arg);
-}
-
-/* What is deposited on the host is held there, wherever the model is that it was made from. NULL:
- * there is no node, only a registry. */
-static const struct sl_holder *host_holder(struct sl_node_pool *pool)
-{
-    SL_LOCKED(&pool->lock);
-    return pool->locked.node ? sl_pool_holder_ops(pool->locked.node->pool) : NULL;
-}
-
-/* What one user may deposit; 0: there is no limit but the budget. */
-static uint64_t owner_bytes(struct sl_node_pool *pool, uint32_t uid)
-{
-    SL_LOCKED(&pool->lock);
-    return uid == 0 || uid == geteuid() ? 0 : pool->locked.deposit_bytes;
-}
-
-static int begin_deposit(void *arg, const struct sl_pool_offer *offer, struct sl_err *err)
-{
-    struct sl_node_pool *pool = arg;
-    struct sl_derived_offer derived = {.name = offer->model,
-                                       .key = offer->key,
-                                       .holder = "pool",
-                                       .bytes = offer->bytes,
-                                       .id = offer->id,
-                                       .answer = on_room,
-                                       .arg = offer->request};
-    memcpy(derived.identity, offer->identity, sizeof(derived.identity));
-    struct view view;
-    find_view(pool, offer->peer.uid, &view);
-    derived.view = view.view;
-    derived.owner_bytes_max = owner_bytes(pool, offer->peer.uid);
-    char who[SL_REF_WHO_BYTES];
-    snprintf(who, sizeof(who), "pid %d uid %u %.40s", offer->peer.pid, offer->peer.uid,
-             offer->peer.name);
-    derived.who = who;
-    unsigned space;
-    if (find_device(pool->gpus, offer->device, &space, err) < 0)
-        return -1;
-    derived.on = host_holder(pool);
-    if (space != SL_SPACE_HOST) {
-        derived.on = sl_gpu_holders_ops(pool->gpus, space - SL_SPACE_GPU);
-        if (!sl_gpu_holders_open(pool->gpus, space - SL_SPACE_GPU, err))
-            return -1;
-    }
-    if (!*offer->key)
-        return sl_fail(err, SL_E_USAGE, "a deposit needs a key that says how it was made");
-    return sl_registry_deposit_begin(pool->registry, &derived, err);
-}
-
-static struct sl_gpu *deposit_gpu(void *arg, const struct sl_pool_offer *offer)
-{
-    const struct sl_node_pool *pool = arg;
-    unsigned space;
-    if (find_device(pool->gpus, offer->device, &space, NULL) < 0 || space == SL_SPACE_HOST)
-        return NULL;
-    return sl_gpu_holders_open(pool->gpus, space - SL_SPACE_GPU, NULL);
-}
-
-static int commit_deposit(void *arg, const struct sl_pool_offer *offer, struct sl_pool_model *model,
-                          struct sl_err *err)
-{
-    const struct sl_node_pool *pool = arg;
-    return sl_registry_deposit_commit(pool->registry, offer->id, model, sl_pool_model_bytes(model),
-                                      err);
-}
-
-static void abort_deposit(void *arg, const struct sl_pool_offer *offer)
-{
-    const struct sl_node_pool *pool = arg;
-    sl_registry_deposit_abort(pool->registry, offer->id);
-}
-
-struct counting {
-    uint32_t uid;
-    size_t fds;
-};
-
-static int count_fds(void *arg, const struct sl_registry_entry *entry)
-{
-    struct counting *counting = arg;
-    if (*entry->key && entry->body && entry->owner == counting->uid)
-        counting->fds += sl_pool_copy_fds(sl_pool_model_copy(entry->body, 0), 0, NULL, 0);
-    return 0;
-}
-
-static size_t deposited_fds(void *arg, uint32_t uid)
-{
-    const struct sl_node_pool *pool = arg;
-    struct counting counting = {.uid = uid};
-    sl_registry_each(pool->registry, "pool", count_fds, &counting);
-    return counting.fds;
 }
 
 static void defer(void *arg, struct sl_deferred_call *what)
@@ -506,11 +380,11 @@ struct sl_node_pool *sl_node_pool_start_with(struct sl_registry *registry,
                                                    .released = released,
                                                    .list = list,
                                                    .evict = evict,
-                                                   .deposit_begin = begin_deposit,
-                                                   .deposit_gpu = deposit_gpu,
-                                                   .deposit_commit = commit_deposit,
-                                                   .deposit_abort = abort_deposit,
-                                                   .deposited_fds = deposited_fds,
+                                                   .deposit_begin = sl_node_deposit_begin,
+                                                   .deposit_gpu = sl_node_deposit_gpu,
+                                                   .deposit_commit = sl_node_deposit_commit,
+                                                   .deposit_abort = sl_node_deposit_abort,
+                                                   .deposited_fds = sl_node_deposited_fds,
                                                    .defer = defer};
     struct sl_pool_server_config config = {.listen_fd = listen_fd};
     SL_AUTO(sl_node_pool) pool = new_pool(spec, listen_fd < 0, &config, err);
