@@ -16,8 +16,9 @@ def refused(cluster, word, store_secret, init, code, *words, size="256Mi", memor
     for wanted in words:
         assert wanted in end.message, f"'{wanted}' is not in '{end.message}'"
     assert len(end.message.strip().splitlines()) == 1 and len(end.message) <= 4096, end.message
-    log = cluster.logs(space, "model", "load", "--tail=1")
-    assert words[0] in log, f"the last line of the log is '{log}'"
+    # The next try may have begun, with nothing to say yet.
+    cluster.until(space, "model", "the same as the log's last line",
+                  lambda _: words[0] in cluster.logs(space, "model", "load", "--tail=1"))
     cluster.until(space, "model", "the event BackOff",
                   lambda _: any(event["reason"] == "BackOff" for event in cluster.events(space, "model")))
     described = cluster.kubectl("-n", space, "describe", "pod", "model")

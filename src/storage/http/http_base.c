@@ -54,7 +54,7 @@ static int find_login(struct sl_http_base *base, struct sl_err *err)
     return base->login ? 0 : sl_wrap(err, "the user and password in the URL");
 }
 
-int sl_http_base_open_bare(struct sl_http_base *base, const char *url, struct sl_err *err)
+int sl_http_base_init(struct sl_http_base *base, const char *url, struct sl_err *err)
 {
     pthread_mutex_init(&base->locked.mutex, NULL);
     base->locked.bearer.limit = base->locked.headers.limit = CREDENTIALS_BYTES_MAX;
@@ -63,7 +63,7 @@ int sl_http_base_open_bare(struct sl_http_base *base, const char *url, struct sl
 
 int sl_http_base_open(struct sl_http_base *base, const char *url, struct sl_err *err)
 {
-    return sl_http_base_open_bare(base, url, err) < 0 ? -1 : find_login(base, err);
+    return sl_http_base_init(base, url, err) < 0 ? -1 : find_login(base, err);
 }
 
 void sl_http_base_close(struct sl_http_base *base)

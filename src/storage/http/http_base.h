@@ -42,7 +42,7 @@ struct sl_http_base {
  * SL_E_USAGE, SL_E_NO_SPACE. */
 int sl_http_base_open(struct sl_http_base *base, const char *url, struct sl_err *err);
 /** The same for a kind with credentials of its own: none are looked for. */
-int sl_http_base_open_bare(struct sl_http_base *base, const char *url, struct sl_err *err);
+int sl_http_base_init(struct sl_http_base *base, const char *url, struct sl_err *err);
 /** Accepts what sl_http_base_open() left half-made. Its objects go with it. */
 void sl_http_base_close(struct sl_http_base *base);
 

@@ -111,7 +111,7 @@ static void add_tls(struct sl_s3 *s3)
     config->tls = &s3->tls;
 }
 
-/* What the endpoint's host tells, and where it may send us. */
+/* What the endpoint's host tells, and where it may send us; no other thread knows the store yet. */
 static int heed_endpoint(struct sl_s3 *s3, struct sl_err *err)
 {
     const struct sl_s3_endpoint *endpoint = &s3->locked.endpoint;
@@ -123,7 +123,7 @@ static int heed_endpoint(struct sl_s3 *s3, struct sl_err *err)
     if (!*hosts)
         return 0;
     s3->follows = hosts;
-    return sl_http_base_open_bare(&s3->http, endpoint->origin, err);
+    return sl_http_base_init(&s3->http, endpoint->origin, err);
 }
 
 static int s3_open(struct sl_store *store, const char *uri, char **key, struct sl_err *err)
