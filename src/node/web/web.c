@@ -68,6 +68,7 @@ static void enter(struct sl_web *web, struct connection *connection, enum connec
 {
     SL_LOCKED(&web->lock);
     connection->state = state;
+    connection->file = false; /* what another answer took, and when, says nothing of the next */
     connection->since_ns = sl_now_ns();
     list_remove(web, connection);
     list_push(web, connection);
