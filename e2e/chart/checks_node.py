@@ -44,17 +44,20 @@ def differences(made, kept):
 @check
 def node_manifests():
     """manifests/node/daemon.yaml is what the chart makes of e2e/chart/manifests-node-values.yaml, and a namespace; with labels.yaml
-    it is what node.labels.enabled makes of them."""
-    kept = {}
-    for name, *more in (("daemon.yaml",), ("labels.yaml", "--set", "node.labels.enabled=true")):
+    it is what node.labels.enabled makes of them, and with gpu.yaml what manifests-node-gpu-values.yaml does."""
+    gpu = ("--values", os.path.join(E2E, "manifests-node-gpu-values.yaml"))
+    for files, more in ((["daemon.yaml"], ()), (["daemon.yaml", "labels.yaml"], ("--set", "node.labels.enabled=true")),
+                        (["daemon.yaml", "gpu.yaml"], gpu)):
         done = run(HELM, "template", "sluice", CHART, "--namespace", "sluice-system", "--kube-version", NEWEST,
                    "--values", os.path.join(E2E, "manifests-node-values.yaml"), *more)
         if done.returncode:
-            yield f"render {name}", [done.stderr[-800:]]
+            yield f"render {files[-1]}", [done.stderr[-800:]]
             return
-        kept.update(named(read(ROOT, "manifests", "node", name)))
+        kept = {}
+        for name in files:
+            kept.update(named(read(ROOT, "manifests", "node", name)))
         for case, wrong in differences(named(done.stdout), kept):
-            yield f"{name}: {case}", wrong
+            yield f"{files[-1]}: {case}", wrong
 
 
 def config_of(items):
@@ -72,7 +75,7 @@ def node_paths():
         if not any(item["kind"] == "DaemonSet" for item in items):
             continue
         pod, config = config_of(items)
-        hosts = {volume["name"]: volume["hostPath"]["path"] for volume in pod["volumes"] if "hostPath" in volume}
+        hosts = {volume["name"]: volume["hostPath"]["path"] for volume in pod["volumes"] if "hostPath" in volume and volume["name"] != "gpu-driver"}
         mounts = {mount["mountPath"]: mount for mount in pod["containers"][0]["volumeMounts"] if mount["name"] in hosts}
         wrong = [f"{place} is {hosts[mount['name']]} on the node" for place, mount in mounts.items() if hosts[mount["name"]] != place]
         csi = config.get("csi", {})
@@ -90,6 +93,58 @@ def node_paths():
                  for key in item["data"]} - {"node"}
         wrong += [f"no spec of {model['file']}" for model in config["models"] if model["file"].removesuffix(".yaml") not in names]
         yield case_name(path), wrong
+
+
+def gpu_of(pod):
+    """How the daemon's container gets at GPUs, as far as its pod says."""
+    container = pod["containers"][0]
+    env = {entry["name"]: entry.get("value") for entry in container["env"]}
+    return {"runtime": pod.get("runtimeClassName"), "visible": env.get("NVIDIA_VISIBLE_DEVICES"), "capabilities": env.get("NVIDIA_DRIVER_CAPABILITIES"),
+            "search": env.get("LD_LIBRARY_PATH"), "claims": (container["resources"].get("claims"), pod.get("resourceClaims")),
+            "driver": [(mount["mountPath"], mount.get("readOnly"), volume["hostPath"]["path"]) for mount in container["volumeMounts"]
+                       for volume in pod["volumes"] if mount["name"] == volume["name"] == "gpu-driver"]}
+
+
+NO_GPU = {"runtime": None, "visible": None, "capabilities": None, "search": None, "claims": (None, None), "driver": []}
+GPUS = {
+    "node-gpu": {**NO_GPU, "runtime": "nvidia", "visible": "all", "capabilities": "compute,utility"},
+    "node-gpu-host": {**NO_GPU, "search": "/usr/local/nvidia/lib64",
+                      "driver": [("/usr/local/nvidia/lib64", True, "/home/kubernetes/bin/nvidia/lib64")]},
+}
+CLAIM = {**NO_GPU, "claims": ([{"name": "gpus"}], [{"name": "gpus", "resourceClaimTemplateName": "all-gpus"}])}
+
+
+@check
+def node_gpus():
+    """The daemon gets GPUs in the one way that is chosen, and in none unless it is asked for."""
+    def compared(items, want):
+        found = gpu_of(config_of(items)[0])
+        return [f"{key} is {found[key]}, not {want[key]}" for key in want if found[key] != want[key]]
+    for path in values_files():
+        items = objects(render(path)[0])
+        if any(item["kind"] == "DaemonSet" for item in items):
+            yield case_name(path), compared(items, GPUS.get(case_name(path), NO_GPU))
+    path = next(path for path in values_files() if case_name(path) == "node-gpu-host")
+    claimed = ("template", "m", CHART, "--values", path, "--set", "node.gpu.access=claim,node.gpu.claimTemplate=all-gpus", "--kube-version")
+    done = run(HELM, *claimed, NEWEST)
+    yield "by a claim", compared(objects(done.stdout), CLAIM) if done.returncode == 0 else [done.stderr[-400:]]
+    older = run(HELM, *claimed, "1.33.0")
+    yield "by a claim before 1.34", [] if "Kubernetes v1.33.0 has no ResourceClaims" in older.stderr else [older.stderr[-400:]]
+
+
+@check
+def node_pool_models():
+    """A model of the pool is the daemon's as its values say, settings of files aside, and no container's that loads."""
+    items = objects(render(next(path for path in values_files() if case_name(path) == "node-gpu"))[0])
+    maps = {item["metadata"]["name"].rsplit("-", 1)[1]: item["data"] for item in items if item["kind"] == "ConfigMap"}
+    sinks = {name: yaml.load(text, Loader=LOADER).get("sink") for name, text in maps["node"].items() if name != "node.yaml"}
+    want = {"gpt-j-6b.yaml": {"pool": {"device": "cuda:0", "decrypt": "gpu"}}, "llama.yaml": {"pool": {"device": "cuda:all"}},
+            "pythia.yaml": {"pool": {}}, "tokenizer.yaml": {"tmpfs": {"layout": "verbatim"}}}
+    yield "the daemon's", [f"{name}: {sinks.get(name)}" for name in want if sinks.get(name) != want[name]]
+    loadable = [document["metadata"]["name"] for document in yaml.load_all(maps["specs"]["all.yaml"], Loader=LOADER)]
+    yield "the containers'", [] if loadable == ["tokenizer"] and "pythia.yaml" not in maps["specs"] else [f"{loadable}"]
+    pool = yaml.load(maps["node"]["node.yaml"], Loader=LOADER)["pool"]
+    yield "the budget", [] if (pool["gpuBudgetBytes"], pool["gpuWarmSeconds"]) == (60 << 30, 30) else [f"{pool}"]
 
 
 @check

@@ -87,9 +87,9 @@ def pod_of(item):
     return template.get("metadata", {}), template["spec"]
 
 
-# What the daemon of a node does that 'restricted' forbids, each for a reason that docs/csi.md gives; nothing else is let pass.
+# What the daemon of a node does that 'restricted' forbids, each for a reason that docs/csi.md and docs/gpu.md give; nothing else is let pass.
 NODE_DAEMON = {
-    *(f"volume {name} is a hostPath" for name in ("node", "pods", "driver", "registry")),
+    *(f"volume {name} is a hostPath" for name in ("node", "pods", "driver", "registry", "gpu-driver")),
     *(f"container sluice-node: {what}" for what in (
         "allowPrivilegeEscalation is not false", "privileged", "runAsNonRoot is not true", "runs as root", "capabilities are added")),
     *(f"container registrar: {what}" for what in ("runAsNonRoot is not true", "runs as root")),

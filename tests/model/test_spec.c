@@ -206,9 +206,8 @@ SL_TEST(impossible_combinations_are_refused)
     expect(HEAD "source: {uri: /m}\nsink: {}\n",
            "m.yaml:5:1: 'sink' names no place: give it 'tmpfs: {path: DIRECTORY}'\n");
     expect(HEAD "source: {uri: /m}\nsink: {tmpfs: {path: /t}, pool: {device: host}}\n",
-           "m.yaml:5:27: 'pool' is not offered yet: the pool is the node daemon's, `sluice serve`: "
-           "load into 'tmpfs'\n"
-           "m.yaml:5:27: 'sink' takes either 'tmpfs' or 'pool', not both\n");
+           "m.yaml:5:27: 'sink' takes either 'tmpfs' or 'pool', not both\n"
+           "m.yaml:5:27: only `sluice serve` takes 'pool': run that, or load into 'tmpfs'\n");
     expect(HEAD "source: {uri: s3://m/, mirrors: ['s3://n']}\nsink: {tmpfs: {path: /t}}\n",
            "m.yaml:4:24: the mirror 's3://n' must end with '/', as 'uri' does\n");
     expect(GOOD "verify: {minisign: {}}\n",
@@ -312,13 +311,12 @@ SL_TEST(new_names_are_checked)
            "m.yaml:7:3: 'tensors.rename' has 257 rules, at most 256 are taken\n");
 }
 
-SL_TEST(what_is_for_later_is_checked_then_refused)
+SL_TEST(what_serve_alone_takes_is_checked_then_refused)
 {
     expect(GOOD "verify: {minisign: {publicKey: RWx}}\n",
            "m.yaml:6:32: 'publicKey': a minisign public key is 56 characters that start with RW\n");
     expect(HEAD "source: {uri: /m}\nsink: {pool: {device: tpu}}\n",
-           "m.yaml:5:8: 'pool' is not offered yet: the pool is the node daemon's, `sluice serve`: "
-           "load into 'tmpfs'\n"
+           "m.yaml:5:8: only `sluice serve` takes 'pool': run that, or load into 'tmpfs'\n"
            "m.yaml:5:23: 'device': a device is host, cuda:0 or cuda:all, not 'tpu'\n");
     ck_assert_int_eq(parse(GOOD "decrypt: {keyFile: , passphraseFile: }\nverify: {minisign: }\n"),
                      0);

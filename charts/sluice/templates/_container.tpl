@@ -22,16 +22,19 @@ for any pod spec. Each takes a dict:
 {{- if .uri -}}
 {{- list | toJson -}}
 {{- else if eq (toString .models) "all" -}}
-{{- keys .root.Values.models | sortAlpha | toJson -}}
+{{- include "sluice.loadable" .root -}}
 {{- else if .models -}}
 {{- if not (or .specFile .forVolumes) -}}
 {{- fail "sluice: `models` of a container to load can only be \"all\": include one container for each `model` (with a `containerName` of its own, and their names as `models` of sluice.volumes), or load all" -}}
 {{- end -}}
 {{- .models | toJson -}}
 {{- else -}}
-{{- $known := keys .root.Values.models | sortAlpha -}}
+{{- $known := include "sluice.loadable" .root | fromJsonArray -}}
 {{- if not .model -}}
 {{- fail "sluice: a container to load needs `model` (a name from the chart's `models`), `models` \"all\", or `uri`" -}}
+{{- end -}}
+{{- if and (hasKey .root.Values.models .model) (not (has .model $known)) -}}
+{{- fail (printf "sluice: '%s' lies in the pool of the node daemon, so no container loads it: attach to it, or take sink.pool out of models.%s.spec" .model .model) -}}
 {{- end -}}
 {{- if not (has .model $known) -}}
 {{- fail (printf "sluice: no model is called '%s' in the chart's `models`: add models.%s, or name one of: %s" .model .model (join ", " $known)) -}}

@@ -18,17 +18,21 @@ The node daemon: its config, its container, what it needs of the node. docs/csi.
 {{/* dict "root" $ "name" NAME: the spec of a model as the daemon reads it: loader.settings are in it, since no flag carries them. */}}
 {{- define "sluice.nodeSpec" -}}
 {{- $spec := include "sluice.spec" . | fromYaml -}}
+{{- if $spec.sink.tmpfs -}}
 {{- $_ := unset $spec.sink.tmpfs "path" -}}
+{{- if not $spec.sink.tmpfs -}}
+{{- $_ := unset $spec "sink" -}}
+{{- end -}}
+{{- end -}}
 {{- range $key, $value := .root.Values.loader.settings -}}
 {{- $parts := splitList "." $key -}}
 {{- $made := dict (last $parts) $value -}}
 {{- range initial $parts | reverse -}}
 {{- $made = dict . $made -}}
 {{- end -}}
+{{- if not (and (eq (first $parts) "sink") (include "sluice.poolDevice" $)) -}}
 {{- $spec = mergeOverwrite $spec $made -}}
 {{- end -}}
-{{- if not $spec.sink.tmpfs -}}
-{{- $_ := unset $spec "sink" -}}
 {{- end -}}
 {{- toYaml $spec -}}
 {{- end -}}
@@ -52,6 +56,12 @@ The node daemon: its config, its container, what it needs of the node. docs/csi.
 {{- range $key := list "mode" "uids" "gids" "uriPrefixes" -}}
 {{- with get $node.pool $key -}}
 {{- $_ := set $pool $key . -}}
+{{- end -}}
+{{- end -}}
+{{- if $node.gpu.enabled -}}
+{{- $_ := set $pool "gpuWarmSeconds" (int $node.gpu.warmSeconds) -}}
+{{- with $node.gpu.budget -}}
+{{- $_ := set $pool "gpuBudgetBytes" (include "sluice.bytes" . | int64) -}}
 {{- end -}}
 {{- end -}}
 {{- $_ := set $config "pool" $pool -}}
@@ -96,6 +106,29 @@ kind: Node
 {{- $folders | toJson -}}
 {{- end -}}
 
+{{/* What of node.gpu is in effect: runtime, claim, host, or "". */}}
+{{- define "sluice.gpuAccess" -}}
+{{- if .Values.node.gpu.enabled -}}{{- .Values.node.gpu.access -}}{{- end -}}
+{{- end -}}
+
+{{/* What brings NVIDIA's driver into the container: its runtime reads two variables; of a folder the dynamic loader must be told. */}}
+{{- define "sluice.gpuEnvironment" -}}
+{{- $access := include "sluice.gpuAccess" . -}}
+{{- if eq $access "runtime" }}
+- name: NVIDIA_VISIBLE_DEVICES
+  value: {{ .Values.node.gpu.visibleDevices | quote }}
+- name: NVIDIA_DRIVER_CAPABILITIES
+  value: compute,utility
+{{- else if eq $access "host" }}
+- name: LD_LIBRARY_PATH
+  value: {{ include "sluice.driverMount" . }}
+{{- end -}}
+{{- end -}}
+
+{{- define "sluice.driverMount" -}}
+/usr/local/nvidia/lib64
+{{- end -}}
+
 {{- define "sluice.nodeContainer" -}}
 {{- $node := .Values.node -}}
 {{- $load := dict "root" . "uri" "none" "volumeName" "node" -}}
@@ -115,7 +148,7 @@ env:
     valueFrom:
       fieldRef:
         fieldPath: spec.nodeName
-  {{- with concat (include "sluice.environment" $load | fromYamlArray) $node.extraEnv }}
+  {{- with concat (include "sluice.gpuEnvironment" . | fromYamlArray) (include "sluice.environment" $load | fromYamlArray) $node.extraEnv }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
 {{- with include "sluice.environmentFrom" $load | fromYamlArray }}
@@ -124,6 +157,10 @@ envFrom:
 {{- end }}
 resources:
   {{- include "sluice.nodeResources" . | nindent 2 }}
+  {{- if eq (include "sluice.gpuAccess" .) "claim" }}
+  claims:
+    - name: gpus
+  {{- end }}
 securityContext:
   {{- toYaml $node.securityContext | nindent 2 }}
 terminationMessagePolicy: {{ .Values.loader.terminationMessagePolicy }}
@@ -152,6 +189,11 @@ volumeMounts:
   {{- end }}
   {{- with rest (include "sluice.loaderMounts" $load | fromYamlArray) }}
   {{- toYaml . | nindent 2 }}
+  {{- end }}
+  {{- if eq (include "sluice.gpuAccess" .) "host" }}
+  - name: gpu-driver
+    mountPath: {{ include "sluice.driverMount" . }}
+    readOnly: true
   {{- end }}
   {{- with $node.extraVolumeMounts }}
   {{- toYaml . | nindent 2 }}

@@ -1,12 +1,33 @@
 {{/*
-Specs: what `models` of the values becomes. A model without a sink goes to modelsPath/NAME.
+Specs: what `models` of the values becomes. A model without a sink goes to modelsPath/NAME, one of the pool nowhere.
 */}}
+
+{{/* dict "root" $ "name" NAME: where the pool has the model, as in "host" or "cuda:0"; "" if it does not go there. */}}
+{{- define "sluice.poolDevice" -}}
+{{- $sink := dig "sink" dict (default dict (get (default dict (get .root.Values.models .name)) "spec")) | default dict -}}
+{{- if hasKey $sink "pool" -}}
+{{- default "host" (default dict $sink.pool).device -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Names of the models that containers can load, as a JSON list: all but the pool's. */}}
+{{- define "sluice.loadable" -}}
+{{- $root := . -}}
+{{- $names := list -}}
+{{- range keys .Values.models | sortAlpha -}}
+{{- if not (include "sluice.poolDevice" (dict "root" $root "name" .)) -}}
+{{- $names = append $names . -}}
+{{- end -}}
+{{- end -}}
+{{- $names | toJson -}}
+{{- end -}}
 
 {{/* dict "root" $ "name" NAME: one spec, as YAML. */}}
 {{- define "sluice.spec" -}}
 {{- $root := .root -}}
 {{- $model := get $root.Values.models .name -}}
 {{- $spec := deepCopy (default dict $model.spec) -}}
+{{- if not (include "sluice.poolDevice" .) -}}
 {{- if not (get $spec "sink") -}}
 {{- $_ := set $spec "sink" (dict "tmpfs" (dict)) -}}
 {{- end -}}
@@ -16,6 +37,7 @@ Specs: what `models` of the values becomes. A model without a sink goes to model
 {{- end -}}
 {{- if not (get $spec.sink.tmpfs "path") -}}
 {{- $_ := set $spec.sink.tmpfs "path" (printf "%s/%s" $root.Values.modelsPath .name) -}}
+{{- end -}}
 {{- end -}}
 apiVersion: sluice/v1alpha1
 kind: Model
@@ -37,7 +59,7 @@ metadata:
 
 {{/* Names of the models that the prefetch Job loads, as a JSON list. */}}
 {{- define "sluice.prefetchModels" -}}
-{{- $all := keys .Values.models | sortAlpha -}}
+{{- $all := include "sluice.loadable" . | fromJsonArray -}}
 {{- default $all .Values.prefetch.models | toJson -}}
 {{- end -}}
 

@@ -37,7 +37,7 @@ What the schema cannot see: every complaint names the value and says what to do,
 {{- define "sluice.validatePlaces" -}}
 {{- $wrong := list -}}
 {{- $places := dict -}}
-{{- range $name := keys .Values.models | sortAlpha -}}
+{{- range $name := include "sluice.loadable" . | fromJsonArray -}}
 {{- $place := (include "sluice.spec" (dict "root" $ "name" $name) | fromYaml).sink.tmpfs.path -}}
 {{- if hasKey $places $place -}}
 {{- $wrong = append $wrong (printf "models.%s and models.%s are both published into %s: change sink.tmpfs.path of one" (get $places $place) $name $place) -}}
@@ -51,12 +51,14 @@ What the schema cannot see: every complaint names the value and says what to do,
 {{- $prefetch := .Values.prefetch -}}
 {{- $wrong := list -}}
 {{- if $prefetch.enabled -}}
-{{- if not .Values.models -}}
+{{- if not (include "sluice.loadable" . | fromJsonArray) -}}
 {{- $wrong = append $wrong "prefetch.enabled: there are no models to load: add them to models" -}}
 {{- end -}}
 {{- range $prefetch.models -}}
 {{- if not (hasKey $.Values.models .) -}}
 {{- $wrong = append $wrong (printf "prefetch.models: '%s' is not in models: add it there, or take it out here" .) -}}
+{{- else if include "sluice.poolDevice" (dict "root" $ "name" .) -}}
+{{- $wrong = append $wrong (printf "prefetch.models: '%s' lies in the pool of the node daemon, and the Job fills a volume: take it out here, or sink.pool out of its spec" .) -}}
 {{- end -}}
 {{- end -}}
 {{- if not (or $prefetch.volume $prefetch.claim.create) -}}
@@ -110,6 +112,8 @@ What the schema cannot see: every complaint names the value and says what to do,
 {{- $wrong = append $wrong "benchmark.model and benchmark.uri: only one can be measured: clear the other" -}}
 {{- else if and $benchmark.model (not (hasKey .Values.models $benchmark.model)) -}}
 {{- $wrong = append $wrong (printf "benchmark.model: '%s' is not in models: add it there, or set benchmark.uri" $benchmark.model) -}}
+{{- else if and $benchmark.model (include "sluice.poolDevice" (dict "root" . "name" $benchmark.model)) -}}
+{{- $wrong = append $wrong (printf "benchmark.model: '%s' lies in the pool of the node daemon, and what is measured is a load into a volume: set benchmark.uri" $benchmark.model) -}}
 {{- else if not (or $benchmark.model $benchmark.uri) -}}
 {{- $wrong = append $wrong "benchmark.enabled: nothing to measure with: set benchmark.model or benchmark.uri" -}}
 {{- else if and $benchmark.uri (not $benchmark.size) (not (dig "limits" "memory" "" $benchmark.resources)) -}}

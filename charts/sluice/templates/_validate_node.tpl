@@ -2,8 +2,9 @@
 
 {{- define "sluice.validateNode" -}}
 {{- $wrong := list -}}
+{{- $wrong = include "sluice.validatePool" . | fromJsonArray -}}
 {{- if .Values.node.enabled -}}
-{{- $wrong = include "sluice.validateNodeModels" . | fromJsonArray -}}
+{{- $wrong = concat $wrong (include "sluice.validateNodeModels" . | fromJsonArray) (include "sluice.validateGpu" . | fromJsonArray) -}}
 {{- if not .Values.node.budget -}}
 {{- $wrong = append $wrong "node.budget: how much memory may models take on each node? Set it, as in 200Gi" -}}
 {{- else if not $wrong -}}
@@ -14,6 +15,47 @@
 {{- $wrong = concat $wrong (include "sluice.validateCsi" . | fromJsonArray) -}}
 {{- else if and .Values.node.tmpfs.mount (not .Values.node.securityContext.privileged) -}}
 {{- $wrong = append $wrong "node.tmpfs.mount: a tmpfs that stays on the node when the pod goes takes node.securityContext.privileged: set it, or mount one on every node and set node.tmpfs.mount to false" -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $wrong -}}
+{{- end -}}
+
+{{/* Models of the pool need a daemon that has it, and a GPU where they name one. */}}
+{{- define "sluice.validatePool" -}}
+{{- $wrong := list -}}
+{{- $node := .Values.node -}}
+{{- range $name := keys .Values.models | sortAlpha -}}
+{{- $device := include "sluice.poolDevice" (dict "root" $ "name" $name) -}}
+{{- if and $device (not (and $node.enabled $node.pool.enabled)) -}}
+{{- $wrong = append $wrong (printf "models.%s.spec.sink.pool: the node daemon alone has a pool: set node.enabled and node.pool.enabled, or leave sink out" $name) -}}
+{{- else if and $device (ne $device "host") (not $node.gpu.enabled) -}}
+{{- $wrong = append $wrong (printf "models.%s.spec.sink.pool.device: the daemon has no GPU, and %s is one: set node.gpu.enabled, or leave device out" $name $device) -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $wrong -}}
+{{- end -}}
+
+{{- define "sluice.validateGpu" -}}
+{{- $wrong := list -}}
+{{- $node := .Values.node -}}
+{{- $gpu := $node.gpu -}}
+{{- if $gpu.enabled -}}
+{{- if not $node.pool.enabled -}}
+{{- $wrong = append $wrong "node.gpu.enabled: memory of GPUs is handed out by the pool: set node.pool.enabled" -}}
+{{- end -}}
+{{- if not $gpu.access -}}
+{{- $wrong = append $wrong "node.gpu.access: how does a container of this cluster get GPUs? Set runtime, claim or host (docs/gpu.md)" -}}
+{{- else if and (eq $gpu.access "claim") (not $gpu.claimTemplate) -}}
+{{- $wrong = append $wrong "node.gpu.claimTemplate: name the ResourceClaimTemplate that the daemon's pods take their GPUs by" -}}
+{{- else if and (eq $gpu.access "claim") (semverCompare "<1.34.0-0" .Capabilities.KubeVersion.Version) -}}
+{{- $wrong = append $wrong (printf "node.gpu.access: Kubernetes %s has no ResourceClaims that hold: set runtime or host, or upgrade to 1.34" .Capabilities.KubeVersion.Version) -}}
+{{- else if eq $gpu.access "host" -}}
+{{- if not $gpu.driverDirectory -}}
+{{- $wrong = append $wrong "node.gpu.driverDirectory: name the folder of the nodes that has libcuda.so.1" -}}
+{{- end -}}
+{{- if not $node.securityContext.privileged -}}
+{{- $wrong = append $wrong "node.gpu.access: only a privileged container sees the node's GPUs without a runtime of their maker: set node.securityContext.privileged, or access to runtime or claim" -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- toJson $wrong -}}
@@ -54,7 +96,8 @@
 {{- $names := include "sluice.nodeModels" . | fromJsonArray -}}
 {{- $sum := 0 -}}
 {{- range $names -}}
-{{- with (get $.Values.models .).size -}}{{- $sum = add $sum (include "sluice.bytes" . | int64) -}}{{- end -}}
+{{- $device := include "sluice.poolDevice" (dict "root" $ "name" .) -}}
+{{- with (get $.Values.models .).size -}}{{- if has $device (list "" "host") -}}{{- $sum = add $sum (include "sluice.bytes" . | int64) -}}{{- end -}}{{- end -}}
 {{- end -}}
 {{- if and $node.pin (gt (int64 $sum) $budget) -}}
 {{- $wrong = append $wrong (printf "node.budget: %v cannot hold %s of models (%s): make it larger, choose fewer with node.models, or set node.pin to false" $node.budget (include "sluice.mebibytes" $sum) (join ", " $names)) -}}
@@ -116,6 +159,8 @@
 {{- with .Values.tests.volume.model -}}
 {{- if not (has . $known) -}}
 {{- $wrong = append $wrong (printf "tests.volume.model: '%s' is not a model of the node: take one of node.models" .) -}}
+{{- else if include "sluice.poolDevice" (dict "root" $ "name" .) -}}
+{{- $wrong = append $wrong (printf "tests.volume.model: '%s' lies in the pool and has no files of its own to mount: take another" .) -}}
 {{- end -}}
 {{- end -}}
 {{- toJson $wrong -}}

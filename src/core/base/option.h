@@ -61,8 +61,8 @@ struct sl_option {
     const char *help;                      /* one sentence without a full stop */
     const char *choices;                   /* CHOICE: "auto|all|off"; else NULL */
     const struct sl_option_table *section; /* SECTION, ITEMS */
-    const char *flag;  /* a short flag's own name ("connections"); NULL: only --set a.b.c=VALUE */
-    const char *later; /* not offered yet: parsed and checked, then refused with this sentence */
+    const char *flag;   /* a short flag's own name ("connections"); NULL: only --set a.b.c=VALUE */
+    const char *served; /* `sluice serve` alone takes it: elsewhere refused, with this advice */
     uint64_t minimum, maximum; /* UINT, BYTES; 0,0 is any */
     bool required;             /* the document must set it wherever its section is named */
     const char *pattern; /* STRING, and values of LIST and MAP: a regular expression for the JSON

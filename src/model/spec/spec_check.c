@@ -1,5 +1,5 @@
 /*
- * Values against each other, and what is checked today but offered later. Each complaint points at
+ * Values against each other, and what the node daemon alone takes. Each complaint points at
  * the key that the user has to change.
  */
 #include <stdlib.h>
@@ -19,19 +19,19 @@ static struct sl_mark mark_at(const struct sl_yaml_node *root, const char *path)
     return pair ? pair->mark : root->mark;
 }
 
-/* ---- not offered yet ------------------------------------------------------------------------ */
+/* ---- what is for the node daemon alone ------------------------------------------------------ */
 
-static void complain_later(const struct sl_option_table *table, const struct sl_yaml_node *node,
-                           struct sl_complaints *complaints)
+static void complain_served(const struct sl_option_table *table, const struct sl_yaml_node *node,
+                            struct sl_complaints *complaints)
 {
     for (const struct sl_option *row = table->rows; row->member; row++) {
         char key[64];
         const struct sl_yaml_pair *pair = sl_yaml_get(node, sl_option_key(row, key));
         if (!pair)
             continue;
-        if (!row->later) {
+        if (!row->served) {
             if (row->type == SL_OPTION_SECTION)
-                complain_later(row->section, pair->value, complaints);
+                complain_served(row->section, pair->value, complaints);
             continue;
         }
         const struct sl_yaml_node *below = pair->value;
@@ -40,7 +40,7 @@ static void complain_later(const struct sl_option_table *table, const struct sl_
             mark = below->pairs[0].mark;
         if (sl_yaml_sets_anything(below) ||
             (row->type == SL_OPTION_SECTION && below->kind == SL_YAML_MAP && below->count == 0))
-            sl_complain(complaints, mark, "'%s' is not offered yet: %s", key, row->later);
+            sl_complain(complaints, mark, "only `sluice serve` takes '%s': %s", key, row->served);
     }
 }
 
@@ -199,5 +199,5 @@ void sl_spec_check(const struct sl_yaml_node *root, const struct sl_spec *spec, 
     if (placed)
         check_device(root, spec, complaints);
     else
-        complain_later(sl_spec_table(), root, complaints);
+        complain_served(sl_spec_table(), root, complaints);
 }

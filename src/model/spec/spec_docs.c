@@ -53,7 +53,8 @@ static const char introduction[] =
     "  `--set source.s3.region=eu-west-1`; these win over the file. Lists are written `--set "
     "'source.include=[a, b]'` or\n"
     "  `--set source.include=a,b`.\n"
-    "* What is marked *later* is read and checked today, and then refused with a sentence.\n\n";
+    "* What is marked *serve* is for the node daemon, `sluice serve`. Other commands refuse "
+    "it.\n\n";
 
 static int page_type(const struct sl_option *row, struct sl_buf *out, struct sl_err *err)
 {
@@ -123,7 +124,7 @@ static int page_row(struct page *page, const struct sl_option *row, const char *
         return -1;
     if (sl_buf_printf(page->out, page->err, " | %s | ", flag) < 0 || cell(page, row->help) < 0)
         return -1;
-    return sl_buf_text(page->out, row->later ? " (*later*) |\n" : " |\n", page->err);
+    return sl_buf_text(page->out, row->served ? " (*serve*) |\n" : " |\n", page->err);
 }
 
 /* Sections become headings, and the rows below them one table each, so tables are written level by
@@ -155,7 +156,7 @@ static int page_table(struct page *page, const struct sl_option_table *table, co
                  items ? "[]" : "");
         if (sl_buf_printf(page->out, page->err, "## `%s`\n\n%s%s%s.\n\n", below, row->help,
                           row->required ? " (**required**)" : "",
-                          row->later ? " (*later*)" : "") < 0 ||
+                          row->served ? " (*serve*)" : "") < 0 ||
             page_table(page, row->section, below) < 0)
             return -1;
     }
@@ -311,8 +312,8 @@ static void schema_row(struct sl_json *json, const struct sl_option *row)
     sl_json_key(json, sl_option_key(row, key));
     sl_json_object(json);
     sl_json_key_string(json, "description", row->help);
-    if (row->later)
-        sl_json_key_string(json, "$comment", "not offered yet");
+    if (row->served)
+        sl_json_key_string(json, "$comment", "sluice serve alone");
     switch (row->type) {
     case SL_OPTION_SECTION:
         types(json, "object", row->required);

@@ -201,7 +201,7 @@ static const struct sl_option_table pool_table = {"pool", sizeof(struct sl_spec_
 
 static const struct sl_option sink_rows[] = {
 #define SL_DESTINATION(name, key, options, table, text, refusal)                                   \
-    SL_OPTION(sl_spec_sink, key, SECTION, "", text, .section = &(table), .later = (refusal)),
+    SL_OPTION(sl_spec_sink, key, SECTION, "", text, .section = &(table), .served = (refusal)),
 #define SL_DESTINATION_OF_CALLER(name)
 #include "destinations.def"
 #undef SL_DESTINATION

@@ -121,7 +121,7 @@ int sl_cli_describe_flag(const struct sl_flag *flag, struct sl_buf *out, struct 
         sl_buf_printf(out, err, " (default: %s)",
                       row->type == SL_OPTION_BOOL ? "yes" : row->initial) < 0)
         return -1;
-    return row->later ? sl_buf_text(out, " (not offered yet)", err) : 0;
+    return row->served ? sl_buf_text(out, " (`sluice serve` alone)", err) : 0;
 }
 
 static int write_flag(const struct sl_flag *flag, struct sl_buf *out, struct sl_err *err)

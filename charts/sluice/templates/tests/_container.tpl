@@ -21,11 +21,13 @@ volumeMounts:
 {{- $found := .Values.tests.volume.model -}}
 {{- $least := 0 -}}
 {{- range include "sluice.nodeModels" . | fromJsonArray -}}
+{{- if not (include "sluice.poolDevice" (dict "root" $ "name" .)) -}}
 {{- $bytes := 0 -}}
 {{- with (get $.Values.models . | default dict).size -}}{{- $bytes = include "sluice.bytes" . | int64 -}}{{- end -}}
 {{- if and (not $.Values.tests.volume.model) (or (not $found) (and $bytes (or (not $least) (lt $bytes $least)))) -}}
 {{- $found = . -}}
 {{- $least = $bytes -}}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- $found -}}
