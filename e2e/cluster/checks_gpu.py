@@ -41,7 +41,7 @@ def have_image(h, cluster):
     cluster.import_image(archive)
 
 
-def values(store):
+def values(store, space):
     registry, rest = GPU_IMAGE.split("/")
     name, tag = rest.split(":")
     source = {"uri": f"s3://{BUCKET}/node/on-gpu/", "s3": {"endpoint": store.address}}
@@ -54,7 +54,7 @@ def values(store):
                      "extraEnv": [{"name": key, "value": value} for key, value in ONE.items()],
                      "pool": {"enabled": True, "mode": "0666"},
                      "gpu": {"enabled": True, "access": "host", "driverDirectory": LIBRARIES},
-                     "csi": {"driverName": DRIVER}}}
+                     "csi": {"driverName": DRIVER, "namespaces": [{"name": space, "pool": True}]}}}
 
 
 def client(name, arguments, sees):
@@ -94,7 +94,7 @@ def pods_attach_to_a_pool_on_a_gpu(h, cluster, store, helm):
     space = cluster.namespace("gpu", "privileged")
     cluster.apply(space, store.credentials())
     os.makedirs(FOLDER, exist_ok=True)
-    helm(space, "install", "gpu", CHART, values=values(store))
+    helm(space, "install", "gpu", CHART, values=values(store, space))
     cluster.kubectl("-n", space, "rollout", "status", "daemonset", "gpu-sluice-node", "--timeout=120s", timeout=150)
     wait_for("the model to be on the GPU", lambda: listed(cluster, space).get("on-gpu", {}).get("state") == "ready", 60)
     clients = Clients(cluster, space)

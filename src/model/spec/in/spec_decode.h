@@ -29,8 +29,8 @@ void sl_node_spec_check(const struct sl_yaml_node *root, const struct sl_node_sp
                         struct sl_complaints *complaints);
 /** spec_docs.c: the tables of a page. */
 int sl_spec_write_keys(const struct sl_option_table *table, struct sl_buf *out, struct sl_err *err);
-/** What the rows cannot say: combinations, and what is not for every command. placed: for a node, which
- * offers the pool. */
+/** What the rows cannot say: combinations, and what is not for all commands. placed: for a node,
+ * which offers the pool. */
 void sl_spec_check(const struct sl_yaml_node *root, const struct sl_spec *spec, bool placed,
                    struct sl_complaints *complaints);
 /** spec_tensors.c: the rules under `tensors`; part of the above. */
