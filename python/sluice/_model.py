@@ -86,8 +86,8 @@ class Bytes:
 
 
 def may_map(source: Source, entry: Entry) -> bool:
-    """Its bytes are in a local file, and there is no hash that reading them would check."""
-    return entry.is_local and not source.hashes(entry.number)
+    """Its bytes are in a local file, and reading them would check no hash."""
+    return entry.is_local and not (source.checks and source.hashes(entry.number))
 
 
 def hold(source: Source, entry: Entry) -> _native.Held:

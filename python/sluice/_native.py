@@ -309,6 +309,7 @@ class Source:
         timeout: Optional[float] = None, progress: Optional[Progress] = None,
     ) -> None:
         self.handle = c_void_p()
+        self.checks = verify != "off"  # what is read against its hashes
         self._close = function("sluice_close")
         self._going = 0
         self._closing = False

@@ -78,6 +78,21 @@ class Opened(Case):
         with self.assertRaises(ValueError):
             model.shard("wide", 0, 3, 3)
 
+    def test_a_local_file_is_mapped_where_no_hash_is_checked(self):
+        path = self.at("m.pt")
+        torch.save({"a": torch.arange(4096), "b": torch.arange(7)}, path)
+        for verify, mapped in (("auto", False), ("off", True)):
+            how = {"framework": "torch", "verify": verify}
+            for model in (dict(sluice.stream(path, **how)), sluice.load(path, **how), sluice.open(path, **how)):
+                found = model["a"]
+                self.assertTrue(torch.equal(found, torch.arange(4096)))
+                with open("/proc/self/maps", encoding="utf-8") as maps:
+                    places = [line.split()[0].split("-") for line in maps if line.rstrip().endswith(path)]
+                inside = any(int(low, 16) <= found.data_ptr() < int(high, 16) for low, high in places)
+                self.assertEqual(inside, mapped, (verify, places))
+                found[0] = 9
+                self.assertEqual(torch.load(path)["a"][0], 0)
+
     def test_a_pickle_opens_the_same_version_again(self):
         model = sluice.open(self.path, framework="torch")
         for again in (pickle.loads(pickle.dumps(model)), copy.copy(model), copy.deepcopy(model)):

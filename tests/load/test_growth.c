@@ -320,6 +320,34 @@ static unsigned grow_busy(double part)
     return growth.connections;
 }
 
+/* Near a fast store, with threads of two connections each on four processors: a thread brings
+ * 400 MB/s, whatever its connections, and works all the time for that. */
+static unsigned grow_threads(unsigned threads, unsigned useful)
+{
+    struct sl_growth growth;
+    double bytes = 1;
+    cpu_ns = 0;
+    sl_growth_init(&growth, 1, 64);
+    sl_growth_watch_cpu(&growth, used_cpu, 16);
+    sl_growth_know_threads(&growth, threads > 1 ? 4 : 0);
+    for (uint64_t ms = 1; ms < 4000; ms++) {
+        unsigned now = sl_growth_tick(&growth, ms * SL_NS_PER_MS, (uint64_t)bytes, 0);
+        unsigned busy = now / 2 > 1 ? now / 2 : 1;
+        busy = busy < threads ? busy : threads;
+        bytes += 400e3 * (busy < useful ? busy : useful);
+        cpu_ns += busy * SL_NS_PER_MS;
+    }
+    return growth.connections;
+}
+
+SL_TEST(where_one_thread_is_busy_all_the_time_a_second_is_tried)
+{
+    ck_assert_uint_ge(grow_threads(8, 8), 16);
+    ck_assert_uint_eq(grow_threads(8, 2), 4);
+    ck_assert_uint_eq(grow_threads(8, 1), 1);
+    ck_assert_uint_eq(grow_threads(1, 1), 1);
+}
+
 SL_TEST(without_a_free_processor_none_are_added)
 {
     ck_assert_uint_eq(grow_busy(1), 4);

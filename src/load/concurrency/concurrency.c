@@ -216,6 +216,7 @@ static void decide_threads(const struct sl_load_facts *facts, struct sl_concurre
         return;
     }
     out->threads = SL_MIN(part, useful);
+    sl_growth_know_threads(&out->growth, out->threads > 1 ? 2 * CONNECTIONS_A_THREAD : 0);
     out->threads_why = useful < part ? SL_THREADS_CONNECTIONS
                        : part < all  ? SL_THREADS_LOADS
                                      : SL_THREADS_PROCESSORS;

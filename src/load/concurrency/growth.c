@@ -9,7 +9,8 @@
  * one less would bring as well. So every other try goes down, by a quarter, and on while the
  * goodput stays what it was; it is measured for longer, since here noise must not decide. While the
  * process has no processor left more connections only make each of them slower: none are added, and
- * fewer are tried.
+ * fewer are tried. While one thread has all connections and is busy all the time, what is tried is
+ * a second thread: more connections of the first would bring nothing, and hide that.
  *
  * Bytes are counted as they land, a window of a connection at a time. A store that brings 3 MB/s
  * lands one or two of these in the time in which a fast one is measured, and chance would look like
@@ -39,6 +40,7 @@
 #define REST_NS   (5 * SL_NS_PER_S)
 #define BUSY_NS   (2 * SL_NS_PER_S)
 static const double NOISE = 1.08, SAME = 0.97, CPU_FULL = 0.92;
+static const double THREAD_FULL = 0.8; /* of a processor; at times it waits for others' locks */
 /* Of a connection; where they bring less a step must bring this much of what it adds. */
 static const double LITTLE_BYTES_PER_S = 1e6, LITTLE_PART = 0.5;
 enum { QUANTA = 8 /* of each connection, in a window that is measured */ };
@@ -77,6 +79,11 @@ uint64_t sl_growth_process_cpu_ns(void)
     struct timespec time;
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
     return (uint64_t)time.tv_sec * SL_NS_PER_S + (uint64_t)time.tv_nsec;
+}
+
+void sl_growth_know_threads(struct sl_growth *growth, unsigned second_thread)
+{
+    growth->second_thread = second_thread;
 }
 
 void sl_growth_know_quantum(struct sl_growth *growth, uint64_t bytes)
@@ -187,11 +194,35 @@ static void back_off(struct sl_growth *growth, uint64_t now_ns)
     growth->window_ns = 0;
 }
 
+/* Whether the process used so many processors, and the part of them that counts as all, since the
+ * window was begun. */
+static bool has_used(const struct sl_growth *growth, uint64_t now_ns, double processors)
+{
+    uint64_t begin_ns = growth->window_ns - growth->settle_ns;
+    if (!growth->cpu_ns || now_ns <= begin_ns)
+        return false;
+    double used = (double)(growth->cpu_ns() - growth->window_cpu_ns);
+    return used >= processors * (double)(now_ns - begin_ns);
+}
+
+static bool is_cpu_full(const struct sl_growth *growth, uint64_t now_ns)
+{
+    return has_used(growth, now_ns, CPU_FULL * growth->processors);
+}
+
+/* Whether one thread has all connections, and no time for more. */
+static bool is_thread_full(const struct sl_growth *growth, uint64_t now_ns)
+{
+    return growth->connections < growth->second_thread && has_used(growth, now_ns, THREAD_FULL);
+}
+
 /* Double while nothing speaks against it; one by one near where the server complained. It is seen
  * what a few bring before there are more. */
-static unsigned next_step(const struct sl_growth *growth)
+static unsigned next_step(const struct sl_growth *growth, uint64_t now_ns)
 {
     unsigned next = growth->connections * 2;
+    if (next < growth->second_thread && is_thread_full(growth, now_ns))
+        next = growth->second_thread;
     if (growth->connections < FEW && next > FEW)
         next = FEW;
     if (growth->ceiling && next >= growth->ceiling)
@@ -212,16 +243,6 @@ static void rest(struct sl_growth *growth, uint64_t now_ns)
     growth->before = 0;
     growth->down = !growth->down && growth->connections > growth->least;
     growth->quiet_until_ns = now_ns + REST_NS;
-}
-
-/* Whether the process used all the time of its processors since the window was begun. */
-static bool is_cpu_full(const struct sl_growth *growth, uint64_t now_ns)
-{
-    uint64_t begin_ns = growth->window_ns - growth->settle_ns;
-    if (!growth->cpu_ns || now_ns <= begin_ns)
-        return false;
-    double used = (double)(growth->cpu_ns() - growth->window_cpu_ns);
-    return used >= CPU_FULL * growth->processors * (double)(now_ns - begin_ns);
 }
 
 /* What the step down on trial must have left. */
@@ -263,7 +284,7 @@ static double needed(const struct sl_growth *growth)
 
 static void judge_up(struct sl_growth *growth, uint64_t now_ns, double rate)
 {
-    unsigned next = next_step(growth);
+    unsigned next = next_step(growth, now_ns);
     if (growth->before && rate < needed(growth)) {
         growth->connections = growth->before;
         growth->why = SL_GROWTH_SAME;

@@ -51,6 +51,7 @@ struct sl_growth {
     uint64_t (*cpu_ns)(void); /* that the process has used so far; NULL: not known */
     uint64_t window_cpu_ns;
     double processors;
+    unsigned second_thread; /* connections of which a second thread has some; 0: there is none */
 };
 
 /** maximum >= connections >= 1. A maximum equal to connections never changes. */
@@ -76,6 +77,10 @@ void sl_growth_know_smaller(struct sl_growth *growth, uint64_t first_byte_ns,
 /** Let it see how busy the process is: cpu_ns is called a few times a second; processors: those
  * that the process may use. */
 void sl_growth_watch_cpu(struct sl_growth *growth, uint64_t (*cpu_ns)(void), double processors);
+/** With so many connections a second thread has some of them; 0: one thread has all. While the one
+ * thread is busy all the time another connection of its own brings nothing, so the next step is to
+ * these. */
+void sl_growth_know_threads(struct sl_growth *growth, unsigned second_thread);
 /** CPU time of this process in ns. Any thread. */
 uint64_t sl_growth_process_cpu_ns(void);
 /** So many connections are open: those that are too many end their ranges before they go, and until
