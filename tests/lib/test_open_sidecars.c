@@ -88,6 +88,7 @@ SL_TEST(a_wrong_byte_is_found_by_the_part_that_has_its_range)
     ck_assert_int_eq(read_items(source, (struct sluice_range){50000, 200000, 1}), -1);
     ck_assert_int_eq(error.kind, SLUICE_INTEGRITY);
     ck_assert_msg(strstr(error.message, "m.safetensors"), "%s", error.message);
+    ck_assert_msg(strstr(error.message, "changed after its sidecar was made"), "%s", error.message);
     ck_assert_int_eq(read_items(source, (struct sluice_range){50000, 200000, 3}), -1);
     ck_assert_int_eq(error.kind, SLUICE_INTEGRITY);
     sluice_close(source);
