@@ -106,6 +106,12 @@ def spawned_processes_open_models_again(h):
 
 
 @check()
+def a_wheel_says_that_a_daemon_is_of_another_version(h):
+    """Calls of the pool from Python meet a daemon that speaks another version, refuses theirs, or says more than they know."""
+    return run_tests(h, "test_pool_versions", python=sys.executable)
+
+
+@check()
 def whoever_waits_in_python_can_be_interrupted(h):
     """Ctrl-C, canceled tasks and streams that are left end reads from a server that says nothing more; bars show how far calls are."""
     return run_tests(h, "test_cancel")

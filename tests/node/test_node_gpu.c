@@ -111,6 +111,32 @@ SL_TEST(others_are_served_while_a_gpu_is_looked_for)
     pthread_join(thread, NULL);
 }
 
+/* A driver that hangs keeps those who asked it waiting, and nobody who needs memory of the host. */
+SL_TEST(host_memory_is_given_back_while_a_driver_hangs)
+{
+    struct sluice_error error = {0};
+    struct sluice_model_info info = {.size = sizeof(info)};
+    char name[64];
+    uint64_t bytes;
+    node_case_put(&gpu_case, "other", GPU_CASE_ITEMS / 2);
+    node_case_open(&gpu_case, ", uriPrefixes: [\"memory://m/other\"]",
+                   GPU_CASE_ON("h", "small", "host"), NULL);
+    uint64_t held = node_case_counts(&gpu_case).held_bytes;
+    struct sluice_model *other = gpu_case_attach("memory://m/other", NULL, "host");
+    ck_assert_msg(other, "%s", gpu_case_error.message);
+    sluice_model_info(other, &info);
+    snprintf(name, sizeof(name), "%s", info.name);
+    sluice_detach(other);
+    sl_registry_settle(gpu_case.node->registry);
+    ck_assert_uint_gt(node_case_counts(&gpu_case).held_bytes, held);
+    pthread_t thread = open_slowly(attach_by_uuid, NULL);
+    ck_assert_msg(sluice_evict(gpu_case.socket, name, NULL, &bytes, &error) == 0, "%s",
+                  error.message);
+    SL_AWAIT(node_case_counts(&gpu_case).held_bytes == held, "the room of what was evicted");
+    gpu_case_fake->hold_call(NULL);
+    pthread_join(thread, NULL);
+}
+
 SL_TEST(each_device_has_a_budget_of_its_own)
 {
     gpu_case_fake->set_devices(2);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "alloc_fail.h"
 #include "az_store.h"
@@ -365,6 +366,43 @@ SL_TEST(a_sas_of_uri_file_or_environment_goes_into_every_url)
     expect_load("az://models/m.bin");
     mock.query = "sig=other";
     expect_refusal("az://models/m.bin", SL_E_AUTH, "the SAS of source.az.sasFile is not accepted");
+}
+
+/* Whoever renews a secret replaces its file, or takes it away (NULL); what is open is read on. */
+static void replace_while_open(const char *path, const char *first, const char *second)
+{
+    SL_AUTO(sl_store) store = NULL;
+    sl_autofree char *name = NULL;
+    SL_AUTO(sl_source) source = NULL;
+    uint8_t got[100];
+    const char *file = strrchr(path, '/') + 1;
+    write_file(file, first);
+    mock.query = "sig=hush1";
+    ck_assert_int_eq(sl_store_open("az://models/m.bin", &config, &store, &name, &err), 0);
+    ck_assert(second ? true : unlink(path) == 0);
+    ck_assert_msg(sl_source_open(store, name, 10, &source, &err) == 0, "%s", err.message);
+    if (second) {
+        write_file(file, second);
+        mock.query = "sig=hush2";
+    }
+    ck_assert_msg(sl_source_read(source, 5000, got, 100, &err) == 0, "%s", err.message);
+}
+
+SL_TEST(a_sas_that_is_replaced_in_its_file_opens_what_is_open)
+{
+    az.sas_file = (char *)(uintptr_t)write_file("sas", "");
+    replace_while_open(az.sas_file, "?sv=1&sig=hush1\n", "sv=1&sig=hush2\n");
+    replace_while_open(az.sas_file, "sv=1&sig=hush1", NULL);
+}
+
+SL_TEST(a_connection_string_that_is_replaced_opens_what_is_open)
+{
+    char text[2][256];
+    for (int i = 0; i < 2; i++)
+        snprintf(text[i], 256, "BlobEndpoint=%s;SharedAccessSignature=sv=1&sig=hush%d",
+                 sl_server_url(server, "/sluicetest"), i + 1);
+    az.connection_string_file = (char *)(uintptr_t)write_file("string", "");
+    replace_while_open(az.connection_string_file, text[0], text[1]);
 }
 
 SL_TEST(a_key_signs_one_sas_for_all_requests)

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "claims.h"
 #include "fake_clock.h"
@@ -25,6 +26,7 @@ static struct registry {
     unsigned links, oldest_link;     /* the same of links */
     unsigned leaked;                 /* requests to the other host with Authorization */
     unsigned manifests, token_asked; /* requests */
+    const char *login;               /* base64 that the token service wants; NULL: none */
 } registry;
 static struct sl_source_config config;
 static char model[64];
@@ -47,6 +49,11 @@ static void give_token(const struct sl_server_request *request, struct sl_server
         return;
     }
     ck_assert_ptr_nonnull(strstr(request->target, "scope=repository%3Aorg%2Fm%3Apull"));
+    if (registry.login && (!sl_server_header(request, "Authorization", text, sizeof(text)) ||
+                           strcmp(text + strcspn(text, " "), registry.login) != 0)) {
+        reply->status = 401;
+        return;
+    }
     snprintf(text, sizeof(text), "{\"access_token\": \"t%u\", \"expires_in\": %u}",
              ++registry.given, registry.lifetime);
     say(reply, text);
@@ -239,6 +246,43 @@ SL_TEST(a_token_that_is_refused_before_its_time_is_replaced)
     registry.oldest_link = 2;
     ck_assert_msg(read_some(&opened, 5000, &err) == 0, "%s", err.message);
     ck_assert_uint_eq(registry.given, 2);
+    fake_clock_release();
+    close_model(&opened);
+}
+
+static void log_in(const char *path, const char *auth)
+{
+    FILE *file = fopen(path, "w");
+    ck_assert_ptr_nonnull(file);
+    fprintf(file, "{\"auths\": {\"127.0.0.1:%u\": {\"auth\": \"%s\"}}}",
+            sl_server_port(registry.api), auth);
+    fclose(file);
+}
+
+/* Passwords of some registries end after hours; whoever logs in again writes the file anew. */
+SL_TEST(a_token_is_asked_for_with_the_login_of_now)
+{
+    struct sl_err err;
+    struct sl_oci_options options = {0};
+    char path[64];
+    snprintf(path, sizeof(path), "%s", file_with(""));
+    options.docker_config = path;
+    config.options[0] = (struct sl_store_options){&sl_oci_table, &options};
+    log_in(path, "dTpvbmU=");
+    registry.login = " dTpvbmU=";
+    fake_clock_hold();
+    struct opened opened = open_model();
+    fake_clock_turn(600 * SL_NS_PER_S);
+    registry.oldest_link = registry.oldest = 2;
+    registry.login = " dTp0d28=";
+    log_in(path, "dTp0d28=");
+    ck_assert_msg(read_some(&opened, 5000, &err) == 0, "%s", err.message);
+    ck_assert_uint_eq(registry.given, 2);
+    ck_assert_int_eq(unlink(path), 0); /* then the login is what it was at first */
+    fake_clock_turn(600 * SL_NS_PER_S);
+    registry.oldest_link = registry.oldest = 3;
+    registry.login = " dTpvbmU=";
+    ck_assert_msg(read_some(&opened, 9000, &err) == 0, "%s", err.message);
     fake_clock_release();
     close_model(&opened);
 }

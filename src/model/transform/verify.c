@@ -107,9 +107,12 @@ int sl_verify_mismatch(const struct sl_check *check, const uint8_t digest[SL_HAS
     return sl_fail_code(
         err, SL_E_INTEGRITY, code,
         "%s%s: its %s is %s, expected %s: the bytes are damaged%s; load again, and if it "
-        "stays so store the object again",
+        "stays so store the object again%s",
         check->what, where, name, actual, expected,
-        check->given ? ", or the hash in the spec is of another file" : "");
+        check->range   ? ", or the object was changed after its sidecar was made"
+        : check->given ? ", or the hash in the spec is of another file"
+                       : "",
+        check->range ? ", or make its sidecar again with `sluice sign`" : "");
 }
 
 bool sl_verify_agrees(const struct sl_check *check, const uint8_t digest[SL_HASH_BYTES_MAX])

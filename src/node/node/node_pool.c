@@ -230,7 +230,8 @@ static void seek(struct sl_deferred_call *call)
     attach_now(seeking->pool, seeking->request);
 }
 
-/* The driver may take seconds to open GPUs: another thread asks it, and the server goes on. */
+/* The driver may take seconds to open GPUs, or hang: a thread that does nothing else asks it, so
+ * that the server goes on, and so do those who wait for memory. */
 static void attach(void *arg, struct sl_pool_request *request)
 {
     struct sl_node_pool *pool = arg;
@@ -245,7 +246,7 @@ static void attach(void *arg, struct sl_pool_request *request)
         return;
     }
     *seeking = (struct seeking){{.run = seek}, pool, request};
-    sl_registry_defer(pool->registry, &seeking->call);
+    sl_deferred_thread_add(pool->driver, &seeking->call);
 }
 
 /* While the lock is held no answer frees it. */
@@ -277,6 +278,12 @@ static void defer(void *arg, struct sl_deferred_call *what)
 {
     const struct sl_node_pool *pool = arg;
     sl_registry_defer(pool->registry, what);
+}
+
+static void ask_driver(void *arg, struct sl_deferred_call *what)
+{
+    const struct sl_node_pool *pool = arg;
+    sl_deferred_thread_add(pool->driver, what);
 }
 
 /* ---- lists and eviction --------------------------------------------------------------------- */
@@ -365,6 +372,9 @@ static struct sl_node_pool *new_pool(const struct sl_node_spec *spec, bool own_s
         sl_node_pool_rights(spec, &pool->door, config, err) < 0)
         return NULL;
     pool->socket.fd = pool->socket.folder_fd = -1;
+    pool->driver = sl_deferred_thread_new("sluice-driver", err);
+    if (!pool->driver)
+        return NULL;
     pthread_mutex_init(&pool->lock, NULL);
     take_deposits(pool, spec);
     return sl_steal(&pool);
@@ -385,7 +395,8 @@ struct sl_node_pool *sl_node_pool_start_with(struct sl_registry *registry,
                                                    .deposit_commit = sl_node_deposit_commit,
                                                    .deposit_abort = sl_node_deposit_abort,
                                                    .deposited_fds = sl_node_deposited_fds,
-                                                   .defer = defer};
+                                                   .defer = defer,
+                                                   .ask_driver = ask_driver};
     struct sl_pool_server_config config = {.listen_fd = listen_fd};
     SL_AUTO(sl_node_pool) pool = new_pool(spec, listen_fd < 0, &config, err);
     if (!pool || (listen_fd < 0 && listen_at_path(pool, spec, &config.listen_fd, err) < 0)) {
@@ -403,6 +414,7 @@ void sl_node_pool_free(struct sl_node_pool *pool)
     if (!pool)
         return;
     sl_pool_server_free(pool->server);
+    sl_deferred_thread_free(pool->driver);
     sl_node_socket_release(&pool->socket);
     pthread_mutex_destroy(&pool->lock);
     free(pool);

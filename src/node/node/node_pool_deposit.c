@@ -155,7 +155,7 @@ static int begin_later(struct sl_node_pool *pool, const struct sl_pool_offer *of
         opening->next = pool->locked.openings;
         pool->locked.openings = opening;
     }
-    sl_registry_defer(pool->registry, &opening->call);
+    sl_deferred_thread_add(pool->driver, &opening->call);
     return 1;
 }
 

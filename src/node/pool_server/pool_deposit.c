@@ -247,7 +247,7 @@ static int adopt(struct sl_pool_connection *connection, int *index_fd, struct sl
         gpu = server->handler.deposit_gpu(server->arg, &deposit->offer);
     int index = *index_fd;
     keep_all(deposit, index);
-    if (gpu && server->handler.defer) {
+    if (gpu && server->handler.ask_driver) {
         if (sl_pool_adopt_later(connection, gpu, index, err) < 0) {
             sl_pool_deposit_drop(connection, true);
             return -1;

@@ -123,9 +123,9 @@ static int choose(struct sl_az_creds *creds, struct sl_err *err)
 
 static int take_sas(const struct sl_az_creds *creds, char **text, struct sl_err *err)
 {
-    const char *sas = creds->place->uri_sas ? creds->place->uri_sas : creds->place->sas;
-    sas += *sas == '?';
-    if (sl_token_check(sas, creds->origin, err) < 0)
+    sl_autosecret char *given = sl_az_place_secret(creds->place, creds->config, err);
+    const char *sas = given ? given + (*given == '?') : NULL;
+    if (!sas || sl_token_check(sas, creds->origin, err) < 0)
         return -1;
     *text = sl_strdup(sas, err);
     return *text ? 0 : -1;
@@ -150,7 +150,8 @@ static int sign_sas(const struct sl_az_creds *creds, char **text, int64_t *expir
                                   .begins = write_time(now - EARLY_SECONDS, begins),
                                   .end = write_time(now + SAS_SECONDS, end),
                                   .tls = creds->place->tls};
-    *text = sl_az_sas_sign(&sas, creds->place->key, err);
+    sl_autosecret char *key = sl_az_place_secret(creds->place, creds->config, err);
+    *text = key ? sl_az_sas_sign(&sas, key, err) : NULL;
     *expires = now + SAS_SECONDS;
     return *text ? 0 : sl_wrap(err, "%s", creds->origin);
 }

@@ -22,6 +22,10 @@ static const char near_account[] = "devstoreaccount1", near_base[] = "http://127
 static const char near_key[] =
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 
+/* Settings that name a file with a secret. */
+static const char sas_file[] = "source.az.sasFile", key_file[] = "source.az.accountKeyFile",
+                  connection_file[] = "source.az.connectionStringFile";
+
 static const char *env(const char *name)
 {
     const char *value = getenv(name);
@@ -281,7 +285,7 @@ static int read_connection(struct settings *settings, const struct sl_az_options
     const char *text = env("AZURE_STORAGE_CONNECTION_STRING");
     if (options && options->connection_string_file && *options->connection_string_file) {
         sl_autosecret char *file = sl_token_from_file(options->connection_string_file, err);
-        return file ? take_connection(settings, file, "source.az.connectionStringFile", err) : -1;
+        return file ? take_connection(settings, file, connection_file, err) : -1;
     }
     return text ? take_connection(settings, text, "AZURE_STORAGE_CONNECTION_STRING", err) : 0;
 }
@@ -313,10 +317,10 @@ static int read_secrets(struct sl_az_place *place, const struct sl_az_options *o
                                             "AZURE_STORAGE_ACCESS_KEY", NULL};
     const struct sl_az_connection *connection = &settings->connection;
     const char *text;
-    place->from = "source.az.sasFile";
+    place->from = sas_file;
     if (options && options->sas_file && *options->sas_file)
         return take_secret(&place->sas, options->sas_file, place->from, err);
-    place->from = "source.az.accountKeyFile";
+    place->from = key_file;
     if (options && options->account_key_file && *options->account_key_file)
         return take_secret(&place->key, options->account_key_file, place->from, err);
     place->from = settings->connection_from;
@@ -451,4 +455,47 @@ int sl_az_place_find(struct sl_az_place *place, const char *uri,
     int result = take_settings(place, options, &settings, err);
     sl_az_connection_release(&settings.connection);
     return result;
+}
+
+/* ---- secrets that are replaced --------------------------------------------------------------- */
+
+/* What a connection string has of the kind that is used; the rest of it stays as it was read. */
+static char *secret_of_connection(const char *file, bool key, struct sl_err *err)
+{
+    struct sl_az_connection connection = {0};
+    char *found = NULL;
+    sl_autosecret char *text = sl_token_from_file(file, err);
+    if (text && sl_az_connection_parse(text, &connection, err) == 0)
+        found = sl_steal(key ? &connection.key : &connection.sas);
+    sl_az_connection_release(&connection);
+    return found;
+}
+
+static bool is_from(const struct sl_az_place *place, const char *file, const char *setting)
+{
+    return place->from && strcmp(place->from, setting) == 0 && file && *file;
+}
+
+/* NULL: it is in no file, or cannot be read. */
+static char *read_anew(const struct sl_az_place *place, const struct sl_az_options *options)
+{
+    if (!options || place->uri_sas)
+        return NULL;
+    if (is_from(place, options->sas_file, sas_file))
+        return sl_token_from_file(options->sas_file, NULL);
+    if (is_from(place, options->account_key_file, key_file))
+        return sl_token_from_file(options->account_key_file, NULL);
+    if (is_from(place, options->connection_string_file, connection_file))
+        return secret_of_connection(options->connection_string_file, place->key, NULL);
+    return NULL;
+}
+
+char *sl_az_place_secret(const struct sl_az_place *place, const struct sl_source_config *config,
+                         struct sl_err *err)
+{
+    char *anew = read_anew(place, sl_source_options(config, &sl_az_table));
+    if (anew)
+        return anew;
+    const char *known = place->uri_sas ? place->uri_sas : place->sas ? place->sas : place->key;
+    return sl_strdup(known, err);
 }

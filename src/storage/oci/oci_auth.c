@@ -204,13 +204,24 @@ static int copy_challenge(struct sl_oci_auth *auth, struct sl_oci_challenge *cop
     return 0;
 }
 
+/* Logins end, too: whoever logs in again has written the file anew. What cannot be read, or has
+ * none any more, leaves the one that there was. */
+static bool find_anew(const struct sl_oci_auth *auth, struct sl_oci_login *login)
+{
+    const struct sl_oci_options *options = sl_source_options(auth->config, &sl_oci_table);
+    const char *file = options ? options->docker_config : NULL;
+    if (!auth->login.from || sl_oci_login_find(file, auth->host, auth->repo, login, NULL) < 0)
+        return false;
+    return login->user || login->identity || login->helper;
+}
+
 /* sl_tokens_ask */
 static int ask(void *arg, char **text, int64_t *expires, struct sl_err *err)
 {
     struct sl_oci_auth *auth = arg;
     struct sl_oci_challenge challenge = {0};
-    struct sl_oci_login kept = {0};
-    const struct sl_oci_login *login = &auth->login;
+    struct sl_oci_login anew = {0}, kept = {0};
+    const struct sl_oci_login *login = find_anew(auth, &anew) ? &anew : &auth->login;
     int result = copy_challenge(auth, &challenge, err);
     if (result == 0 && auth->helpers && is_kept(login)) { /* anew: what it gives may end, too */
         result = sl_oci_helper_ask(login->helper, auth->host, auth->config->cancel, &kept, err);
@@ -220,6 +231,7 @@ static int ask(void *arg, char **text, int64_t *expires, struct sl_err *err)
         result = make_basic(login, text, err);
     else if (result == 0)
         result = ask_bearer(auth, login, &challenge, text, expires, err);
+    sl_oci_login_release(&anew);
     sl_oci_login_release(&kept);
     sl_oci_challenge_release(&challenge);
     return result;

@@ -21,8 +21,9 @@ enum {
     LARGE_BYTES = 1024 * 1024 * 1024,
     POINTS_MIN = 4,
     SPAN_BYTES_MIN = 1024 * 1024,
-    GAP_BYTES_MAX = 16 * 1024 * 1024, /* that is unpacked in vain for a range */
-    GAPS = 64,                        /* or such a part of all */
+    GAP_BYTES_MAX = 16 * 1024 * 1024,     /* that is unpacked in vain for a range */
+    GAPS = 64,                            /* or such a part of all */
+    BLAME_BYTES_MAX = 1024 * 1024 * 1024, /* of a layer that is read on to see what is wrong */
 };
 
 struct unpacking {
@@ -172,6 +173,25 @@ int sl_oci_check_layer(const struct sl_oci_layer *layer, struct sl_sha256 *sha, 
                    own);
 }
 
+/* What does not unpack, or is no tar, may have been changed on its way: then the digest says so,
+ * and nobody looks for a mistake of whoever made the image. */
+static int find_blame(struct unpacking *unpacking, struct sl_err *err)
+{
+    struct sl_err why = SL_ERR_INIT;
+    if (!err || err->kind != SL_E_FORMAT || strcmp(err->code, "archive.ratio") == 0 ||
+        unpacking->layer->bytes > BLAME_BYTES_MAX)
+        return -1;
+    while (!unpacking->ended)
+        if (feed(unpacking, &why) < 0) {
+            if (why.kind == SL_E_CANCELED)
+                *err = why;
+            return -1;
+        }
+    if (sl_oci_check_layer(unpacking->layer, unpacking->sha, &why) < 0)
+        *err = why;
+    return -1;
+}
+
 static int unpack(struct unpacking *unpacking, struct sl_source *source, struct sl_oci_tree *tree,
                   struct sl_err *err)
 {
@@ -186,7 +206,7 @@ static int unpack(struct unpacking *unpacking, struct sl_source *source, struct 
     unpacking->sha = sha;
     unpacking->stream = stream;
     if (sl_oci_tree_add(tree, layer, &input, &unpacking->at, true, err) < 0)
-        return -1;
+        return find_blame(unpacking, err);
     layer->unpacked_bytes = unpacking->at;
     return sl_oci_check_layer(layer, sha, err);
 }

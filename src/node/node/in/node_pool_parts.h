@@ -2,6 +2,7 @@
 #ifndef SL_NODE_POOL_PARTS_H
 #define SL_NODE_POOL_PARTS_H
 
+#include "deferred_thread.h"
 #include "node_pool.h"
 #include "node_pool_rights.h"
 #include "node_socket.h"
@@ -12,8 +13,9 @@ struct sl_node_pool {
     struct sl_registry *registry;
     struct sl_gpu_holders *gpus; /* NULL: none */
     struct sl_pool_server *server;
-    struct sl_node_pool_door door; /* guarded by whoever reloads, one at a time */
-    struct sl_node_socket socket;  /* at a path, to be taken away at the end */
+    struct sl_deferred_thread *driver; /* for what asks drivers of GPUs, which may hang */
+    struct sl_node_pool_door door;     /* guarded by whoever reloads, one at a time */
+    struct sl_node_socket socket;      /* at a path, to be taken away at the end */
     pthread_mutex_t lock;
     struct {
         struct attach

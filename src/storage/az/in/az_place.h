@@ -34,6 +34,11 @@ int sl_az_check(const char *uri, struct sl_err *err);
 int sl_az_place_find(struct sl_az_place *place, const char *uri,
                      const struct sl_source_config *config, char **key, struct sl_err *err);
 void sl_az_place_release(struct sl_az_place *place);
+/** The SAS or key of the place as it is now: files are read anew, since whoever renews a secret
+ * replaces them. A file that cannot be read gives what it held before. NULL: SL_E_NO_SPACE. Wipe by
+ * sl_secret_free(). */
+char *sl_az_place_secret(const struct sl_az_place *place, const struct sl_source_config *config,
+                         struct sl_err *err);
 
 /** What a connection string says (fuzzed). Strings are owned; NULL: not there. */
 struct sl_az_connection {

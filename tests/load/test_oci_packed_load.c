@@ -1,0 +1,158 @@
+/* Loads of a packed layer of which a byte comes wrong: from a mirror or from everywhere, in the
+ * pass that hashes the layer or in the one that reads its files. None is published; what the
+ * registry has right is loaded. */
+#include <check.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zstd.h>
+
+#include "claims.h"
+#include "hash.h"
+#include "load.h"
+#include "log.h"
+#include "model_maker.h"
+#include "range_server.h"
+#include "scratch.h"
+#include "tar_maker.h"
+
+enum { FILE_BYTES = 3000000, GZIP, ZSTD, PACKINGS = 2, PASSES = 2 };
+
+static char scratch[SL_SCRATCH_PATH_BYTES], path[SL_SCRATCH_PATH_BYTES + 16];
+static int scratch_fd;
+static struct sl_server *registry, *mirror;
+static uint8_t *file, *layer;
+static size_t layer_bytes;
+static char blob[128];
+static struct sl_err err;
+static struct sl_load_result result;
+
+/* From its nth answer with this byte on a server sends it wrong; 0: never. */
+struct liar {
+    uint64_t at;
+    unsigned from, answers, lies;
+};
+static struct liar liars[2]; /* the registry's, the mirror's; under their servers' locks */
+
+static bool lie(const struct sl_server_request *request, struct sl_server_reply *reply, void *arg)
+{
+    struct liar *liar = arg;
+    char text[128];
+    uint64_t begin, end;
+    const char *query = strchr(request->target, '?');
+    size_t bytes = query ? (size_t)(query - request->target) : strlen(request->target);
+    if (bytes != strlen(blob) || strncmp(request->target, blob, bytes) != 0 ||
+        !sl_server_header(request, "Range", text, sizeof(text)) ||
+        sscanf(text, "bytes=%" SCNu64 "-%" SCNu64, &begin, &end) != 2)
+        return false;
+    end = SL_MIN(end + 1, (uint64_t)layer_bytes);
+    if (liar->at < begin || liar->at >= end || !liar->from || ++liar->answers < liar->from)
+        return false;
+    liar->lies++;
+    reply->status = 206;
+    reply->body_bytes = (size_t)(end - begin);
+    reply->body = malloc(reply->body_bytes);
+    memcpy(reply->body, layer + begin, reply->body_bytes);
+    reply->body[liar->at - begin] ^= 4;
+    snprintf(reply->headers, sizeof(reply->headers),
+             "ETag: \"b\"\r\nContent-Range: bytes %" PRIu64 "-%" PRIu64 "/%zu\r\n", begin, end - 1,
+             layer_bytes);
+    return true;
+}
+
+static void pack(int packing, const struct sl_buf *tar)
+{
+    if (packing == GZIP) {
+        layer = tar_gzip(tar->data, tar->used, &layer_bytes);
+        return;
+    }
+    size_t room = ZSTD_compressBound(tar->used);
+    layer = malloc(room);
+    layer_bytes = ZSTD_compress(layer, room, tar->data, tar->used, 1);
+    ck_assert(!ZSTD_isError(layer_bytes));
+}
+
+static void put_layer(int packing)
+{
+    uint8_t digest[SL_HASH_BYTES_MAX];
+    char hex[65], manifest[400];
+    sl_autobuf tar = SL_BUF_INIT(2 * FILE_BYTES);
+    tar_entry(&tar, '0', "models/m.bin", NULL, file, FILE_BYTES);
+    tar_end(&tar);
+    pack(packing, &tar);
+    sl_digest_of(SL_HASH_SHA256, NULL, 0, layer, layer_bytes, digest, NULL);
+    sl_hex(digest, 32, hex);
+    snprintf(blob, sizeof(blob), "/v2/org/m/blobs/sha256:%s", hex);
+    snprintf(manifest, sizeof(manifest),
+             "{\"layers\":[{\"mediaType\":\"application/vnd.oci.image.layer.v1.tar\","
+             "\"size\":%zu,\"digest\":\"sha256:%s\"}]}",
+             layer_bytes, hex);
+    sl_server_put(registry, "/v2/org/m/manifests/v1", manifest, strlen(manifest), "\"m\"");
+    sl_server_put(registry, blob, layer, layer_bytes, "\"b\"");
+    sl_server_put(mirror, blob, layer, layer_bytes, "\"b\"");
+}
+
+static void setup(void)
+{
+    sl_log_setup(SL_LOG_ERROR, false);
+    setenv("HOME", "/nonexistent", 1);
+    scratch_fd = sl_scratch_open(scratch);
+    snprintf(path, sizeof(path), "%s/model", scratch);
+    memset(liars, 0, sizeof(liars));
+    registry = sl_server_start();
+    mirror = sl_server_start();
+    sl_server_handle(registry, lie, &liars[0]);
+    sl_server_handle(mirror, lie, &liars[1]);
+    file = sl_model_noise(FILE_BYTES, 3);
+    for (size_t i = 0; i < FILE_BYTES; i++)
+        file[i] &= 0x1f; /* so that there is something to pack */
+}
+
+static void teardown(void)
+{
+    sl_server_stop(registry);
+    sl_server_stop(mirror);
+    sl_scratch_close(scratch_fd, scratch);
+    free(sl_steal(&file));
+    free(sl_steal(&layer));
+}
+
+static int load(bool mirrored)
+{
+    struct sl_specs specs;
+    char mirrors[64] = "", text[500];
+    if (mirrored)
+        snprintf(mirrors, sizeof(mirrors), ", oci: {mirrors: [\"127.0.0.1:%u\"]}",
+                 sl_server_port(mirror));
+    snprintf(text, sizeof(text), "source: {uri: \"oci://127.0.0.1:%u/org/m:v1\"%s}\n",
+             sl_server_port(registry), mirrors);
+    err = (struct sl_err)SL_ERR_INIT;
+    sl_model_spec(&specs, "", path, text);
+    int done = sl_load_run(&specs.items[0], NULL, NULL, &result, &err);
+    sl_specs_release(&specs);
+    ck_assert(done < 0 || sl_model_same(path, "m.bin", file, FILE_BYTES));
+    return done;
+}
+
+/* Packing and pass. */
+SL_TEST_LOOP(a_wrong_byte_of_a_packed_layer_is_never_published, 0, PACKINGS *PASSES)
+{
+    put_layer(GZIP + _i % PACKINGS);
+    liars[0] = (struct liar){.at = layer_bytes / 2, .from = 1 + (unsigned)_i / PACKINGS};
+    ck_assert_int_eq(load(false), -1);
+    ck_assert_uint_ge(liars[0].lies, 1);
+    ck_assert_msg(err.kind == SL_E_INTEGRITY, "%d: %s", err.kind, err.message);
+    ck_assert(!sl_model_exists(path, "m.bin") && !sl_model_exists(path, ".sluice/ready"));
+}
+
+SL_TEST_LOOP(a_wrong_byte_of_a_mirror_in_a_packed_layer_is_read_from_the_registry, 0,
+             PACKINGS *PASSES)
+{
+    put_layer(GZIP + _i % PACKINGS);
+    liars[1] = (struct liar){.at = layer_bytes / 2, .from = 1 + (unsigned)_i / PACKINGS};
+    ck_assert_msg(load(true) == 0, "%s", err.message);
+    ck_assert_uint_ge(liars[1].lies, 1);
+}
+
+SL_CASE(.setup = setup, .teardown = teardown)
