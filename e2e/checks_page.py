@@ -141,8 +141,8 @@ def the_page_acts_for_who_has_the_token(h):
         node.start()
         node.await_state("here")
         opened(browser, node)
-        unlock(browser, "this is not the right one")
-        browser.wait_for("document.querySelector('#dialogError').textContent.includes('not the right one')")
+        unlock(browser, "a wrong token of some length")
+        browser.wait_for("document.querySelector('#dialogError').textContent.includes('This token is wrong')")
         assert browser.value("sessionStorage.length + localStorage.length") == 0
         click(browser, "Cancel")
         unlock(browser, TOKEN)
@@ -162,7 +162,7 @@ def the_page_acts_for_who_has_the_token(h):
         click(browser, "Load a model")
         browser.value("document.querySelector('#spec').value = 'kind: Modle'")
         click(browser, "Load")
-        browser.wait_for("document.querySelector('#dialogError').textContent.includes('kind')")
+        browser.wait_for("document.querySelector('#dialogError').textContent.includes('is missing')")
         browser.value("document.querySelector('#spec').value = 'apiVersion: sluice/v1alpha1\\nkind: Model\\n"
                       f"metadata: {{name: asked}}\\nsource: {{uri: \"{file}\"}}'")
         click(browser, "Load")

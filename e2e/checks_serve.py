@@ -164,7 +164,7 @@ def a_node_takes_a_new_config_at_sighup(h):
     assert os.path.exists(os.path.join(old["path"], "big.bin")), "what left the config went at once"
     node.configure("budgetByte: 1GiB\n" + model("c", server.url))
     node.process.send_signal(signal.SIGHUP)
-    wait_for("the refusal", lambda: node.said("the config stays as it was"))
+    wait_for("the refusal", lambda: node.said("the new config is not used"))
     assert node.said("unknown key 'budgetByte', did you mean 'budgetBytes'?"), h.log_tail(node.log)
     assert node.get("/readyz")[0] == 200 and node.get("/v1/models/c")[0] == 404
     assert node.end() == 0

@@ -108,7 +108,7 @@ def flipped_bits_are_found(h):
     flips = [OBJECT_BYTES // FLIPS * i + 77_777_77 for i in range(FLIPS)]
 
     server, to = FlippingServer(data, sidecar, flips, 1), h.fresh()
-    result = h.load(server.url, to, *UNHEDGED, "--set", "verify.sidecar=require").expect(0, "came wrong").json()
+    result = h.load(server.url, to, *UNHEDGED, "--set", "verify.sidecar=require").expect(0, "checksum mismatch").json()
     assert sha256_file(os.path.join(to, "big.bin")) == hashlib.sha256(data).hexdigest()
     h.sluice("verify", to).expect(0)
     h.remove(to)
@@ -150,13 +150,13 @@ def picked_tensors_are_checked_by_sidecars(h):
             return hashlib.sha256(file.read()[-size:]).digest() == digest
     server, to = FlippingServer(data, sidecar, [size // 2], 1), h.fresh()
     picks = ("--set", "sink.tmpfs.layout=safetensors", "--set", "verify.sidecar=require")
-    result = h.load(server.url, to, *picks).expect(0, "came wrong").json()
+    result = h.load(server.url, to, *picks).expect(0, "checksum mismatch").json()
     assert (result["refetched_ranges"], result["sidecars"], result["unhashed"]) == (1, 1, 0), result
     assert is_right(os.path.join(to, "model.safetensors"))
     h.remove(to)
     new = os.path.join(folder, "new.safetensors")
     server = FlippingServer(data, sidecar, [size // 3], 1)
-    h.sluice("convert", server.url, new, "--set", "verify.sidecar=require").expect(0, "came wrong")
+    h.sluice("convert", server.url, new, "--set", "verify.sidecar=require").expect(0, "checksum mismatch")
     assert is_right(new) and server.sent < len(data) + (4 << 20), f"{server.sent} bytes were sent"
     server, newer = FlippingServer(data, sidecar, [size // 3], 1 << 30), os.path.join(folder, "newer.safetensors")
     h.sluice("convert", server.url, newer, "--set", "verify.sidecar=require").expect(5, "'big.bin'")

@@ -78,7 +78,7 @@ as_root() {
     elif command -v sudo >/dev/null; then
         sudo -- "$@"
     else
-        die "needs root for '$*', and there is no sudo: run scripts/deps as root first"
+        die "packages are missing and there is no sudo: run this as root first: scripts/deps${DEPS_SET:+ $DEPS_SET}"
     fi
 }
 

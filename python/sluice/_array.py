@@ -120,7 +120,7 @@ class Array:
             if self.is_file:
                 return self.memoryview()
             if not kind or 0 in self.shape:
-                raise BufferError(f"'{self.name}' is nothing that a buffer can tell: use numpy() or memoryview()")
+                raise BufferError(f"'{self.name}' has a type that the buffer protocol lacks: use numpy() or memoryview()")
             shaped: View = view.cast(kind, self.shape)
             return shaped
 

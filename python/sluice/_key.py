@@ -20,7 +20,7 @@ class Key:
     def __init__(self, secret: Union[bytes, bytearray, memoryview, str]) -> None:
         if isinstance(secret, str):
             if not secret:
-                raise ValueError("an empty passphrase keeps nobody out")
+                raise ValueError("an empty passphrase protects nothing")
             self._secret: Union[bytes, str] = secret
             return
         self._secret = bytes(secret)

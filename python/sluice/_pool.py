@@ -377,7 +377,7 @@ class Deposit:
 
     def _open(self) -> _Deposited:
         if self._memory is None:
-            raise ValueError("the deposit is over")
+            raise ValueError("the deposit was already committed or aborted")
         return self._memory
 
     @staticmethod

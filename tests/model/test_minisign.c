@@ -214,7 +214,7 @@ SL_TEST(what_is_not_signed_is_not_loaded)
     put_fixture(1, "m/object.minisig", "other.minisig");
     expect_refusal("signed by key 20F94F40CB621343");
     put_fixture(1, "m/object.minisig", "object");
-    expect_refusal("no minisign signature");
+    expect_refusal("not a minisign signature");
     put_fixture(1, "m/object.minisig", "prehashed.minisig");
     put_fixture(2, "m/stray.minisig", "legacy.minisig"); /* signs nothing here */
     expect_refusal("object 'stray.minisig' has no signature");
@@ -227,7 +227,7 @@ SL_TEST(changed_objects_are_not_loaded)
     texts[0][100] ^= 1;
     for (unsigned i = 0; i < 2; i++) {
         put_fixture(1, "m/object.minisig", kinds[i]);
-        expect_refusal("its signature is not of these bytes");
+        expect_refusal("its signature does not match these bytes");
     }
 }
 

@@ -162,12 +162,23 @@ SL_TEST(the_head_says_what_is_read)
            "m.yaml:1:1: apiVersion 'sluice/v2' is not known here, this sluice reads "
            "'sluice/v1alpha1'\n");
     expect("apiVersion: sluice/v1alpha1\nkind: Modle\n",
+           "m.yaml:1:1: 'metadata' is missing: what the model is called\n"
+           "m.yaml:1:1: 'sink' is missing: where the model goes: exactly one of its keys\n"
+           "m.yaml:1:1: 'source' is missing: where the bytes come from\n"
            "m.yaml:2:1: unknown kind 'Modle', did you mean 'Model'?\n");
     expect("apiVersion: sluice/v1alpha1\nkind: Node\nmodels: []\n",
            "m.yaml:2:1: kind 'Node' is the config of `sluice serve`: a model has kind 'Model'\n");
     expect("", "m.yaml: no model in it: see `sluice docs spec`\n");
     expect("# nothing\n---\n---\n", "m.yaml: no model in it: see `sluice docs spec`\n");
     expect("[a]", "m.yaml:1:1: a model spec is a mapping of keys, not a list\n");
+}
+
+SL_TEST(an_open_bracket_is_named_where_it_opens)
+{
+    expect("apiVersion: sluice/v1alpha1\nkind: Model\nmetadata: {name: m\nsource: {uri: /m}\n",
+           "m.yaml:3:11: this bracket is not closed: did not find expected ',' or '}' in line 4\n");
+    expect("apiVersion: sluice/v1alpha1\nkind: Model\nmetadata: {name: 'm' 'x'}\n",
+           "m.yaml:3:22: did not find expected ',' or '}', while parsing a flow mapping\n");
 }
 
 SL_TEST(names_follow_their_rule)

@@ -136,7 +136,7 @@ SL_TEST(without_a_token_nothing_can_be_changed_over_tcp)
                "a bearer token is needed");
         expect(far(), requests[i].method, requests[i].target,
                "Authorization: Bearer 0123456789abcdeF\r\n", requests[i].body, 401,
-               "not the right one");
+               "bearer token is wrong");
         expect(far(), requests[i].method, requests[i].target, "Authorization: Basic " TOKEN "\r\n",
                requests[i].body, 401, "is needed");
     }

@@ -205,8 +205,8 @@ SL_TEST(a_silent_name_server_holds_nobody_up)
 
 SL_TEST(a_name_does_not_lead_to_metadata_services)
 {
-    assert_gives_up("http://astray.test/", "where clouds keep the keys of machines");
-    assert_gives_up("http://alibaba.test/", "where clouds keep the keys of machines");
+    assert_gives_up("http://astray.test/", "a cloud's metadata address");
+    assert_gives_up("http://alibaba.test/", "a cloud's metadata address");
 }
 
 static void answer_one(int number)

@@ -393,10 +393,10 @@ static const struct {
     {"exec <&-; " SAYS("u", "p"), "u", "p", NULL, NULL}, /* it does not read what it is asked */
     {SAYS("u", "p") "; exit 1", NULL, NULL, NULL, NULL}, /* it has none */
     {"kill -9 $$", NULL, NULL, NULL, NULL},
-    {SAYS("u", ""), NULL, NULL, NULL, "nothing that is a login"},
-    {SAYS("", "p"), NULL, NULL, NULL, "nothing that is a login"},
-    {"echo s3cret", NULL, NULL, NULL, "nothing that is a login"},
-    {"echo '{\"Username\":1,\"Secret\":[]}'", NULL, NULL, NULL, "nothing that is a login"},
+    {SAYS("u", ""), NULL, NULL, NULL, "did not answer with a login"},
+    {SAYS("", "p"), NULL, NULL, NULL, "did not answer with a login"},
+    {"echo s3cret", NULL, NULL, NULL, "did not answer with a login"},
+    {"echo '{\"Username\":1,\"Secret\":[]}'", NULL, NULL, NULL, "did not answer with a login"},
     {"exec cat /dev/zero", NULL, NULL, NULL, "more than 64 KiB"},
 };
 

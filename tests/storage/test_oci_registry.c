@@ -482,7 +482,7 @@ static const struct {
     {"WWW-Authenticate: Negotiate\r\n", "", 401, SL_E_AUTH, "source.oci.dockerConfig"},
     {"WWW-Authenticate: Basic realm=\"x\"\r\n", "", 401, SL_E_AUTH, "a user and a password"},
     {"WWW-Authenticate: Bearer realm=\"http://169.254.169.254/x\"\r\n", "", 401, SL_E_AUTH,
-     "keys of machines"},
+     "a cloud's metadata address"},
     {"WWW-Authenticate: Bearer realm=\"ftp://x/\"\r\n", "", 401, SL_E_USAGE, "token service"},
     {"", "<html>", 200, SL_E_FORMAT, "cannot open"},
     {"Docker-Content-Digest: "

@@ -133,7 +133,7 @@ SL_TEST(services_of_this_machine_are_no_nodes)
 {
     s3.follow_redirects = (char[]){"*"};
     sends.to = "http://169.254.169.254/latest/meta-data/";
-    expect_refusal(SL_E_NET, "an address where clouds keep the keys of machines");
+    expect_refusal(SL_E_NET, "a cloud's metadata address");
 }
 
 SL_TEST(redirects_that_go_in_a_circle_end)

@@ -131,7 +131,7 @@ SL_TEST(nothing_is_visible_before_the_end_or_left_after_an_abort)
 SL_TEST_LOOP(whoever_writes_meanwhile_is_not_overwritten, 0, 2)
 {
     sl_redis_server_meddle(server, "EXEC", 1, "m:header:0", "other");
-    expect_failure(_i == 1, SL_E_USAGE, "somebody else");
+    expect_failure(_i == 1, SL_E_USAGE, "by another client");
     ck_assert_uint_eq(sl_redis_server_key_count(server), 1);
 }
 

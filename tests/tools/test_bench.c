@@ -254,10 +254,10 @@ SL_TEST(a_peer_that_cannot_bring_the_model_says_why)
     ck_assert_str_eq(sl_bench_peer_unfit(curl, &target), "it takes one object");
     target.folder = false;
     target.objects = 2; /* an index */
-    ck_assert_str_eq(sl_bench_peer_unfit(curl, &target), "it cannot tell which objects are meant");
+    ck_assert_str_eq(sl_bench_peer_unfit(curl, &target), "it has no way to name the objects");
     target.objects = 1;
     target.chosen = true;
-    ck_assert_str_eq(sl_bench_peer_unfit(curl, &target), "it cannot tell which objects are meant");
+    ck_assert_str_eq(sl_bench_peer_unfit(curl, &target), "it has no way to name the objects");
     target.chosen = false;
     ck_assert_str_eq(sl_bench_peer_unfit(sl_bench_peer_find("tensorizer"), &target),
                      "it takes .tensors files");

@@ -86,6 +86,19 @@ SL_TEST(a_uri_is_loaded_without_a_file)
     ran_release(&ran);
 }
 
+SL_TEST(debug_shows_what_is_loaded_from_where_to_where)
+{
+    struct ran ran = {0};
+    char to[PATH_BYTES + 32];
+    snprintf(to, sizeof(to), "to the directory '%s', planned in ", path);
+    RUN(&ran, "load", model, "--to", path);
+    ck_assert_msg(!strstr(ran.err, "planned in"), "%s", ran.err);
+    RUN(&ran, "load", model, "--to", path, "--log-level", "debug");
+    EXPECT(ran, 0, to);
+    EXPECT(ran, 0, " in 1 object of '");
+    ran_release(&ran);
+}
+
 SL_TEST(usage_errors_say_what_to_add)
 {
     struct ran ran = {0};

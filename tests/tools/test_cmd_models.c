@@ -51,6 +51,26 @@ SL_TEST(all_words_must_match_in_capitals_or_not)
     ck_assert_str_eq(ran.out, "");
 }
 
+SL_TEST(names_are_found_without_their_dashes)
+{
+    RUN(&ran, "models", "gptj", "fp16");
+    ck_assert_uint_eq(count_lines_with(ran.out, "gpt-j-6b-fp16"), 1);
+    RUN(&ran, "models", "--spec", "gptj");
+    ck_assert_int_eq(ran.exit_code, 4);
+    ck_assert_ptr_nonnull(strstr(ran.err, "'gptj', did you mean 'gpt-j-6b'?"));
+    RUN(&ran, "models", "--spec", "---");
+    ck_assert_int_eq(ran.exit_code, 4);
+    ck_assert_ptr_null(strstr(ran.err, "did you mean"));
+}
+
+SL_TEST(each_row_has_its_size)
+{
+    RUN(&ran, "models", "gpt-j-6b-fp16");
+    ck_assert_ptr_nonnull(strstr(ran.out, " 11.3 GiB  s3://"));
+    RUN(&ran, "models", "xl-base-1.0-text-encoder-2");
+    ck_assert_ptr_nonnull(strstr(ran.out, " 2.59 GiB  s3://"));
+}
+
 SL_TEST(scripts_get_json)
 {
     struct sl_err err = SL_ERR_INIT;

@@ -125,7 +125,7 @@ SL_TEST(what_cannot_be_signed_is_told)
     ck_assert_int_ne(ran.exit_code, 0);
     write_file("bad.key", "untrusted comment: x\nRWQ=\n", 25);
     DO("sign", at("m"), "--minisign-key", at("bad.key"));
-    EXPECT(2, "no minisign secret key");
+    EXPECT(2, "not a minisign secret key");
     DO("sign", at("m"), "--check", "--minisign-key", KEY);
     EXPECT(2, "--check signs nothing");
     DO("sign", at("m"), "--range-bytes", "2Gi");

@@ -224,7 +224,7 @@ SL_TEST(signatures_and_given_hashes_of_a_spec_are_checked)
     copy_fixture("prehashed.minisig", "object.minisig");
     copy_fixture("one.pub", "object");
     VERIFY(at("m.yaml"));
-    EXPECT(5, "its signature is not of these bytes");
+    EXPECT(5, "its signature does not match these bytes");
 }
 
 SL_TEST(a_name_cannot_forge_a_line)

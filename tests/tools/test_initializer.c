@@ -304,7 +304,7 @@ SL_TEST(a_login_page_is_no_model)
     sl_server_put(server, "/model.joblib", page, sizeof(page) - 1, "\"1\"");
     sl_server_put(server, "/index.html", page, sizeof(page) - 1, "\"1\"");
     RUN(&ran, "initializer", sl_server_url(server, "/model.joblib"), to);
-    EXPECT(1, "'model.joblib' is a web page and no model");
+    EXPECT(1, "'model.joblib' is a web page, not a model");
     ck_assert_str_eq(names_in(to), ".sluice");
     RUN(&ran, "initializer", sl_server_url(server, "/index.html"), to);
     EXPECT(0, "index.html");

@@ -71,7 +71,7 @@ for any pod spec. Each takes a dict:
 {{- if not $given -}}
 {{- if not $bytes -}}
 {{- $where := ternary "`size` beside `uri`" (printf "models.%s.size" (default "NAME" .model)) (hasKey . "uri") -}}
-{{- fail (printf "sluice: a container to load needs a memory limit: set %s (`sluice plan` tells it), or loader.resources.limits.memory" $where) -}}
+{{- fail (printf "sluice: a container to load needs a memory limit: set %s (`sluice plan` shows it), or loader.resources.limits.memory" $where) -}}
 {{- end -}}
 {{- $_ := set $resources "limits" (merge (dict "memory" $limit) (default dict $resources.limits)) -}}
 {{- if not (dig "requests" "memory" "" $resources) -}}

@@ -117,7 +117,7 @@ What the schema cannot see: every complaint names the value and says what to do,
 {{- else if not (or $benchmark.model $benchmark.uri) -}}
 {{- $wrong = append $wrong "benchmark.enabled: nothing to measure with: set benchmark.model or benchmark.uri" -}}
 {{- else if and $benchmark.uri (not $benchmark.size) (not (dig "limits" "memory" "" $benchmark.resources)) -}}
-{{- $wrong = append $wrong "benchmark.size: loads land in memory: set what the URI takes (`sluice plan` tells it), or benchmark.resources.limits.memory" -}}
+{{- $wrong = append $wrong "benchmark.size: loads land in memory: set what the URI takes (`sluice plan` shows it), or benchmark.resources.limits.memory" -}}
 {{- end -}}
 {{- end -}}
 {{- toJson $wrong -}}

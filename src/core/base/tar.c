@@ -191,7 +191,7 @@ static int take_pax(struct sl_tar *tar, char *data, size_t bytes, bool global, s
         if ((!global || never_of_all(key)) && take_pair(tar, key, value, value_bytes, err) < 0)
             return -1;
         if (global && tar->has_size)
-            return broken(err, "one size is said of all entries");
+            return broken(err, "an extended header gives one size to all entries");
         at += length;
     }
     return 0;

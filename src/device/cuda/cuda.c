@@ -26,7 +26,8 @@ static const struct advice {
      "the libcuda.so.1 that was found is a link stub: install NVIDIA's driver"},
     {SL_CUDA_INSUFFICIENT_DRIVER, "update NVIDIA's driver"},
     {SL_CUDA_CALL_REQUIRES_NEWER_DRIVER, "update NVIDIA's driver"},
-    {SL_CUDA_DEVICE_UNAVAILABLE, "another process has the GPU for itself: see its compute mode"},
+    {SL_CUDA_DEVICE_UNAVAILABLE,
+     "another process uses the GPU exclusively: see its compute mode in nvidia-smi -q"},
     {SL_CUDA_NO_DEVICE, "give the container or the machine a GPU"},
     {SL_CUDA_INVALID_DEVICE, "see nvidia-smi -L and CUDA_VISIBLE_DEVICES for those there are"},
     {SL_CUDA_NO_BINARY_FOR_GPU, "this build has no kernels for this GPU"},
@@ -35,7 +36,7 @@ static const struct advice {
     {SL_CUDA_NVLINK_UNCORRECTABLE, "a link of the GPU fails: see dmesg"},
     {SL_CUDA_OPERATING_SYSTEM, "is the limit of open files (ulimit -n) reached?"},
     {SL_CUDA_NOT_SUPPORTED,
-     "this GPU, its driver or its mode (confidential computing) has not got it"},
+     "this GPU, its driver or its mode (confidential computing) does not support it"},
     {SL_CUDA_SYSTEM_NOT_READY, "is nvidia-fabricmanager running?"},
     {SL_CUDA_SYSTEM_DRIVER_MISMATCH, "the driver's library is of another version than the kernel's "
                                      "module: restart the machine after an update"},
@@ -150,8 +151,7 @@ static int check_version(void *library, struct sl_cuda_err *err)
     int (*ask)(int *version) = (int (*)(int *))dlsym(library, "cuDriverGetVersion");
     if (!ask || ask(&driver.version) != 0)
         return sl_cuda_fail(err, SL_CUDA_INSUFFICIENT_DRIVER,
-                            "libcuda.so.1 does not say which version it is: install NVIDIA's "
-                            "driver anew");
+                            "libcuda.so.1 does not report its version: reinstall NVIDIA's driver");
     if (driver.version >= SL_CUDA_VERSION_MIN)
         return 0;
     return sl_cuda_fail(err, SL_CUDA_INSUFFICIENT_DRIVER,

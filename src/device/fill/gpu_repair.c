@@ -79,7 +79,8 @@ static int fetch_again(struct sl_gpu_repair *repair, const struct sl_gpu_bad *ba
 {
     for (unsigned tries = 1;; tries++) {
         sl_log(SL_LOG_WARN,
-               "piece %" PRIu64 " of tensor '%s' came wrong: fetching it again (bytes %" PRIu64
+               "piece %" PRIu64
+               " of tensor '%s' does not match its MAC: fetching it again (bytes %" PRIu64
                " to %" PRIu64 " of '%s')",
                bad->number + 1, bad->mapping->target->from->name, piece->begin,
                piece->begin + piece->bytes,
@@ -180,8 +181,8 @@ int sl_gpu_repair_add(struct sl_gpu_repair *repair, const struct sl_mapping *map
     /* With a wrong key all are bad, which is found out before long. */
     if (repair->locked.waiting >= WAITING_MAX && sl_counter_get(&repair->opened) > 0)
         return sl_fail(err, SL_E_INTEGRITY,
-                       "more than %d pieces of '%s' came wrong: the store or the way to it is "
-                       "broken",
+                       "more than %d pieces of '%s' do not match their MACs: the store or the "
+                       "network changes data",
                        WAITING_MAX, sl_plan_uri(repair->config.plan));
     struct sl_gpu_bad *bad = sl_alloc(sizeof(*bad), err);
     if (!bad)

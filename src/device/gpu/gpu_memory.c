@@ -165,8 +165,8 @@ static int check_claim(struct sl_gpu *gpu, const struct claim *claim, struct sl_
     struct sl_cuda_prop prop = {0};
     if (gpu->cuda->mem_import(&memory.handle, (void *)(intptr_t)claim->fd, SL_CUDA_HANDLE_FD) != 0)
         return sl_fail(err, SL_E_INTEGRITY,
-                       "what was handed over as memory of cuda:%d is none, or of a GPU that the "
-                       "daemon does not see",
+                       "the received descriptor is not memory of cuda:%d, or of a GPU that the "
+                       "daemon cannot see",
                        gpu->device.ordinal);
     bool here = gpu->cuda->mem_prop(&prop, memory.handle) == 0 &&
                 prop.location.type == SL_CUDA_LOCATION_DEVICE &&
@@ -175,7 +175,7 @@ static int check_claim(struct sl_gpu *gpu, const struct claim *claim, struct sl_
     int mapped = here ? map(gpu, &memory, &why) : -1;
     unmap(gpu, &memory);
     if (!here)
-        return sl_fail(err, SL_E_INTEGRITY, "memory was handed over that is not of cuda:%d",
+        return sl_fail(err, SL_E_INTEGRITY, "the received memory does not belong to cuda:%d",
                        gpu->device.ordinal);
     if (mapped < 0)
         return sl_fail(err, SL_E_INTEGRITY, "a slab is not as large as its index says: %.400s",

@@ -198,7 +198,7 @@ int sluice_copy(struct sluice_model *model, uint64_t to, const void *from, uint6
         return sl_api_fail(error, SLUICE_USAGE,
                            "the model was not attached to with SLUICE_REGISTER");
     if (!is_ours(model, from, bytes))
-        return sl_api_fail(error, SLUICE_USAGE, "what is to be copied is not the model's memory");
+        return sl_api_fail(error, SLUICE_USAGE, "the bytes to copy are not in the model's memory");
     const struct sl_cuda *cuda = model->device.cuda;
     struct sl_cuda_context *before = NULL;
     cuda->get_current(&before);

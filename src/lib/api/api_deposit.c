@@ -326,7 +326,7 @@ int sluice_deposit_add(struct sluice_deposit *deposit, const char *name, const c
     struct sl_pool_item item = {.kind = SL_WIRE_TENSOR, .rank = rank, .block_elements = 1};
     *data = NULL;
     if (deposit->committed || deposit->broken)
-        return sl_api_fail(error, SLUICE_USAGE, "the deposit is over");
+        return sl_api_fail(error, SLUICE_USAGE, "the deposit was already committed or aborted");
     if (!known || known->dlpack_bits % 8 || rank > SL_WIRE_RANK_MAX)
         return sl_api_fail(error, SLUICE_USAGE,
                            "a tensor of type '%.32s' and rank %u cannot be "
@@ -464,7 +464,7 @@ static int send_index(struct sluice_deposit *deposit, struct sluice_error *error
 int sluice_deposit_commit(struct sluice_deposit *deposit, struct sluice_error *error)
 {
     if (deposit->committed || deposit->broken)
-        return sl_api_fail(error, SLUICE_USAGE, "the deposit is over");
+        return sl_api_fail(error, SLUICE_USAGE, "the deposit was already committed or aborted");
     deposit->broken = true; /* until all of it has gone well */
     for (uint32_t i = 0; i < deposit->slab_count; i++)
         if (seal(deposit, &deposit->slabs[i], error) < 0)

@@ -122,7 +122,7 @@ static int check_tensor(const struct sl_pool_index *index, uint32_t number,
         numbers > head->number_count - tensor->numbers_at)
         return refuse(why, "the shape of tensor %u lies outside", number);
     if (tensor->offset % SL_WIRE_ALIGN)
-        return refuse(why, "tensor %u begins at no multiple of %d", number, SL_WIRE_ALIGN);
+        return refuse(why, "tensor %u does not begin at a multiple of %d", number, SL_WIRE_ALIGN);
     if (tensor->bytes && tensor->slab >= head->slab_count)
         return refuse(why, "tensor %u is in slab %u of %u", number, tensor->slab, head->slab_count);
     uint64_t room = tensor->bytes ? index->slabs[tensor->slab].bytes : UINT64_MAX;

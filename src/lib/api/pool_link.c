@@ -76,7 +76,7 @@ int sl_limit_left(const struct sl_limit *limit, int most, struct sluice_error *e
         return most;
     uint64_t now = now_ns();
     if (now >= limit->deadline_ns)
-        return sl_api_fail(error, SLUICE_TIMEOUT, "it took longer than it was given");
+        return sl_api_fail(error, SLUICE_TIMEOUT, "the time limit of the call was exceeded");
     uint64_t left = (limit->deadline_ns - now + 999999u) / 1000000u;
     return left < (uint64_t)most ? (int)left : most;
 }
@@ -232,7 +232,7 @@ int sl_pool_reply_check(const struct sl_pool_reply *reply, uint16_t type, uint32
     if (head->type == SL_WIRE_ERROR)
         return take_error(reply, error);
     if (head->type != type || head->serial != serial || reply->bytes < least)
-        return sl_api_fail(error, SLUICE_INTERNAL, "the pool answers something else than asked");
+        return sl_api_fail(error, SLUICE_INTERNAL, "the pool's answer does not fit the request");
     return 0;
 }
 
@@ -294,8 +294,8 @@ static int judge_refusal(const struct sl_pool_link *link, const char *path,
     }
     if (number == EACCES || number == EPERM)
         return sl_api_fail_errno(error, SLUICE_AUTH,
-                                 "cannot connect to the pool at '%s': this is decided by the "
-                                 "socket's group and mode",
+                                 "cannot connect to the pool at '%s': the socket's group and mode "
+                                 "do not allow this user",
                                  path);
     if (number == ENOENT || number == ECONNREFUSED) {
         int waits = await_socket(link, error);

@@ -59,7 +59,7 @@ int sl_given_take(struct sl_index *index, const struct sluice_tensor *given,
     if (given->strides)
         return sl_fail(err, SL_E_USAGE, "tensors are written row by row, without strides");
     if (given->role > SLUICE_ROLE_BUFFER || given->module > UINT16_MAX)
-        return sl_fail(err, SL_E_USAGE, "role %u of module %u: there is none", given->role,
+        return sl_fail(err, SL_E_USAGE, "role %u of module %u does not exist", given->role,
                        given->module);
     if (check_shape(given, dtype, err) < 0 || keep_shape(index, given, tensor, err) < 0)
         return -1;

@@ -46,7 +46,7 @@ int sl_open_spec(const struct sl_open_wanted *wanted, struct sl_specs *specs, st
     if (!wanted->uri || !*wanted->uri)
         return sl_fail(err, SL_E_USAGE, "there is no URI");
     if (wanted->verify > SLUICE_VERIFY_OFF)
-        return sl_fail(err, SL_E_USAGE, "verify is %u, which is none of enum sluice_verify",
+        return sl_fail(err, SL_E_USAGE, "verify is %u, which is not a value of enum sluice_verify",
                        wanted->verify);
     if (!wanted->to) /* under which a spec may select */
         settings[count++] =

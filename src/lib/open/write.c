@@ -171,9 +171,10 @@ static int open_spool(struct sluice_writer *writer, struct sl_err *err)
     writer->spool = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
     if (writer->spool >= 0)
         return 0;
-    return sl_fail_errno(err, SL_E_NO_SPACE, errno,
-                         "no temporary file in '%s': set TMPDIR to a folder that takes some",
-                         folder);
+    return sl_fail_errno(
+        err, SL_E_NO_SPACE, errno,
+        "cannot make a temporary file in '%s': set TMPDIR to a folder where this user can write",
+        folder);
 }
 
 /* The data at the end of object `number`, borrowed or copied. */
@@ -317,7 +318,8 @@ int sluice_write_path(struct sluice_writer *writer, const struct sluice_tensor *
     sl_api_take(&given, sizeof(given), tensor);
     int done = -1;
     if (!count || writer->format != SL_CONVERT_TENSORIZER)
-        sl_fail(&err, SL_E_USAGE, "names of parts are for .tensors files, and have one at least");
+        sl_fail(&err, SL_E_USAGE,
+                "names of parts are for .tensors files, and need at least one part");
     else
         done = write_tensor(writer, &given, path_name, &parts, &err);
     return done < 0 ? sl_open_fail(error, &err) : 0;

@@ -107,6 +107,20 @@ static void note_plan(struct load *load, const struct sl_plan *plan)
     snprintf(result->uri, sizeof(result->uri), "%s", sl_plan_uri(plan));
 }
 
+/* What a user of --log-level debug wants to know of every load, local ones too. */
+static void log_plan(const struct load *load, const struct sl_spec *spec)
+{
+    const struct sl_load_result *result = load->result;
+    const char *name = spec->metadata.name ? spec->metadata.name : "";
+    char bytes[32], objects[40], requests[40];
+    sl_log(SL_LOG_DEBUG,
+           "model '%.100s': %s in %s of '%.300s', to the %s '%.300s', planned in %.3f s with %s",
+           name, sl_human_bytes(result->bytes, bytes),
+           sl_human_count(result->objects, "object", objects), result->uri, load->to->ops->name,
+           spec->sink.tmpfs.path ? spec->sink.tmpfs.path : name, result->plan_seconds,
+           sl_human_count(result->index_requests, "request", requests));
+}
+
 /* What there is to read; nothing if the version is there already. */
 static void set_total(struct load *load, const struct sl_plan *plan)
 {
@@ -193,6 +207,7 @@ static int make_plan(struct load *load, const struct sl_spec *spec, struct sl_pl
         note_published(load);
     load->doubtful = (*plan)->doubtful;
     load->result->plan_seconds = seconds_since(begin_ns);
+    log_plan(load, spec);
     return 0;
 }
 

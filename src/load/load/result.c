@@ -137,7 +137,7 @@ static void add_checks(char text[SUMMARY_BYTES], const struct sl_load_result *re
     if (result->checks)
         add(text, "; %s checked and right", sl_human_count(result->checks, "hash", hashes));
     if (result->refetched_ranges)
-        add(text, "; bytes came wrong and were fetched again %s",
+        add(text, "; fetched again after checksum mismatches: %s",
             sl_human_count(result->refetched_ranges, "time", times));
     if (result->mirrored)
         add(text, ", %s from mirrors", sl_human_bytes(result->mirrored, bytes));

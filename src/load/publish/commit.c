@@ -104,7 +104,7 @@ static int check_placed(struct sl_tree_walk *root, const struct sl_published_fil
     if (!S_ISREG(status.st_mode) || (uint64_t)status.st_size != file->bytes ||
         mtime_ns(&status) != file->mtime_ns)
         return sl_fail(err, SL_E_INTEGRITY,
-                       "'%s' was changed by somebody else while it was published", file->name);
+                       "'%s' was changed by another process while it was published", file->name);
     return 0;
 }
 
@@ -249,7 +249,7 @@ static int describe(struct sl_tree_walk *staging, const struct sl_plan_file *fro
     if (folder < 0 || fstatat(folder, leaf, &status, AT_SYMLINK_NOFOLLOW) < 0)
         return sl_tree_fail(err, errno, "look at the staged file", from->name);
     if (!S_ISREG(status.st_mode) || (uint64_t)status.st_size != from->bytes)
-        return sl_fail(err, SL_E_INTEGRITY, "the staged file '%s' was changed by somebody else",
+        return sl_fail(err, SL_E_INTEGRITY, "the staged file '%s' was changed by another process",
                        from->name);
     *file = (struct sl_published_file){
         .name = from->name, .bytes = from->bytes, .mtime_ns = mtime_ns(&status)};

@@ -123,7 +123,8 @@ static int fetch_again(struct sl_reader *reader, const struct sl_check *check, s
         uint32_t crc32c;
         struct sl_err why = SL_ERR_INIT;
         sl_log(SL_LOG_WARN,
-               "%s: bytes %" PRIu64 " to %" PRIu64 " of '%s' came wrong: fetching them again",
+               "%s: checksum mismatch in bytes %" PRIu64 " to %" PRIu64
+               " of '%s': fetching them again",
                check->what, check->begin, check->end, uri);
         sl_metric_add(SL_M_REFETCHED_RANGES, 1);
         sl_progress_add_refetched(reader->config->progress);
@@ -172,8 +173,8 @@ int sl_repair_add(struct sl_reader *reader, const struct sl_check *check, struct
         return sl_fail(err, SL_E_CANCELED, "the load has ended");
     if (repair->locked.count - repair->locked.next == WAITING_MAX)
         return sl_fail(err, SL_E_INTEGRITY,
-                       "more than %d ranges of '%s' came wrong: the store or the way to it is "
-                       "broken",
+                       "more than %d ranges of '%s' do not match their checksums: the store or the "
+                       "network changes data",
                        WAITING_MAX, sl_plan_uri(reader->plan));
     if (sl_grow(&repair->locked.checks, &repair->locked.capacity, repair->locked.count + 1,
                 sizeof(*repair->locked.checks), err) < 0)

@@ -151,7 +151,7 @@ static int reread_from(struct sl_slot *slot, uint64_t place, struct sl_err *err)
         return sl_wrap(err, "fetched %u times", slot->wrongs);
     /* With a wrong key every range comes here once: the last one says it better. */
     bool key = strcmp(err->code, "E_DECRYPT") == 0 && !sl_counter_get(&reader->decrypted);
-    sl_log(key ? SL_LOG_DEBUG : SL_LOG_WARN, "wrong bytes, fetching that range again: %s",
+    sl_log(key ? SL_LOG_DEBUG : SL_LOG_WARN, "checksum mismatch, fetching that range again: %s",
            err->message);
     sl_metric_add(SL_M_REFETCHED_RANGES, 1);
     sl_progress_add_refetched(reader->config->progress);

@@ -151,7 +151,7 @@ static int take_alignment(struct sl_gguf_walk *walk, uint32_t type, uint32_t *al
         return -1;
     if (*alignment == 0 || *alignment & (*alignment - 1) || *alignment > ALIGNMENT_MAX)
         return sl_fail_code(err, SL_E_FORMAT, "gg.alignment",
-                            "'general.alignment' is %" PRIu32 ", no power of two up to %d",
+                            "'general.alignment' is %" PRIu32 ", not a power of two up to %d",
                             *alignment, ALIGNMENT_MAX);
     return 0;
 }

@@ -161,7 +161,7 @@ static int place(struct sl_tensor *tensor, uint64_t *next, uint64_t data_begin,
 {
     if (tensor->begin != *next)
         return sl_fail_code(err, SL_E_FORMAT, "gg.offset",
-                            "tensor '%s' is said to lie at %" PRIu64
+                            "tensor '%s' begins at %" PRIu64 " by the header"
                             ", but the one before it ends at %" PRIu64 " with alignment %" PRIu32,
                             tensor->name, tensor->begin, *next, alignment);
     uint64_t begin, end;

@@ -45,10 +45,10 @@ struct machine {
 
 static int broken(const struct machine *machine, struct sl_err *err)
 {
-    return sl_fail_code(err, SL_E_FORMAT, "pkl.opcode",
-                        "the pickle cannot be changed at byte %zu: save the file anew with "
-                        "torch.save",
-                        machine->at);
+    return sl_fail_code(
+        err, SL_E_FORMAT, "pkl.opcode",
+        "the pickle cannot be changed at byte %zu: save the file again with torch.save",
+        machine->at);
 }
 
 /* ---- read ------------------------------------------------------------------------------------ */
@@ -308,7 +308,7 @@ static int no_dict(const struct sl_pickle_change *change, struct sl_err *err)
     const struct sl_path_part *part = &change->path[change->path_count - 1];
     return sl_fail(
         err, SL_E_USAGE,
-        "'%.*s' is not an item of a dict in the checkpoint: save it anew with torch.save",
+        "'%.*s' is not an item of a dict in the checkpoint: save it again with torch.save",
         SL_NAME_ARGS(part->text ? part->text : "", part->text ? part->text_bytes : 0));
 }
 
@@ -443,10 +443,10 @@ int sl_pickle_edit(const void *data, size_t bytes, const struct sl_pickle_change
                    size_t count, struct sl_buf *out, struct sl_err *err)
 {
     if (bytes > SL_PICKLE_EDIT_BYTES_MAX)
-        return sl_fail_code(err, SL_E_FORMAT, "pkl.limit",
-                            "a pickle of %zu bytes is not changed, at most %d: save the file anew "
-                            "with torch.save",
-                            bytes, SL_PICKLE_EDIT_BYTES_MAX);
+        return sl_fail_code(
+            err, SL_E_FORMAT, "pkl.limit",
+            "a pickle of %zu bytes is not changed, at most %d: save the file again with torch.save",
+            bytes, SL_PICKLE_EDIT_BYTES_MAX);
     SL_AUTO(sl_arena) arena = sl_arena_new(err);
     struct machine machine = {.data = data, .bytes = bytes, .arena = arena, .out = out};
     int done = arena ? edit(&machine, changes, count, err) : -1;

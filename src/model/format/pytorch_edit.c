@@ -224,7 +224,8 @@ static size_t row_bytes(const struct sl_zip_entry *entry)
 static int other_writer(struct sl_err *err)
 {
     return sl_fail(err, SL_E_USAGE,
-                   "torch.save did not write this archive: save it anew, then it can be changed");
+                   "torch.save did not write this archive: save it again with torch.save, then it "
+                   "can be changed");
 }
 
 /* The first entry's name gets `more` bytes from its padding: none is left, or a field of some. */
@@ -409,10 +410,9 @@ static int open_archive(struct work *work, struct sl_err *err)
     if (sl_source_read(source, 0, magic, sizeof(magic), err) < 0)
         return -1;
     if (sl_get_le32(magic) != SL_ZIP_LOCAL_MAGIC)
-        return sl_fail(
-            err, SL_E_USAGE,
-            "a checkpoint of torch before 1.6 is not changed in place: save it anew with "
-            "torch.save");
+        return sl_fail(err, SL_E_USAGE,
+                       "a checkpoint of torch before 1.6 is not changed in place: save it again "
+                       "with torch.save");
     if (sl_zip_open(&work->zip, source, err) < 0)
         return -1;
     work->pickle = sl_zip_find(&work->zip, pickle_name, sizeof(pickle_name) - 1);

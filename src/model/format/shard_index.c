@@ -146,13 +146,12 @@ static int check_shard_name(const struct place *place, struct sl_err *err)
                    sl_format_has_suffix(name, sl_shard_index_format.suffixes[0]);
     for (size_t i = 0; i < place->shard_bytes; i++)
         hostile = hostile || (unsigned char)name[i] < 0x20;
-    return hostile
-               ? sl_fail_code(
-                     err, SL_E_FORMAT, "idx.path",
-                     "tensor '%.*s' is said to lie in '%.*s', which is not a path below the index",
-                     SL_NAME_ARGS(place->tensor, place->tensor_bytes),
-                     SL_NAME_ARGS(name, place->shard_bytes))
-               : 0;
+    return hostile ? sl_fail_code(
+                         err, SL_E_FORMAT, "idx.path",
+                         "tensor '%.*s' is in '%.*s' by the index, which is not a path below it",
+                         SL_NAME_ARGS(place->tensor, place->tensor_bytes),
+                         SL_NAME_ARGS(name, place->shard_bytes))
+                   : 0;
 }
 
 static int by_shard(const void *a, const void *b)

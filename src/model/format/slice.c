@@ -28,7 +28,8 @@ size_t sl_slice_name_bytes(const char *text)
 
 static int slice_fail(const char *text, const char *why, struct sl_err *err)
 {
-    return sl_fail(err, SL_E_USAGE, "no slice '%.300s': %s; write 'NAME[0:4,:,2:]'", text, why);
+    return sl_fail(err, SL_E_USAGE, "'%.300s' is not a slice: %s; write 'NAME[0:4,:,2:]'", text,
+                   why);
 }
 
 /* A number at *at, or `otherwise` if there is none. */

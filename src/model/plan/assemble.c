@@ -14,8 +14,8 @@ int sl_plan_add_bytes(uint64_t *sum, uint64_t bytes, const struct sl_plan *plan,
     if (*sum <= SL_PLAN_BYTES_MAX)
         return 0;
     return sl_fail_code(err, SL_E_FORMAT, "size",
-                        "'%s' would be more than 1 EiB, which no model is: look at the sizes that "
-                        "the store and its files claim",
+                        "'%s' would be more than 1 EiB, larger than any model: check the sizes "
+                        "that the store and its files claim",
                         sl_plan_uri(plan));
 }
 

@@ -162,12 +162,12 @@ static int must_cover(const struct coverage *coverage, struct sl_err *err)
     uint64_t bytes = bytes_read(plan, source);
     if (plan->own->spec->verify.sidecar != SL_SIDECAR_REQUIRE || bytes <= coverage->covered)
         return 0;
-    return sl_fail_code(err, SL_E_INTEGRITY, "E_SIDECAR",
-                        "the sidecar of '%s' cannot check %" PRIu64 " of %" PRIu64
-                        " bytes that are read of it, since they are changed or moved on their way "
-                        "or share a range with bytes that are not read, and verify.sidecar is "
-                        "'require': use 'layout: verbatim', or 'auto' and `sluice verify` before",
-                        plan->sources[source].name, bytes - coverage->covered, bytes);
+    return sl_fail_code(
+        err, SL_E_INTEGRITY, "E_SIDECAR",
+        "the sidecar of '%s' cannot check %" PRIu64 " of %" PRIu64
+        " bytes that the load changes or reads without the rest of their range, and verify.sidecar "
+        "is 'require': use 'layout: verbatim', or 'auto' and `sluice verify`",
+        plan->sources[source].name, bytes - coverage->covered, bytes);
 }
 
 int sl_plan_cover(struct sl_plan *plan, const struct sl_sidecar *sidecar,

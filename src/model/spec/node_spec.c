@@ -160,11 +160,10 @@ static const struct sl_option control_rows[] = {
               "unix socket that answers all that `listen` answers, and requests that change "
               "something; none unless given",
               .check = node_spec_check_socket, .value = "FILE"),
-    SL_OPTION(
-        sl_node_spec_control, mode, STRING, "auto",
-        "mode of the socket; auto is 0600, and 0666 where `uids` or `gids` list users who can "
-        "change something: everybody can connect then and look, as at `listen`",
-        .check = check_mode, .value = "MODE"),
+    SL_OPTION(sl_node_spec_control, mode, STRING, "auto",
+              "mode of the socket; auto is 0600, and 0666 where `uids` or `gids` list users who "
+              "can change something: then all users can connect and read, as at `listen`",
+              .check = check_mode, .value = "MODE"),
     SL_OPTION(sl_node_spec_control, group, STRING, "", "numeric group that the socket is given to",
               .check = check_id, .value = "GID"),
     SL_OPTION(sl_node_spec_control, uids, LIST, "",
@@ -172,8 +171,8 @@ static const struct sl_option control_rows[] = {
               .check = check_id),
     SL_OPTION(sl_node_spec_control, gids, LIST, "", "groups whose members may", .check = check_id),
     SL_OPTION(sl_node_spec_control, token_file, STRING, "",
-              "a file that holds a token of at least 16 characters: who sends it as bearer token "
-              "may change something through `listen`; read anew for every such request",
+              "file with a token of at least 16 characters: requests with this bearer token can "
+              "change something through `listen`. It is read again for every such request",
               .check = node_spec_check_absolute, .value = "FILE"),
     SL_OPTION_END,
 };
@@ -193,7 +192,7 @@ static const struct sl_option pool_rows[] = {
               .check = check_id, .value = "GID"),
     SL_OPTION(sl_node_spec_socket, uids, LIST, "",
               "users that can attach, besides root and the daemon's own. Without users and groups "
-              "here: the socket's group and the users that can deposit, or everybody whom a "
+              "here: the socket's group and the users that can deposit, or every user whom a "
               "`mode` in this file lets in",
               .check = check_id),
     SL_OPTION(sl_node_spec_socket, gids, LIST, "", "groups whose members may attach",
@@ -221,14 +220,15 @@ static const struct sl_option pool_rows[] = {
     SL_OPTION(sl_node_spec_socket, gpu_budget_bytes, BYTES, "auto",
               "limit for all models on one GPU, on each; auto is 90 % of its memory",
               .minimum = 1 << 20, .maximum = 1ull << 50),
-    SL_OPTION(sl_node_spec_socket, gpu_warm_seconds, UINT, "10",
-              "so long after a load a GPU's context (some hundred MiB of it), kernels and 129 MiB "
-              "of pinned memory stay for the next; 0: they go with each load",
-              .maximum = 86400),
+    SL_OPTION(
+        sl_node_spec_socket, gpu_warm_seconds, UINT, "10",
+        "how long a GPU's context (some hundred MiB of its memory), kernels and 129 MiB of pinned "
+        "memory are kept after a load for the next one; 0: they are released after each load",
+        .maximum = 86400),
     SL_OPTION(sl_node_spec_socket, uri_prefixes, LIST, "",
-              "clients may ask for any URI below one of these instead of a name, such as "
-              "`s3://models/`: it is loaded with the daemon's credentials and may be evicted; of a "
-              "folder, such as `/srv/models/`, links that lead out are refused; none unless given",
+              "prefixes, such as `s3://models/`, below which clients may ask for any URI instead "
+              "of a name: it is loaded with the daemon's credentials and may be evicted. In a "
+              "folder, such as `/srv/models/`, links that lead out are refused. None unless given",
               .check = node_spec_check_prefix),
     SL_OPTION_END,
 };

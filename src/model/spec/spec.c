@@ -37,7 +37,8 @@ void sl_specs_release(struct sl_specs *specs)
 
 /* ---- documents ------------------------------------------------------------------------------ */
 
-/* Whether the rest of the document is worth judging: a document of another kind has other keys. */
+/* Whether the rest of the document is worth judging: a document of another kind has other keys, a
+ * slip in the kind has not. */
 static bool is_model(const struct sl_yaml_node *root, struct sl_complaints *complaints)
 {
     static const char *const kinds[] = {"Model", "Node"};
@@ -56,7 +57,7 @@ static bool is_model(const struct sl_yaml_node *root, struct sl_complaints *comp
     else
         sl_complain(complaints, pair->mark, "unknown kind '%.64s': a model spec has 'kind: Model'",
                     pair->value->text);
-    return false;
+    return near && strcmp(near, "Model") == 0;
 }
 
 /* A component of a path, past slashes and "."; its length in *bytes, 0 at the end. */

@@ -142,9 +142,8 @@ static const struct sl_option_table minisign_table = {"minisign", sizeof(struct 
 static const struct sl_option verify_rows[] = {
     SL_OPTION(sl_spec_verify, hashes, CHOICE, "auto",
               "auto checks the cheapest hash that came with each byte and every hash given here; "
-              "all checks every hash "
-              "there is; require is auto and refuses bytes that have none; off checks only what is "
-              "given here",
+              "all checks every hash there is. require is auto and refuses bytes without a hash; "
+              "off checks only hashes given here",
               .choices = "auto|all|require|off"),
     SL_OPTION(sl_spec_verify, sidecar, CHOICE, "auto",
               "hashes of ranges that `sluice sign` wrote into NAME.sluice.json: auto uses those "
@@ -178,13 +177,12 @@ static const struct sl_option pool_rows[] = {
               "where the slabs lie: host, cuda:0, cuda:all (the same on every GPU)",
               .check = check_device, .pattern = "^(host|cuda:all|cuda:[0-9]{1,3})$",
               .value = "DEVICE"),
-    SL_OPTION(
-        sl_spec_pool, decrypt, CHOICE, "auto",
-        "where encrypted tensors on their way to a GPU are decrypted and checked; auto is where "
-        "it is faster, which is measured once for each GPU, or the host if this build has no "
-        "kernels for it. Tensors that are cast or cut, or have hashes that are wanted, are "
-        "decrypted on the host in any case",
-        .choices = "auto|host|gpu"),
+    SL_OPTION(sl_spec_pool, decrypt, CHOICE, "auto",
+              "where encrypted tensors for a GPU are decrypted and checked. auto is where it is "
+              "faster, which is measured once for each GPU, or the host if this build has no "
+              "kernels for it. Tensors that are cast or cut, or whose hashes are checked, are "
+              "always decrypted on the host",
+              .choices = "auto|host|gpu"),
     SL_OPTION(sl_spec_pool, cast, CHOICE, "auto",
               "where tensors on their way to a GPU are cast; auto as with decrypt. Views whose "
               "elements do not lie one after another, and what goes to cuda:all, are cast on the "
@@ -237,15 +235,14 @@ static const struct sl_option readers_rows[] = {
               "is billed. Either way a connection with nothing left to do takes over part of a "
               "large range, and what fails is tried again",
               .choices = "auto|off", .flag = "hedge"),
-    SL_OPTION(
-        sl_spec_readers, slices, CHOICE, "auto",
-        "tensors of which a slice is read row by row: auto asks for several rows at once, and "
-        "drops what lies between them, where that costs less than a request for each, by what "
-        "is known of the store; least-bytes asks for each row, however many requests that is",
-        .choices = "auto|least-bytes", .flag = "slices"),
+    SL_OPTION(sl_spec_readers, slices, CHOICE, "auto",
+              "how slices are fetched that are read row by row. auto asks for several rows at once "
+              "and drops the bytes between them where that is cheaper than a request for each row. "
+              "least-bytes asks for each row, however many requests that is",
+              .choices = "auto|least-bytes", .flag = "slices"),
     SL_OPTION(sl_spec_readers, request_price, BYTES, "0",
-              "what a request costs beside its time, in bytes that might as well be fetched, where "
-              "the store bills each; 'slices' weighs it",
+              "the price of one request, for stores that bill requests, as the number of extra "
+              "bytes worth fetching to save it; 'slices' uses it",
               .minimum = 0, .maximum = 1ull << 30, .flag = "request-price"),
     SL_OPTION(sl_spec_readers, bandwidth, RATE, "0",
               "limit for what all loads of this process read from the network, such as 500MB/s, "
@@ -281,7 +278,8 @@ static const struct sl_option spec_rows[] = {
               .section = &decrypt_table),
     SL_OPTION(sl_spec, sink, SECTION, "", "where the model goes: exactly one of its keys",
               .section = &sink_table, .required = true),
-    SL_OPTION(sl_spec, readers, SECTION, "", "how hard to pull", .section = &readers_table),
+    SL_OPTION(sl_spec, readers, SECTION, "", "connections, ranges, tries and limits of the load",
+              .section = &readers_table),
     SL_OPTION(sl_spec, listen, STRING, "",
               "address of health, metrics and progress over HTTP; off unless given",
               .flag = "listen", .value = "ADDR:PORT"),

@@ -114,6 +114,14 @@ static bool is_tab(const struct sl_yaml *yaml, yaml_mark_t mark)
     return at && (size_t)(end - at) > mark.column && at[mark.column] == '\t';
 }
 
+/* What is missing is found only where the next thing begins, lines after the bracket. */
+static bool is_open_bracket(const yaml_parser_t *parser)
+{
+    return parser->error == YAML_PARSER_ERROR && parser->problem && parser->context &&
+           strstr(parser->context, " flow ") &&
+           parser->problem_mark.line > parser->context_mark.line;
+}
+
 static int next_event(struct sl_yaml *yaml, yaml_event_t *event, struct sl_err *err)
 {
     yaml_parser_t *parser = &yaml->parser;
@@ -124,11 +132,17 @@ static int next_event(struct sl_yaml *yaml, yaml_event_t *event, struct sl_err *
     if (parser->error == YAML_READER_ERROR)
         return refuse_byte(yaml, err);
     char why[256];
+    yaml_mark_t mark = parser->problem_mark;
     snprintf(why, sizeof(why), "%s%s%s", parser->problem ? parser->problem : "no YAML",
              parser->context ? ", " : "", parser->context ? parser->context : "");
-    if (parser->error == YAML_SCANNER_ERROR && is_tab(yaml, parser->problem_mark))
+    if (parser->error == YAML_SCANNER_ERROR && is_tab(yaml, mark))
         snprintf(why, sizeof(why), "a tab: YAML is indented with spaces");
-    return stop(yaml, parser->problem_mark, err, why);
+    if (is_open_bracket(parser)) {
+        mark = parser->context_mark;
+        snprintf(why, sizeof(why), "this bracket is not closed: %s in line %zu", parser->problem,
+                 parser->problem_mark.line + 1);
+    }
+    return stop(yaml, mark, err, why);
 }
 
 static int build(struct sl_yaml *yaml, struct sl_yaml_tree *tree, yaml_event_t *event,

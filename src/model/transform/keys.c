@@ -160,8 +160,9 @@ static int open_secret(const char *path, const char *what, struct sl_err *err)
                              "cannot read the %s file '%s'", what, path);
     }
     if (S_ISREG(status.st_mode) && status.st_mode & S_IROTH)
-        sl_log(SL_LOG_WARN, "everybody on this machine may read the %s file '%s': chmod 600 it",
-               what, path);
+        sl_log(SL_LOG_WARN,
+               "all users of this machine can read the %s file '%s': run chmod 600 on it", what,
+               path);
     return fd;
 }
 

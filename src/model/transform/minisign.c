@@ -73,10 +73,9 @@ int sl_minisign_key_parse(const char *text, size_t bytes, struct sl_minisign_key
         there = take_line(&text, &bytes, &line);
     if (!there || !is_base64_of(&line, data, sizeof(data)) || memcmp(data, "Ed", 2) != 0 ||
         take_line(&text, &bytes, &line))
-        return sl_fail(
-            err, SL_E_USAGE,
-            "no minisign public key: it is 56 characters that start with RW, as `minisign "
-            "-G` shows them and writes them into the .pub file");
+        return sl_fail(err, SL_E_USAGE,
+                       "not a minisign public key: one is 56 characters that start with RW, as "
+                       "`minisign -G` shows them and writes them into the .pub file");
     memcpy(key->id, data + ALGORITHM_BYTES, sizeof(key->id));
     memcpy(key->key, data + HEAD_BYTES, sizeof(key->key));
     return 0;
@@ -84,7 +83,7 @@ int sl_minisign_key_parse(const char *text, size_t bytes, struct sl_minisign_key
 
 static int refuse(const char *why, struct sl_err *err)
 {
-    return sl_fail_code(err, SL_E_INTEGRITY, "E_SIGNATURE", "no minisign signature: %s", why);
+    return sl_fail_code(err, SL_E_INTEGRITY, "E_SIGNATURE", "not a minisign signature: %s", why);
 }
 
 /* The four lines, judged one by one; data gets algorithm, id and signature. */

@@ -98,8 +98,8 @@ static int parse(const char *text, size_t bytes, const char *password, uint8_t d
 {
     if (!decode(text, bytes, data))
         return sl_fail(err, SL_E_USAGE,
-                       "no minisign secret key: it is the file that `minisign -G` writes beside "
-                       "the .pub file, a comment and one line");
+                       "not a minisign secret key: one is the file that `minisign -G` writes "
+                       "beside the .pub file, a comment and one line");
     bool locked = data[2] == 'S';
     if (locked && unlock(data, password, err) < 0)
         return -1;

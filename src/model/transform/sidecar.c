@@ -200,10 +200,11 @@ struct parse {
 
 static int refuse(const char *why, struct sl_err *err)
 {
-    return sl_fail_code(err, SL_E_INTEGRITY, "E_SIDECAR",
-                        "no sidecar: %s; make it again with `sluice sign`, or load without it with "
-                        "'verify.sidecar: off'",
-                        why);
+    return sl_fail_code(
+        err, SL_E_INTEGRITY, "E_SIDECAR",
+        "not a sidecar: %s; make it again with `sluice sign`, or load without it with "
+        "'verify.sidecar: off'",
+        why);
 }
 
 static int take_uint(struct parse *parse, uint64_t *value, const char *why, struct sl_err *err)

@@ -72,7 +72,8 @@ static int fetch_range(const struct sl_verified_reader *verified, struct sl_sour
             return sl_wrap(err, "fetched %d times", TRIES_MAX);
         }
         sl_log(SL_LOG_WARN,
-               "%s: bytes %" PRIu64 " to %" PRIu64 " of '%s' came wrong: fetching them again",
+               "%s: checksum mismatch in bytes %" PRIu64 " to %" PRIu64
+               " of '%s': fetching them again",
                verified->what, check.begin, check.end, sl_source_uri(source));
         sl_metric_add(SL_M_REFETCHED_RANGES, 1);
         sl_progress_add_refetched(verified->progress);

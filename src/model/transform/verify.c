@@ -94,11 +94,11 @@ int sl_verify_mismatch(const struct sl_check *check, const uint8_t digest[SL_HAS
     if (check->range)
         snprintf(where, sizeof(where), ", bytes %" PRIu64 " to %" PRIu64, check->begin, check->end);
     if (check->signer)
-        return sl_fail_code(err, SL_E_INTEGRITY, "E_SIGNATURE",
-                            "%s: its signature is not of these bytes: they were changed, or signed "
-                            "anew since; do not use them, and sign with `minisign -S` again if "
-                            "they are right",
-                            check->what);
+        return sl_fail_code(
+            err, SL_E_INTEGRITY, "E_SIGNATURE",
+            "%s: its signature does not match these bytes: they were changed, or signed again "
+            "since; do not use them, or sign with `minisign -S` again if they are right",
+            check->what);
     sl_hex(check->expected, sl_hash_bytes(check->kind), expected);
     sl_hex(digest, sl_hash_bytes(check->kind), actual);
     snprintf(code, sizeof(code), "E_HASH_%s", name);
@@ -106,8 +106,8 @@ int sl_verify_mismatch(const struct sl_check *check, const uint8_t digest[SL_HAS
         *end = (char)toupper((unsigned char)*end);
     return sl_fail_code(
         err, SL_E_INTEGRITY, code,
-        "%s%s: its %s is %s, expected %s: the bytes are damaged%s; load again, and if it "
-        "stays so store the object again%s",
+        "%s%s: its %s is %s, expected %s: the bytes are damaged%s; load again, and "
+        "upload the object again if this persists%s",
         check->what, where, name, actual, expected,
         check->range   ? ", or the object was changed after its sidecar was made"
         : check->given ? ", or the hash in the spec is of another file"

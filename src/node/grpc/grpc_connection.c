@@ -246,7 +246,7 @@ void sl_grpc_connection_turn(struct sl_grpc_connection *connection, uint64_t now
             if (stream->job)
                 sl_grpc_work_leave(connection->grpc, stream->job);
             sl_grpc_stream_answer(stream, SL_GRPC_DEADLINE_EXCEEDED,
-                                  "the call took longer than the caller gave it", NULL);
+                                  "the call exceeded the caller's deadline", NULL);
         } else if (stream->by_ns <= now_ns) {
             stream->by_ns = UINT64_MAX; /* it is gone with this */
             nghttp2_submit_rst_stream(connection->session, NGHTTP2_FLAG_NONE, stream->id,

@@ -23,11 +23,12 @@ static int check_free(const struct filling *filling, struct sl_gpu *gpu, uint64_
         return -1;
     if (bytes <= free_bytes)
         return 0;
-    return sl_fail_code(err, SL_E_NO_SPACE, "full",
-                        "the model '%s' needs %s, and %s are free on cuda:%d: other processes use "
-                        "it (see nvidia-smi); lower pool.gpuBudgetBytes so that models go in time",
-                        filling->job->name, sl_human_bytes(bytes, need),
-                        sl_human_bytes(free_bytes, have), sl_gpu_device(gpu)->ordinal);
+    return sl_fail_code(
+        err, SL_E_NO_SPACE, "full",
+        "the model '%s' needs %s, and %s are free on cuda:%d: other processes use "
+        "it (see nvidia-smi); lower pool.gpuBudgetBytes so that models are evicted in time",
+        filling->job->name, sl_human_bytes(bytes, need), sl_human_bytes(free_bytes, have),
+        sl_gpu_device(gpu)->ordinal);
 }
 
 static int check_all_free(struct filling *filling, uint64_t bytes, struct sl_err *err)

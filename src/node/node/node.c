@@ -83,7 +83,7 @@ static void take_config(struct sl_node *node, struct sl_node_config *config)
     sl_autofree const char **names = sl_alloc_array(config->count, sizeof(*names), &err);
     sl_autofree char(*copies)[64] = sl_alloc_array(config->count, sizeof(*copies), &err);
     if (!names || !copies) {
-        sl_log(SL_LOG_ERROR, "the models of the config cannot be taken: %s", err.message);
+        sl_log(SL_LOG_ERROR, "the models of the config cannot be used: %s", err.message);
         return;
     }
     for (size_t i = 0; i < config->count; i++) {
@@ -125,7 +125,7 @@ static void define_kept(void *arg, const char *name, const char *text, size_t by
             good = false;
     sl_specs_release(&specs);
     if (!good)
-        sl_log(SL_LOG_WARN, "the kept spec of '%s' is not good any more: %s", name, why.message);
+        sl_log(SL_LOG_WARN, "the kept spec of '%s' is not valid any more: %s", name, why.message);
 }
 
 int sl_node_request(struct sl_node *node, const char *text, size_t bytes,
@@ -287,7 +287,7 @@ void sl_node_reload(struct sl_node *node, struct sl_node_config *config)
 {
     struct sl_err why = SL_ERR_INIT;
     if (sl_node_rights_set(&node->rights, &config->spec.control, &why) < 0)
-        sl_log(SL_LOG_ERROR, "the rights of the new config are not taken: %s", why.message);
+        sl_log(SL_LOG_ERROR, "the rights of the new config are not applied: %s", why.message);
     take_prefixes(node, &config->spec.pool.uri_prefixes);
     if (node->tmpfs)
         sl_node_tmpfs_grow(&config->spec, node->tmpfs);

@@ -51,12 +51,12 @@ static int fail_owner(struct sl_err *err, const struct stat *status, const char 
 {
     if (!is_ours(status))
         return sl_fail_code(err, SL_E_NO_SPACE, "owner",
-                            "'%s' belongs to user %u, who could exchange what is in it: remove it, "
-                            "or name a place that only root or this user (%u) can make",
+                            "'%s' belongs to user %u, who could replace what is in it: remove it, "
+                            "or choose a directory that only root or this user (%u) can create",
                             path, status->st_uid, geteuid());
     return sl_fail_code(err, SL_E_NO_SPACE, "owner",
-                        "others may write to '%s' (mode %04o), or it has a second name: look at "
-                        "what is in it, then remove it or take their right away (chmod go-w)",
+                        "other users can write to '%s' (mode %04o), or it has a second hard link: "
+                        "check what is in it, then remove it or run chmod go-w on it",
                         path, status->st_mode & 07777);
 }
 
@@ -264,9 +264,9 @@ static int take_paths(struct sl_node_folder *folder, const char *path, const cha
         return -1;
     if (folder->exposed)
         sl_log(SL_LOG_WARN,
-               "others may put another folder in the place of '%s': who reads models there must "
-               "trust them, and specs of requests are not kept; use a folder on whose path only "
-               "root and this user may write, or one with the sticky bit (chmod +t)",
+               "other users can replace the folder '%s', so its readers must trust them. Specs of "
+               "requests are not kept there. Use a folder that only root and this user can "
+               "replace, or set the sticky bit (chmod +t)",
                folder->path);
     return 0;
 }

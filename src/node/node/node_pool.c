@@ -431,11 +431,11 @@ void sl_node_pool_reload(struct sl_node_pool *pool, const struct sl_node_spec *s
     struct sl_pool_server_config config = {.listen_fd = -1};
     struct sl_err why = SL_ERR_INIT;
     if (sl_node_pool_rights(spec, &pool->door, &config, &why) < 0) {
-        sl_log(SL_LOG_ERROR, "the rights of the new config are not taken: %s", why.message);
+        sl_log(SL_LOG_ERROR, "the rights of the new config are not applied: %s", why.message);
         return;
     }
     take_deposits(pool, spec);
     sl_pool_server_set_rights(pool->server, &config);
     if (sl_node_socket_set_mode(&pool->socket, pool->door.mode, &why) < 0)
-        sl_log(SL_LOG_WARN, "%s: it stays as it was", why.message);
+        sl_log(SL_LOG_WARN, "%s: the old one stays in force", why.message);
 }

@@ -119,8 +119,8 @@ static int open_folder(const char *path, struct sl_node_socket *at, struct sl_er
         return sl_wrap(err, "cannot listen on the socket '%s'", path);
     if (exposed)
         sl_log(SL_LOG_WARN,
-               "others may put another socket in the place of '%s': clients that must not be led "
-               "astray need a folder that only root and this user may write",
+               "other users can replace the socket '%s' and answer its clients: put it into a "
+               "folder that only root and this user can write to",
                path);
     return 0;
 }

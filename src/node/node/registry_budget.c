@@ -422,7 +422,7 @@ int sl_registry_evict(struct sl_registry *registry, const char *name, uint64_t *
         return -1;
     if (references(model, false))
         return sl_fail_code(err, SL_E_USAGE, "busy",
-                            "the model '%s' is in use (%u references): it goes when they are gone",
+                            "the model '%s' is in use (%u references): it is removed when they end",
                             name, references(model, false));
     if (registry_pinned(model))
         return sl_fail_code(err, SL_E_USAGE, "pinned", "the model '%s' is pinned%s: unpin it first",

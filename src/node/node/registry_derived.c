@@ -116,9 +116,10 @@ static int check_offer(const struct model *model, const struct sl_derived_offer 
                             "the model '%s' has a version with this key: attach to it",
                             model->name);
     if (other)
-        return sl_fail_code(err, SL_E_USAGE, "busy",
-                            "somebody else is depositing '%s' with this key: attach in a while",
-                            model->name);
+        return sl_fail_code(
+            err, SL_E_USAGE, "busy",
+            "another client is depositing '%s' with this key: attach again in a few seconds",
+            model->name);
     if (count >= SL_REGISTRY_DERIVED_MAX)
         return sl_fail_code(err, SL_E_USAGE, "full",
                             "the model '%s' has %u versions with keys, the most that it may have: "
@@ -486,8 +487,8 @@ int sl_registry_evict_derived(struct sl_registry *registry, const char *name, co
                                 name);
         if (is_of_key(at, key) && at->ref_count)
             return sl_fail_code(err, SL_E_USAGE, "busy",
-                                "the model '%s' with this key is in use (%u references): it goes "
-                                "when they are gone",
+                                "the model '%s' with this key is in use (%u references): it is "
+                                "removed when they end",
                                 name, at->ref_count);
     }
     if (!found)

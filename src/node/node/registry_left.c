@@ -77,7 +77,7 @@ void registry_describe_left(const struct left *left, char *text, size_t capacity
     char bytes[32];
     size_t used = strlen(text);
     snprintf(text + used, capacity - used,
-             "%s'%s' %s (evicted, and still held by whoever had it:", used ? ", " : "", left->name,
+             "%s'%s' %s (evicted, and still held by its clients:", used ? ", " : "", left->name,
              sl_human_bytes(left->bytes, bytes));
     for (unsigned i = 0; i < HAD_MAX && i < left->had.count; i++) {
         used = strlen(text);

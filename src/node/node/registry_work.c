@@ -368,9 +368,12 @@ static int begin_job(struct job *job, struct sl_err *err)
     if (!model->cancel)
         return -1;
     if (model->retired || model->forgotten)
-        return sl_fail(err, SL_E_CANCELED, "the model '%s' was taken away", model->name);
+        return sl_fail(err, SL_E_CANCELED,
+                       "the model '%s' was evicted or forgotten before its load began",
+                       model->name);
     if (model->abandoned)
-        return sl_fail(err, SL_E_CANCELED, "nobody waits for the model '%s'", model->name);
+        return sl_fail(err, SL_E_CANCELED, "no client waits for the model '%s' any more",
+                       model->name);
     return 0;
 }
 

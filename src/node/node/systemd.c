@@ -60,7 +60,8 @@ static int notify(const char *text, int fd, struct sl_err *err)
     if (notify_address(path, &address, &message.msg_namelen) < 0 || own < 0 ||
         sendmsg(own, &message, MSG_NOSIGNAL) < 0)
         return sl_fail_errno(err, SL_E_NO_SPACE, errno,
-                             "the service manager at '%.100s' cannot be told '%.100s'", path, text);
+                             "cannot notify the service manager at '%.100s' of '%.100s'", path,
+                             text);
     return 0;
 }
 

@@ -459,7 +459,7 @@ static int take_over(struct sl_pool_model *model, const struct sl_pool_index *in
                      struct sl_gpu *gpu, int *slab_fds, size_t slab_count, struct sl_err *err)
 {
     if (index->head->slab_count != slab_count)
-        return sl_fail(err, SL_E_FORMAT, "the index has %u slabs, and %zu were handed over",
+        return sl_fail(err, SL_E_FORMAT, "the index has %u slabs, and %zu were received",
                        index->head->slab_count, slab_count);
     struct sl_pool_copy *copy = sl_pool_copy_new(model, gpu, err);
     if (!copy)

@@ -142,8 +142,8 @@ int sl_memfd_make_reader(int *fd, struct sl_err *err)
     int reader = sl_memfd_reader(*fd, NULL);
     if (reader < 0)
         return sl_fail(err, SL_E_INTEGRITY,
-                       "a file was handed over that can be written: open it again read-only, "
-                       "through /proc/self/fd, before");
+                       "the received file is open for writing: open it again read-only through "
+                       "/proc/self/fd, and send that descriptor");
     close(*fd);
     *fd = reader;
     return 0;
@@ -218,14 +218,13 @@ int sl_slab_adopt(int *fd, uint64_t bytes, struct sl_slab *slab, struct sl_err *
     struct stat status;
     int seals = fcntl(*fd, F_GET_SEALS);
     if (seals < 0)
-        return sl_fail(err, SL_E_INTEGRITY,
-                       "what was handed over as a slab is not a memfd that can be sealed");
+        return sl_fail(err, SL_E_INTEGRITY, "the received slab is not a memfd that can be sealed");
     bool fixed = (seals & SHAPE_SEALS) == SHAPE_SEALS;
     bool read_only = seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE);
     if (!fixed || !(seals & F_SEAL_WRITE))
         return sl_fail(err, SL_E_INTEGRITY,
                        "a slab is not sealed against %s: seal it with F_SEAL_WRITE, F_SEAL_SHRINK "
-                       "and F_SEAL_GROW before it is handed over",
+                       "and F_SEAL_GROW before sending it",
                        read_only ? "resizing or its writer's own mapping" : "writing");
     if (fstat(*fd, &status) < 0 || (uint64_t)status.st_size != bytes)
         return sl_fail(err, SL_E_INTEGRITY, "a slab has %llu bytes, and its index says %llu",

@@ -22,7 +22,7 @@ enum {
 struct sl_pool_peer {
     int32_t pid; /* 0: of a PID namespace that is not seen from here */
     uint32_t uid, gid;
-    char name[SL_POOL_CLIENT_NAME_BYTES]; /* by sl_sanitize(); "" if it gave none */
+    char name[SL_POOL_CLIENT_NAME_BYTES]; /* by sl_sanitize(); "" if it has no login */
 };
 
 /** Who may: any of these users, or whoever is in any of these groups. all: everybody whom the

@@ -191,8 +191,8 @@ int sl_pool_share_refuse(const struct sl_pool_connection *connection, struct sl_
                             "share a connection",
                             user->uid, server->shares.user_clients);
     return sl_fail_code(err, SL_E_NO_SPACE, "full",
-                        "too many connections: the pool takes %u, and each has a lease or is at "
-                        "work: come back when some have ended",
+                        "too many connections: the pool takes %u, and each has a lease or is in "
+                        "use: try again when some have ended",
                         server->shares.others_clients);
 }
 

@@ -362,7 +362,7 @@ int sl_mounting_undo(const struct sl_mounting *mounting, const char *target, con
         return 0;
     if (errno == ENOTDIR || errno == ENOTEMPTY)
         return sl_fail_code(err, SL_E_USAGE, "precondition",
-                            "'%.300s' is not removed: somebody else has put something there",
+                            "'%.300s' is not removed: another process has put something there",
                             target);
     return sl_fail_errno(err, SL_E_NO_SPACE, errno, "cannot remove '%.300s'", target);
 }

@@ -394,8 +394,9 @@ static void look(struct sl_volumes *volumes, const struct sl_volume_record *reco
                      "the model's files are damaged or gone: delete the pod, so that they are "
                      "loaded again");
     else if (sl_mounting_look(&volumes->mounting, record->target, source_fd) != SL_MOUNTED_RIGHT)
-        set_abnormal(stats,
-                     "somebody has unmounted it, or mounted something upon it: delete the pod");
+        set_abnormal(
+            stats,
+            "another process has unmounted it, or mounted something over it: delete the pod");
     stats->total_bytes = stats->used_bytes = SL_MAX(bytes, stats->total_bytes);
 }
 

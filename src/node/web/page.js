@@ -90,7 +90,7 @@ function actions(model) {
   cell.append(model.pinned ? button(name, "unpin", "Unpin", () => act(name, "unpin", "not pinned any more"))
                            : button(name, "pin", "Pin", () => act(name, "pin", "pinned")));
   if (model.versions.length && !model.busy)
-    cell.append(button(name, "evict", "Evict", () => dialog({head: "Evict " + name + "?", text: "Its memory is freed. Who asks for it next loads it again.",
+    cell.append(button(name, "evict", "Evict", () => dialog({head: "Evict " + name + "?", text: "Its memory is freed. The next request loads it again.",
       confirm: "Evict", run: () => act(name, "evict", "evicted")})));
   return cell;
 }
@@ -123,7 +123,7 @@ byId("unlock").onclick = () => {
     await showStatus();
     if (seen.status.changes === "allowed") return;
     sessionStorage.removeItem(TOKEN);
-    throw new Error("This token is not the right one.");
+    throw new Error("This token is wrong.");
   }});
 };
 byId("loadModel").onclick = () => {

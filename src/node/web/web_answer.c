@@ -80,7 +80,7 @@ static enum MHD_Result send_buf(const struct request *request, int status, const
     struct answer *answer = answer_new(request->web, buf);
     if (!answer)
         return web_send_error(request, 503, SL_E_NO_SPACE, 1,
-                              "too many answers wait to be read, come back in a second");
+                              "too many answers wait to be read: try again in a second");
     struct MHD_Response *response =
         sl_libmicrohttpd.create_response_from_buffer_with_free_callback_cls(
             answer->bytes, answer->data, answer_free, answer);

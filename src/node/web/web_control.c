@@ -200,11 +200,11 @@ static enum MHD_Result refuse_peer(const struct request *request, bool *refused)
     uint32_t uid = peer.uid;
     sl_peer_release(&peer);
     if (!known)
-        return web_send_error(request, 403, SL_E_AUTH, 0, "the kernel does not say who you are");
+        return web_send_error(request, 403, SL_E_AUTH, 0, "cannot find out which user asks");
     if (!may)
         return web_send_error(request, 403, SL_E_AUTH, 0,
-                              "user %u may look, but not change anything: 'control.uids' and "
-                              "'control.gids' of the config list those that may",
+                              "user %u can read but not change anything: 'control.uids' and "
+                              "'control.gids' of the config list the users that can",
                               uid);
     *refused = false;
     return MHD_YES;
@@ -219,14 +219,14 @@ static enum MHD_Result refuse_token(const struct request *request, bool *refused
         return MHD_YES;
     case SL_NODE_TOKEN_NONE:
         return web_send_error(request, 403, SL_E_AUTH, 0,
-                              "nothing can be changed through this address: use the control "
-                              "socket, or name a 'control.tokenFile' in the config");
+                              "this address changes nothing: use the control socket, or name a "
+                              "'control.tokenFile' in the config");
     case SL_NODE_TOKEN_BROKEN:
         return web_send_error(request, 503, SL_E_AUTH, 5,
                               "no token can be checked: the log says why");
     default:
         return web_send_error(request, 401, SL_E_AUTH, 0,
-                              bearer ? "this token is not the right one"
+                              bearer ? "this bearer token is wrong"
                                      : "a bearer token is needed to change something");
     }
 }

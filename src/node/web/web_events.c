@@ -251,7 +251,7 @@ enum MHD_Result events_answer(const struct request *request)
     struct client *client = client_new(request);
     if (!client)
         return web_send_error(request, 503, SL_E_NO_SPACE, 5,
-                              "there are %d readers of events already, come back later",
+                              "there are %d readers of events already: try again later",
                               WEB_EVENT_CLIENTS_MAX);
     struct MHD_Response *response = sl_libmicrohttpd.create_response_from_callback(
         MHD_SIZE_UNKNOWN, BLOCK_BYTES, more, client, leave);

@@ -287,7 +287,7 @@ enum MHD_Result web_share_answer(const struct request *request, bool must, bool 
     if (web_share_unready(request->web->share_fd, path)) {
         *found = must; /* /readyz and its like answer meanwhile */
         return must ? web_send_error(request, 503, SL_E_NOT_FOUND, 1,
-                                     "'%.200s' is being published, come back in a second", path)
+                                     "'%.200s' is being published: try again in a second", path)
                     : MHD_NO;
     }
     sl_autoclose int fd = open_beneath(request->web->share_fd, path);

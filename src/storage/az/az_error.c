@@ -48,7 +48,8 @@ static const struct rule {
     {"Md5Mismatch", SL_E_NET, true, "the bytes were damaged on their way"},
     {"BlobAlreadyExists", SL_E_USAGE, false,
      "name another destination, or replace it with --replace"},
-    {"LeaseIdMissing", SL_E_USAGE, false, "somebody holds a lease on the blob"},
+    {"LeaseIdMissing", SL_E_USAGE, false,
+     "another client holds a lease on the blob: wait until it ends, or break the lease"},
 };
 
 struct fault {

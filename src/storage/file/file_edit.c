@@ -251,7 +251,7 @@ static int check_unchanged(const struct sl_file_edit *edit, struct sl_err *err)
         is_still(edit->place.path, edit->place.fd))
         return 0;
     return sl_fail_code(err, SL_E_INTEGRITY, "changed",
-                        "'%s' was written to by another program meanwhile: begin anew",
+                        "'%s' was written to by another program at the same time: start again",
                         edit->place.path);
 }
 

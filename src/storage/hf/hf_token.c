@@ -99,8 +99,8 @@ static int keep_from_the_wire(struct sl_hf *hf, const struct sl_hf_options *opti
         return 0;
     if (options && options->token_file && options->token_file[0])
         return sl_fail(err, SL_E_AUTH,
-                       "source.hf.tokenFile: '%.100s' is plain http, where everybody on the way "
-                       "would read the token: use https, or leave the token out",
+                       "source.hf.tokenFile: '%.100s' is plain http, which shows the token to "
+                       "everyone on the network path: use https, or leave the token out",
                        hf->endpoint);
     sl_log(SL_LOG_WARN, "the token from %s is not sent to '%s', which is plain http: use https",
            hf->token_from, hf->endpoint);

@@ -102,12 +102,12 @@ static int take_hash(const struct sl_hf_page *page, const json_t *item, struct s
     if (sha256) {
         sums->items[0].kind = SL_HASH_SHA256;
         if (sl_unhex(sha256, sums->items[0].value, 32) < 0)
-            return hostile(page, err, "the SHA-256 of a file is not one");
+            return hostile(page, err, "the SHA-256 of a file is not 64 hex digits");
     } else if (sha1 && !json_object_get(item, "xetHash")) {
         sums->items[0].kind = SL_HASH_SHA1;
         sums->items[0].git = true;
         if (sl_unhex(sha1, sums->items[0].value, 20) < 0)
-            return hostile(page, err, "the SHA-1 of a file is not one");
+            return hostile(page, err, "the SHA-1 of a file is not 40 hex digits");
     } else {
         sums->count = 0;
     }

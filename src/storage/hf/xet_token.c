@@ -40,8 +40,8 @@ int sl_xet_check_place(const struct sl_hf *hf, const char *url, struct sl_err *e
                               "Xet leads from https to http, which is not followed");
     else if (sl_imds_redirect_refused(hf->http.url.host, to.host))
         result = sl_fail_code(err, SL_E_NET, "xet",
-                              "Xet leads to '%.100s', an address where clouds keep the keys of "
-                              "machines, which is not followed",
+                              "Xet leads to '%.100s', a cloud's metadata address, which serves the "
+                              "machine's keys: not followed",
                               to.host);
     if (result < 0 && err)
         err->retryable = false;

@@ -344,7 +344,7 @@ static enum sl_io_state judge_partial(struct sl_channel *channel, struct sl_err 
                               range);
     if (!known && channel->first)
         return break_contract(
-            channel, err, "with a Content-Range '%.100s' that does not tell the object's length",
+            channel, err, "with a Content-Range '%.100s' that does not give the object's length",
             range);
     uint64_t end = channel->first ? SL_MIN(channel->end, total) : channel->end;
     if (judge_version(channel, total, err) != SL_IO_DATA)

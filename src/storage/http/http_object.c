@@ -168,7 +168,7 @@ static int check_place(const struct sl_http_base *base, const char *to, struct s
     if (!sl_imds_redirect_refused(base->url.host, url.host))
         return 0;
     sl_fail(err, SL_E_NET,
-            "redirected to '%.100s', an address where clouds keep the keys of machines, which is "
+            "redirected to '%.100s', a cloud's metadata address, which serves the machine's keys: "
             "not followed",
             url.host);
     if (err)

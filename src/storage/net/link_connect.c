@@ -32,9 +32,9 @@ static const struct sl_option tls_rows[] = {
     SL_OPTION(sl_tls_options, verify, BOOL, "true",
               "check the server's certificate; without it anyone on the way can change the model"),
     SL_OPTION(sl_tls_options, kernel, CHOICE, "auto",
-              "let the kernel open what TLS brings, in a sluice that is built with "
-              "SLUICE_KERNEL_TLS and where the kernel can: auto while that takes no more "
-              "processor time than the process itself; without it on is a warning",
+              "let the kernel decrypt TLS, in a build with SLUICE_KERNEL_TLS and where the kernel "
+              "can. auto: while that takes no more processor time than decrypting in the process; "
+              "on: always, with a warning where that is not possible",
               .choices = "auto|on|off"),
     SL_OPTION_END,
 };
@@ -187,8 +187,8 @@ static const char *curl_reason(const struct sl_link *link, CURLcode code)
 static int fail_refused(const struct sl_link *link, struct sl_err *err)
 {
     sl_fail(err, SL_E_NET,
-            "'%s' leads to an address where clouds keep the keys of machines: name the address "
-            "itself if it is meant",
+            "'%s' leads to a cloud's metadata address, which serves the machine's keys: name the "
+            "address itself if you mean it",
             link->authority);
     if (err)
         err->retryable = false;

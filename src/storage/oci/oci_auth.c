@@ -47,9 +47,10 @@ static int check_realm(const struct sl_oci_login *login, const char *realm, stru
     if (sl_url_parse(realm, &url, err) < 0)
         return sl_wrap(err, "%s", whose);
     if (sl_imds_host(url.host))
-        return sl_fail(err, SL_E_AUTH,
-                       "%s is said to be '%.100s', where clouds keep keys of machines: not asked",
-                       whose, url.host);
+        return sl_fail(
+            err, SL_E_AUTH,
+            "the registry names %s '%.100s', a cloud's metadata address: it is not asked", whose,
+            url.host);
     return 0;
 }
 

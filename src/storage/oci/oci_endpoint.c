@@ -41,7 +41,7 @@ static int find_login(struct sl_oci_endpoint *endpoint, const struct sl_source_c
     if (bare && file && *file && !endpoint->mirror)
         result = sl_fail(err, SL_E_AUTH,
                          "source.oci.plainHttp: '%.100s' would get the login of "
-                         "source.oci.dockerConfig for everybody to read: leave one of them out",
+                         "source.oci.dockerConfig unencrypted: leave one of them out",
                          endpoint->host);
     else if (!bare)
         result = sl_oci_login_find(file, endpoint->host, endpoint->repo, &login, err);

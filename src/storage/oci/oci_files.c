@@ -38,10 +38,9 @@ static int refuse_login(const struct sl_oci_endpoint *endpoint, const char *what
     if (login->helper)
         return sl_fail_code(
             err, SL_E_AUTH, "DENIED",
-            "%s: the registry wants a login, and %.200s leaves it to "
-            "docker-credential-%.60s: set source.oci.credentialHelpers if sluice may "
-            "run it, and look whether it has a login that may read this; or give a "
-            "file with the login itself by source.oci.dockerConfig",
+            "%s: the registry wants a login, and %.200s leaves it to docker-credential-%.60s: set "
+            "source.oci.credentialHelpers so that sluice runs it, and check that its login can "
+            "read this. Or give a login by source.oci.dockerConfig",
             what, login->from, login->helper);
     return sl_fail_code(err, SL_E_AUTH, "DENIED",
                         "%s: there is no such repository, or it wants a login: check the name; if "

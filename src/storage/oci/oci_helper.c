@@ -155,7 +155,7 @@ static int take_login(const struct helper *helper, const struct sl_buf *output,
     const char *secret = sl_json_get_string(document, "Secret");
     int result = 0;
     if (!user || !*user || !secret || !*secret)
-        result = fail(helper, err, "says nothing that is a login");
+        result = fail(helper, err, "did not answer with a login");
     else if (strcmp(user, "<token>") == 0)
         result = (login->identity = sl_strdup(secret, err)) ? 0 : -1;
     else
@@ -188,7 +188,7 @@ int sl_oci_helper_ask(const char *name, const char *host, struct sl_cancel *canc
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
         return take_login(&helper, &output, login, err);
     struct sl_err why = SL_ERR_INIT; /* it has none, or could not look: they do not say which */
-    fail(&helper, &why, "gave none");
+    fail(&helper, &why, "has no login");
     sl_log(SL_LOG_WARN, "%s", why.message);
     return 0;
 }

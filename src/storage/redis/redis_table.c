@@ -50,7 +50,7 @@ static int check_head(const uint8_t *head, size_t bytes, struct sl_err *err)
         return bad(err, "E_FLAGS", "has feature flags that are not known");
     uint64_t count = sl_get_le64(head + 57), metadata = sl_get_le64(head + 65);
     if (!count || !metadata)
-        return bad(err, "E_EMPTY", "tells of no tensors: its writer may have died");
+        return bad(err, "E_EMPTY", "lists no tensors: its writer may have died");
     if (metadata != bytes - METADATA_AT)
         return bad(err, "E_TRUNCATED",
                    "is not as long as it says: parts of two models may be mixed");
@@ -117,7 +117,7 @@ static int join(struct sl_redis_table *table, struct sl_err *err)
         table->kept_bytes += part->end - part->begin;
         if (part->end - part->begin > SL_REDIS_KEPT_BYTES_MAX ||
             table->kept_bytes > SL_REDIS_KEPT_BYTES_MAX)
-            return bad(err, "E_OFFSET", "tells of tensor headers of more than 256 MiB");
+            return bad(err, "E_OFFSET", "lists tensor headers of more than 256 MiB");
     }
     table->bytes = table->parts[table->count - 1].end + SL_REDIS_TERMINATOR_BYTES;
     return 0;

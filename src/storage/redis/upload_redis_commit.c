@@ -249,8 +249,10 @@ static int execute(struct sl_redis_upload *redis, struct sl_redis_link *link, st
         sl_redis_await(redis, link, &reply, err) < 0)
         return -1;
     if (reply->type == REDIS_REPLY_NIL)
-        result = sl_fail(err, SL_E_USAGE, "'%s' was written by somebody else at the same time",
-                         redis->upload->uri);
+        result = sl_fail(
+            err, SL_E_USAGE,
+            "'%s' was written by another client at the same time: try again when that has ended",
+            redis->upload->uri);
     else if (reply->type != REDIS_REPLY_ARRAY)
         result = sl_fail(err, SL_E_NET, "'%s' answers EXEC without results", redis->place.label);
     for (size_t i = 0; result == 0 && i < reply->elements; i++)

@@ -39,20 +39,20 @@ int sl_key_set(struct sl_key *key, const char *access_key, const char *secret_ke
 {
     if (!printable(access_key, SL_ACCESS_KEY_MAX) || strpbrk(access_key, ",/"))
         return sl_fail(err, SL_E_AUTH,
-                       "the access key id of %s is empty, too long or holds a character that none "
-                       "has: check for blanks and line breaks",
+                       "the access key id of %s is empty, too long or holds a character that is "
+                       "not allowed: check for blanks and line breaks",
                        origin);
     if (!printable(secret_key, SL_SECRET_KEY_MAX))
-        return sl_fail(
-            err, SL_E_AUTH,
-            "the secret key of %s is empty, too long or holds a character that none has: "
-            "check for blanks and line breaks",
-            origin);
+        return sl_fail(err, SL_E_AUTH,
+                       "the secret key of %s is empty, too long or holds a character that is not "
+                       "allowed: check for blanks and line breaks",
+                       origin);
     if (session_token && !*session_token)
         session_token = NULL;
     if (session_token && !printable(session_token, SL_SESSION_TOKEN_MAX))
         return sl_fail(err, SL_E_AUTH,
-                       "the session token of %s is too long or holds a character that none has",
+                       "the session token of %s is too long or holds a character that is not "
+                       "allowed: check for blanks and line breaks",
                        origin);
     struct sl_key copy = {.access_key = sl_strdup(access_key, err), .expires = key->expires};
     copy.secret_key = copy.access_key ? sl_strdup(secret_key, err) : NULL;

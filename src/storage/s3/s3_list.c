@@ -101,7 +101,8 @@ static int take_size(struct page *page, const char *value, struct sl_err *err)
     if (!sl_take_digits(&value, &page->bytes) || *value)
         return hostile(page, err, "the size of an object is not a number");
     if (page->bytes > SL_OBJECT_BYTES_MAX)
-        return hostile(page, err, "an object is said to have more than 1 EiB, which none has");
+        return hostile(page, err,
+                       "an object has more than 1 EiB by the listing, which is not possible");
     page->has_bytes = true;
     return 0;
 }

@@ -25,7 +25,8 @@ static int ask_for(struct sl_s3 *s3, struct sl_exchange *exchange, const char *n
     sl_autofree char *key = sl_asprintf(err, "%s%s", s3->prefix, name);
     if (!key)
         return -1;
-    snprintf(what, sizeof(what), "cannot have '%.200s%.150s' fetched ahead", s3->store->uri, name);
+    snprintf(what, sizeof(what), "cannot ask the store to cache '%.200s%.150s'", s3->store->uri,
+             name);
     const struct sl_s3_call call = {.what = what,
                                     .verb = SL_S3_READ,
                                     .method = "HEAD",
@@ -52,6 +53,6 @@ int sl_s3_prestage(struct sl_store *store, const char *const *names, size_t coun
     for (size_t i = 0; i < count; i++)
         if (sl_cancel_check(stop, err) < 0 || ask_for(store->impl, exchange, names[i], err) < 0)
             return -1;
-    sl_log(SL_LOG_INFO, "'%s' was asked to have %zu objects at hand", store->uri, count);
+    sl_log(SL_LOG_INFO, "asked '%s' to cache %zu objects", store->uri, count);
     return 0;
 }

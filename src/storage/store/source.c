@@ -153,8 +153,8 @@ int sl_store_cache_place(const struct sl_store *store, struct sl_cache_place *pl
     if (store->kind->cache_place)
         return store->kind->cache_place(store, place, err);
     return sl_fail(err, SL_E_USAGE,
-                   "layout hf-cache is for sources of a hub (hf://ORG/NAME), and '%.300s' is none: "
-                   "use layout verbatim",
+                   "layout hf-cache is for sources of a hub (hf://ORG/NAME), which '%.300s' is "
+                   "not: use layout verbatim",
                    store->uri);
 }
 
@@ -247,9 +247,8 @@ static int check_size(const char *place, const char *name, uint64_t bytes, struc
     if (bytes <= SL_OBJECT_BYTES_MAX)
         return 0;
     return sl_fail_code(err, SL_E_FORMAT, "size",
-                        "'%s%s' is said to have %" PRIu64
-                        " bytes, and no object has more than 1 EiB: look at what the store says of "
-                        "it",
+                        "'%s%s' has %" PRIu64 " bytes by the store's answer, and no object has "
+                        "more than 1 EiB: check the object at the store",
                         place, name, bytes);
 }
 

@@ -98,10 +98,10 @@ static int add_named_peers(struct sweep *sweep, const char *names, struct sl_err
             return -1;
         const struct sl_bench_peer *peer = sl_bench_peer_find(name);
         if (!peer)
-            return sl_fail(err, SL_E_USAGE,
-                           "--peers: '%.40s' is none of auto, none and those that `sluice bench "
-                           "--help` names",
-                           name);
+            return sl_fail(
+                err, SL_E_USAGE,
+                "--peers: '%.40s' is not auto, none or a program that `sluice bench --help` names",
+                name);
         if (add_peer(sweep, peer, true, err) < 0)
             return -1;
         names += bytes + (names[bytes] == ',');

@@ -146,7 +146,7 @@ const char *sl_bench_peer_unfit(const struct sl_bench_peer *peer,
     if (target->folder && (!(peer->takes & MANY) || kind == HTTP))
         return "it takes one object";
     if (target->chosen || (target->objects > 1 && !target->folder))
-        return "it cannot tell which objects are meant";
+        return "it has no way to name the objects";
     if (strchr(target->uri, '@') || (kind == HTTP && strchr(target->uri, '?')))
         return "the URI may hold a secret, which would show in the list of processes";
     if ((peer->takes & TENSORS) && !is_tensors(target->name))

@@ -275,24 +275,12 @@ static int write_options(struct sl_buf *out, struct sl_err *err)
         flag_table(out, &any, SL_FLAG_GLOBAL, "Flags of every command", err) < 0 ||
         flag_table(out, &any, SL_FLAG_SPEC, "Flags for keys of the spec", err) < 0)
         return -1;
-    return sl_buf_text(
-        out,
-        "## Environment\n\n| variable | meaning |\n| --- | --- |\n"
-        "| `SLUICE_LISTEN` | address of health and metrics where neither the spec nor `--listen` "
-        "gives one |\n"
-        "| `SLUICE_TERMINATION_LOG` | file for the outcome in one line; `/dev/termination-log` if "
-        "it is there; `off`: none |\n"
-        "| `SLUICE_LOG_FORMAT` | `json` or `text`: what `--log-format auto` means where stderr is "
-        "no terminal |\n"
-        "| `KUBERNETES_SERVICE_HOST` | set in a container of Kubernetes: without "
-        "`SLUICE_LOG_FORMAT`, logs are JSON unless stderr is a terminal |\n"
-        "| `SLUICE_NODE`, `SLUICE_POD`, `SLUICE_REGION`, `SLUICE_LINK_SPEED` | what `sluice bench` "
-        "says of where it ran; else `NODE_NAME` and `POD_NAME`, else `K8S_NODE_NAME`, "
-        "`K8S_POD_NAME`, `K8S_POD_REGION`, `K8S_LINK_SPEED` |\n"
-        "| any | `${VAR}` in values of the spec |\n"
-        "| `AWS_*` | credentials, region and endpoint of S3, as the AWS tools read them |\n"
-        "| `http_proxy`, `https_proxy`, `no_proxy` | proxies, as curl reads them |\n",
-        err);
+    return sl_buf_text(out, "## Environment\n\n| variable | meaning |\n| --- | --- |\n"
+#define SL_VARIABLE(names, meaning) "| " names " | " meaning " |\n"
+#include "environment.def"
+#undef SL_VARIABLE
+                       ,
+                       err);
 }
 
 static int write_man_overview(struct sl_buf *out, struct sl_err *err)

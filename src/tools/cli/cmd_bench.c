@@ -360,15 +360,16 @@ const struct sl_command sl_cmd_bench = {
     .usage = "sluice bench [SPEC | URI …]",
     .summary = "measure the network, the store, sluice and other programs",
     .description =
-        "Reads the same model in turns: by recv() alone from the same server (network), through "
-        "sluice's source layer without a destination (store), and by whole loads, checked and "
-        "published (load), at each range size and number of connections; then with other programs "
-        "that are there. Every round takes each setting once. The load is also measured as it "
+        "Reads the same model in turns, at each range size and number of connections: by recv() "
+        "alone (network), through sluice's source layer without a destination (store), and by "
+        "whole loads, checked and published (load). Then it measures the other programs that are "
+        "installed. Every round takes each setting once. The load is also "
+        "measured as it "
         "comes, with nothing chosen.\n\n"
-        "The result is a table and bars on standard output, or with --json one line per model, "
-        "which holds what this machine is (SLUICE_NODE or NODE_NAME name it). Lines of many nodes "
-        "are put into one table by --gather, from files or from the logs of Jobs; lines that are "
-        "no results are passed over, broken ones are named and end it with code 10.\n\n"
+        "The result is a table and bars on standard output. With --json it is one line per model, "
+        "which also describes this machine (SLUICE_NODE or NODE_NAME name it). Lines of many nodes "
+        "are put into one table by --gather, from files or from the logs of Jobs; other lines are "
+        "skipped; broken results are named, and the exit code is then 10.\n\n"
         "A GB is 10^9 bytes. Peers are started without a shell, with the environment of this "
         "process, and ended after --peer-seconds.",
     .examples =

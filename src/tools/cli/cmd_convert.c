@@ -60,7 +60,7 @@ static const struct sl_option rows[] = {
               .maximum = ALIGN_MAX),
     SL_OPTION(convert_options, replace, BOOL, "false", "replace what is at the destination"),
     SL_OPTION(convert_options, data_files, BOOL, "true",
-              "config.json, tokenizers and the like go along from folder to folder"),
+              "whether config.json, tokenizers and the like go along from folder to folder"),
     SL_OPTION(convert_options, threads, UINT, "0",
               "threads that read, cast, hash and encrypt; 0 is one a processor, at most 8",
               .maximum = THREADS_MAX),

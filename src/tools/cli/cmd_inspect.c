@@ -258,7 +258,7 @@ const struct sl_command sl_cmd_inspect = {
         "executed. --digest reads the tensors "
         "too and shows the SHA-256 of each; hashes that came with them are checked. "
         "Of a large .tensors file, whose headers lie among its data, only the metadata are read "
-        "(JSON: outline) unless tensors are, or a key is given. "
+        "(JSON: outline), unless --digest, a slice or a key is given. "
         "Encrypted files are listed without a key; "
         "--key-file or --passphrase-file open them. A file that breaks the rules of its format is "
         "refused with exit "

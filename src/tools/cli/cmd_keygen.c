@@ -27,7 +27,8 @@ static int create(const char *path, struct sl_err *err)
     if (errno == EEXIST)
         return sl_fail(
             err, SL_E_USAGE,
-            "'%s' exists, and what it may hold the key of would be lost: name a new file", path);
+            "'%s' exists, and replacing it could lose the key of encrypted models: name a new file",
+            path);
     return sl_fail_errno(err, SL_E_NO_SPACE, errno, "cannot make the key file '%s'", path);
 }
 
@@ -59,7 +60,9 @@ static int sync_folder(const char *path, struct sl_err *err)
 static int report(struct sl_cli *cli, const char *path, struct sl_err *err)
 {
     if (!cli->json) {
-        printf("%s: a new key; without it, what it encrypts is lost, so keep a copy\n", path);
+        printf("%s: a new key; keep a copy, since models encrypted with it cannot be opened "
+               "without it\n",
+               path);
         return 0;
     }
     struct sl_json json;
@@ -95,8 +98,8 @@ const struct sl_command sl_cmd_keygen = {
     .summary = "make a key for encrypting models",
     .description = "Writes 32 random bytes into a new file that only its owner may read (mode "
                    "0600). A file that exists is never "
-                   "overwritten. Whoever has the key can read all models that it encrypted, and "
-                   "without it nobody can.",
+                   "overwritten. With the key all models that it encrypted can be read, and "
+                   "without it none of them.",
     .examples = "sluice keygen model.key\n"
                 "sluice encrypt model.tensors s3://bucket/model.tensors --key-file model.key\n"
                 "kubectl create secret generic model-key --from-file=model.key   # for pods",

@@ -50,8 +50,8 @@ static const struct sl_option rows[] = {
     SL_OPTION(label_options, account, STRING, "/var/run/secrets/kubernetes.io/serviceaccount",
               "folder with the token and the ca.crt of a service account", .value = "DIR"),
     SL_OPTION(label_options, every_seconds, UINT, "10",
-              "ask the daemon so often; 0: once, and end with what came of it", .maximum = 86400,
-              .value = "SECONDS"),
+              "time between two questions to the daemon; 0: ask once, and exit with the result",
+              .maximum = 86400, .value = "SECONDS"),
     SL_OPTION_END,
 };
 static const struct sl_option_table table = {"label", sizeof(struct label_options), rows};
@@ -412,10 +412,11 @@ const struct sl_command sl_cmd_label = {
     .summary = "label this node of a Kubernetes cluster with the models that its daemon has",
     .description =
         "For a container beside `sluice serve`; the chart's node.labels runs it. Each model of the "
-        "daemon's config that is whole and in memory is a label of the node, "
-        "`model.csi.sluice.dev/NAME: ready`, by which a scheduler finds such nodes; it goes when "
-        "the model is no longer there. Labels with another prefix are never touched, and while the "
-        "daemon does not answer none is. Models that pods asked for by URI get no labels.\n"
+        "daemon's config that is whole and in memory becomes a label of the node, "
+        "`model.csi.sluice.dev/NAME: ready`, by which a scheduler finds such nodes. The label is "
+        "removed when the model is no longer there. Labels with another prefix are never touched, "
+        "and no label is while the daemon does not answer. Models that pods asked for by URI get "
+        "no labels.\n"
         "\n"
         "It needs a service account that may get and patch nodes. It ends at SIGTERM with exit "
         "code 0 and leaves the labels: models outlive the daemon.",

@@ -349,22 +349,21 @@ const struct sl_command sl_cmd_load = {
     .name = "load",
     .usage = "sluice load SPEC | URI --to DIR [-- COMMAND ARGUMENT …]",
     .summary = "load models into directories and publish them",
-    .description =
-        "SPEC is a file that ends in .yaml or .yml, or - for standard input; see "
-        "`sluice docs spec`. Anything else is a URI: an "
-        "object, a prefix that ends in /, or an index (*.index.json).\n\n"
-        "Nothing is visible in the directory until everything is complete and checked; "
-        "then DIR/.sluice/ready appears. A load of what "
-        "is there already reads nothing. A load that was ended resumes where it was. "
-        "Several models of one file are loaded side by side.\n\n"
-        "With a command after --, the process becomes that command once everything is "
-        "published. It is not given to a shell. With "
-        "--stay the process serves health, metrics and progress until SIGTERM, then answers "
-        "/readyz with 503 while requests in progress finish, and exits with 0, as a sidecar "
-        "does; SIGTERM during the load ends it within a second with 143.\n\n"
-        "Where health and metrics are served comes from --listen or the spec, else "
-        "from SLUICE_LISTEN; a port of SLUICE_LISTEN that is taken is not a failure "
-        "without --stay.",
+    .description = "SPEC is a file that ends in .yaml or .yml, or - for standard input; see "
+                   "`sluice docs spec`. Anything else is a URI: an "
+                   "object, a prefix that ends in /, or an index (*.index.json).\n\n"
+                   "Nothing is visible in the directory until everything is complete and checked; "
+                   "then DIR/.sluice/ready appears. A load of what "
+                   "is there already reads nothing. A load that was ended resumes where it was. "
+                   "Several models of one file are loaded side by side.\n\n"
+                   "With a command after --, the process becomes that command once everything is "
+                   "published. It is not given to a shell. With --stay the process serves health, "
+                   "metrics and progress until SIGTERM, then answers /readyz with 503 while "
+                   "requests in progress finish, and exits with 0, as a sidecar does. SIGTERM "
+                   "during the load ends it within a second with 143.\n\n"
+                   "Where health and metrics are served comes from --listen or the spec, else "
+                   "from SLUICE_LISTEN; a port of SLUICE_LISTEN that is taken is not a failure "
+                   "without --stay.",
     .examples = "sluice load model.yaml                                # what the spec says\n"
                 "sluice load s3://bucket/model/ --to /dev/shm/model    # no file needed\n"
                 "sluice load --stay --listen :9464 model.yaml          # a sidecar\n"

@@ -8,6 +8,7 @@
  */
 #include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "buf.h"
@@ -21,9 +22,9 @@
 enum { NAME_BYTES = 64, URI_BYTES = 160, LIST_BYTES_MAX = 256 * 1024 };
 
 static const struct {
-    const char *family, *repository, *files;
+    const char *family, *repository, *files, *millions;
 } published[] = {
-#define SL_MODEL(family, repository, files) {family, repository, files},
+#define SL_MODEL(family, repository, files, millions) {family, repository, files, millions},
 #include "models.def"
 #undef SL_MODEL
 };
@@ -34,6 +35,7 @@ struct row {
     char model[NAME_BYTES]; /* lower case, without organisation, with the precision if not fp32 */
     char name[NAME_BYTES];  /* of the spec: the model, and the file if it has several */
     char uri[URI_BYTES];
+    uint64_t about_bytes; /* parameters times their size: header and buffers not counted */
 };
 
 struct models_options {
@@ -47,11 +49,22 @@ static const struct sl_option rows[] = {
 };
 static const struct sl_option_table table = {"models", sizeof(struct models_options), rows};
 
+/* The number that belongs to this word of files. */
+static uint64_t millions_of(size_t number, const char *file)
+{
+    const char *at = published[number].millions;
+    for (const char *before = published[number].files; before < file; before++)
+        if (*before == ' ')
+            at = strchr(at, ' ') + 1;
+    return strtoull(at, NULL, 10);
+}
+
 static void make_row(size_t number, bool half, const char *file, size_t file_bytes, struct row *row)
 {
     const char *repository = published[number].repository, *files = published[number].files;
     row->family = published[number].family;
     row->precision = half ? "fp16" : "fp32";
+    row->about_bytes = millions_of(number, file) * 1000000 * (half ? 2 : 4);
     snprintf(row->model, sizeof(row->model), "%s%s", strchr(repository, '/') + 1,
              half ? "-fp16" : "");
     snprintf(row->uri, sizeof(row->uri), "s3://tensorized/%s/%s%.*s.tensors", repository,
@@ -96,13 +109,32 @@ struct listing {
     size_t count;
 };
 
+/* Letters and digits alone: gptj is gpt-j. */
+static void strip(const char *name, char out[NAME_BYTES])
+{
+    size_t used = 0;
+    for (; *name && used + 1 < NAME_BYTES; name++)
+        if (isalnum((unsigned char)*name))
+            out[used++] = (char)tolower((unsigned char)*name);
+    out[used] = '\0';
+}
+
+static bool is_name_like(const struct row *row, const char *word)
+{
+    char name[NAME_BYTES], wanted[NAME_BYTES];
+    strip(row->name, name);
+    strip(word, wanted);
+    return *wanted && strstr(name, wanted);
+}
+
 /* Every word must stand somewhere in the row. */
 static bool matches(const struct sl_cli *cli, const struct row *row)
 {
     for (int i = 0; i < cli->operand_count; i++) {
         const char *word = cli->operands[i];
-        if (!strcasestr(row->name, word) && !strcasestr(row->family, word) &&
-            !strcasestr(row->precision, word) && !strcasestr(row->uri, word))
+        if (!is_name_like(row, word) && !strcasestr(row->name, word) &&
+            !strcasestr(row->family, word) && !strcasestr(row->precision, word) &&
+            !strcasestr(row->uri, word))
             return false;
     }
     return true;
@@ -111,6 +143,7 @@ static bool matches(const struct sl_cli *cli, const struct row *row)
 static int list_row(const struct row *row, void *arg, struct sl_err *err)
 {
     struct listing *listing = arg;
+    char bytes[32];
     if (!matches(listing->cli, row))
         return 0;
     listing->count++;
@@ -119,10 +152,11 @@ static int list_row(const struct row *row, void *arg, struct sl_err *err)
     sl_json_key_string(&listing->json, "family", row->family);
     sl_json_key_string(&listing->json, "model", row->model);
     sl_json_key_string(&listing->json, "precision", row->precision);
+    sl_json_key_uint(&listing->json, "about_bytes", row->about_bytes);
     sl_json_key_string(&listing->json, "uri", row->uri);
     sl_json_end(&listing->json);
-    return sl_buf_printf(&listing->text, err, "%-50s %-17s %-10s %s\n", row->name, row->family,
-                         row->precision, row->uri);
+    return sl_buf_printf(&listing->text, err, "%-50s %-17s %-10s %8s  %s\n", row->name, row->family,
+                         row->precision, sl_human_bytes(row->about_bytes, bytes), row->uri);
 }
 
 static int print_list(struct sl_cli *cli, struct sl_err *err)
@@ -143,7 +177,7 @@ static int print_list(struct sl_cli *cli, struct sl_err *err)
                          "no public model has all of these words: see "
                          "`sluice models` for all of them");
     else if (result == 0)
-        printf("%-50s %-17s %-10s %s\n%s", "NAME", "FAMILY", "PRECISION", "URI",
+        printf("%-50s %-17s %-10s %8s  %s\n%s", "NAME", "FAMILY", "PRECISION", "ABOUT", "URI",
                sl_buf_string(&listing.text));
     sl_buf_release(&listing.text);
     sl_json_release(&listing.json);
@@ -156,6 +190,7 @@ struct wanted {
     const char *name;
     enum { BY_NAME, BY_MODEL, BY_FAMILY, NOT_AT_ALL } by;
     struct sl_buf text;
+    char near[NAME_BYTES]; /* a model with such a name; "" */
 };
 
 static bool is_wanted(const struct wanted *wanted, const struct row *row)
@@ -176,6 +211,17 @@ static void find_model(struct wanted *wanted)
 {
     while (wanted->by < NOT_AT_ALL && each_row(find_row, wanted, NULL) == 0)
         wanted->by++;
+}
+
+static int find_near(const struct row *row, void *arg, struct sl_err *err)
+{
+    struct wanted *wanted = arg;
+    const char *model = row->model;
+    (void)err;
+    if (!is_name_like(row, wanted->name) && !sl_nearest(wanted->name, &model, 1))
+        return 0;
+    snprintf(wanted->near, sizeof(wanted->near), "%s", row->model);
+    return 1;
 }
 
 bool sl_models_has(const char *name)
@@ -207,6 +253,10 @@ static int print_spec(const char *name, struct sl_err *err)
 {
     struct wanted wanted = {.name = name, .text = SL_BUF_INIT(LIST_BYTES_MAX)};
     find_model(&wanted);
+    if (wanted.by == NOT_AT_ALL && each_row(find_near, &wanted, NULL) == 1)
+        return sl_fail(err, SL_E_NOT_FOUND,
+                       "no public model or family is called '%s', did you mean '%s'?", name,
+                       wanted.near);
     if (wanted.by == NOT_AT_ALL)
         return sl_fail(err, SL_E_NOT_FOUND,
                        "no public model or family is called '%s': `sluice models` lists them",
@@ -235,7 +285,8 @@ const struct sl_command sl_cmd_models = {
     .description =
         "The models that CoreWeave published in its bucket `tensorized`: 27 language models and 3 "
         "diffusion models, each in fp32 and fp16. Words narrow the list; each must stand in a row, "
-        "in capitals or not. The list is part of the program: whether the endpoint still serves "
+        "in capitals or not, with or without dashes. Sizes are those of the parameters. The list "
+        "is part of the program: whether the endpoint still serves "
         "them is not known before a load.",
     .examples =
         "sluice models pythia fp16                     # what there is\n"

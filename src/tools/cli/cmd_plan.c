@@ -339,11 +339,10 @@ const struct sl_command sl_cmd_plan = {
     .name = "plan",
     .usage = "sluice plan SPEC | URI [--to DIR] [--format pod]",
     .summary = "show what a load would fetch and whether it fits",
-    .description = "Reads listings and the headers of model files, no tensor data, and shows "
-                   "objects, ranges, bytes to fetch and to skip, the room "
-                   "needed at the destination and what limits it: the file system, every cgroup "
-                   "above this process, the machine's memory, and for a node's model on a GPU the "
-                   "GPU's. Exits with "
+    .description = "Reads listings and the headers of model files, no tensor data. Shows objects, "
+                   "ranges, bytes to fetch and to skip, the room needed at the destination and "
+                   "what limits it. Limits are the file system, every cgroup above this process, "
+                   "the machine's memory, and for a node's model on a GPU the GPU's. Exits with "
                    "6 if the destination is too small.",
     .examples = "sluice plan model.yaml\n"
                 "sluice plan s3://bucket/model/ --to /models --json   # for scripts\n"

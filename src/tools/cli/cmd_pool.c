@@ -413,15 +413,13 @@ const struct sl_command sl_cmd_pool = {
     .usage =
         "sluice pool ls | stat NAME | attach NAME [--exec COMMAND] [-- COMMAND …] | evict NAME",
     .summary = "look into the memory that `sluice serve` shares on this machine",
-    .description =
-        "`ls` lists the models of the pool, `stat` shows one and who holds it. `attach` has it "
-        "loaded if need be, waits until all of it is there, and holds it while COMMAND runs: "
-        "SIGTERM, "
-        "SIGINT and SIGHUP are passed on to it, and its exit code is that of sluice (128 and the "
-        "number if a signal ended it). The command is given after `--`, word by word, or as one "
-        "text for sh with --exec. Without a command it tells what there is and lets go. "
-        "`evict` takes a model that nobody "
-        "holds out of memory.",
+    .description = "`ls` lists the models of the pool, `stat` shows one and who holds it. `attach` "
+                   "has it loaded if need be, waits until all of it is there, and holds it while "
+                   "COMMAND runs. SIGTERM, SIGINT and SIGHUP are passed on to COMMAND, and its "
+                   "exit code is that of sluice (128 and the number if a signal ended it). The "
+                   "command is given after `--`, word by word, or as one "
+                   "text for sh with --exec. Without a command it reports what is there and "
+                   "releases it. `evict` removes a model without users from memory.",
     .examples =
         "sluice pool ls\n"
         "sluice pool stat gpt-j-6b --json                  # with every process that holds it\n"

@@ -141,7 +141,7 @@ static void warn_of_restart(const struct sl_node_spec *old, const struct sl_node
     };
     for (size_t i = 0; i < SL_COUNT(keys); i++)
         if (!keys[i].same)
-            sl_log(SL_LOG_WARN, "'%s' has changed in the config: that takes a restart",
+            sl_log(SL_LOG_WARN, "'%s' has changed in the config: restart the daemon to apply it",
                    keys[i].key);
 }
 
@@ -151,7 +151,8 @@ static void reload(struct server *server)
     struct sl_err err = SL_ERR_INIT;
     sl_systemd_reloading();
     if (read_config(server->cli->operands[0], &config, &err) < 0) {
-        sl_log(SL_LOG_ERROR, "the config stays as it was: %s", err.message);
+        sl_log(SL_LOG_ERROR, "the new config is not used, the old one stays in force: %s",
+               err.message);
     } else {
         warn_of_restart(&server->config.spec, &config.spec);
         if (server->pool)
@@ -411,19 +412,19 @@ const struct sl_command sl_cmd_serve = {
     .summary = "keep the models of a machine: the node daemon",
     .description =
         "CONFIG is a YAML file of `kind: Node`; see `sluice docs node`. The models that it names "
-        "are loaded into its directory, a folder for each version, and stay there when the daemon "
+        "are loaded into its directory, a folder for each version. They stay there when the daemon "
         "ends: the next one finds them and reads nothing again. All of them together stay below "
-        "the budget; what nobody uses goes when room is needed, the least recently used first, and "
-        "what is pinned or in use never does.\n\n"
+        "the budget. When room is needed, unused models are evicted, the least recently used "
+        "first; models that are pinned or in use stay.\n\n"
         "Health, metrics and the page are served as `sluice load --stay` does. Requests that load, "
         "pin, evict or forget models are answered at the control socket, or with a token.\n\n"
-        "SIGHUP reads the config again: new models are loaded, those that left it are not pinned "
-        "any more, and models in use stay available. A config with mistakes changes nothing. "
+        "SIGHUP reads the config again: new models are loaded, models that it no longer names are "
+        "unpinned, and models in use stay available. A config with mistakes changes nothing. "
         "SIGTERM "
-        "ends the daemon with exit code 0; loads under way resume with the next one.\n\n"
-        "Under systemd it tells when it is ready, reloading and ending (Type=notify-reload), what "
-        "it does, and that it lives (WatchdogSec), takes sockets with the names http, control and "
-        "pool, and keeps models of the pool in its descriptor store (FileDescriptorStoreMax).",
+        "ends the daemon with exit code 0; interrupted loads resume with the next one.\n\n"
+        "Under systemd it reports readiness, reloads, shutdown (Type=notify-reload), status and "
+        "watchdog pings (WatchdogSec). It takes sockets with the names http, control and pool, and "
+        "keeps models of the pool in its descriptor store (FileDescriptorStoreMax).",
     .examples = "sluice serve /etc/sluice/node.yaml\n"
                 "sluice serve --check /etc/sluice/node.yaml   # report every mistake, and exit\n"
                 "curl --unix-socket /run/sluice/control.sock --data-binary @model.yaml "

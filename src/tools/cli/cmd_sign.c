@@ -242,9 +242,9 @@ const struct sl_command sl_cmd_sign = {
     .usage = "sluice sign DIR | URI | SPEC",
     .summary = "write hashes of ranges beside objects, signed if you like",
     .description =
-        "Reads an object, or all below a prefix, and writes NAME.sluice.json beside each: a CRC32C "
-        "and a SHA-256 for every range of it (8 MiB; --range-bytes), a tree hash over them, and a "
-        "signature of minisign with --minisign-key. A load that finds one checks every range as "
+        "Reads an object, or all below a prefix, and writes NAME.sluice.json beside each. It holds "
+        "a CRC32C and a SHA-256 for every range (8 MiB; --range-bytes), a tree hash over them, and "
+        "a signature of minisign with --minisign-key. A load that finds one checks every range as "
         "it comes and fetches a wrong one again alone; a signed one makes sure that every byte is "
         "the signer's. With --check nothing is written: sidecars that are there are held against "
         "the objects, and their signatures against verify.minisign if that names a key. Sidecars "

@@ -400,9 +400,9 @@ const struct sl_command sl_cmd_verify = {
     .summary = "check a published directory or objects against their hashes",
     .description =
         "A directory with a published model is compared, file by file, with the CRC32C of its "
-        "manifest. Objects, prefixes, indexes and specs are read, whatever their format: every "
-        "tensor is compared with the hashes that came with it, and every object with the SHA-256 "
-        "that verify.sha256 gives for it and with its signature, if verify.minisign names a key. "
+        "manifest. Objects, prefixes, indexes and specs are read, whatever their format. Every "
+        "tensor is compared with the hashes in its file. Every object is compared with the SHA-256 "
+        "that verify.sha256 gives for it, and with its signature if verify.minisign names a key. "
         "Encrypted tensors are checked with --key-file or --passphrase-file: the MAC of every "
         "piece, and the hashes of the plaintext. Nothing is written. Exits with 5 if anything is "
         "wrong, naming it and both values. What has no hash is listed as such, and is wrong only "

@@ -78,9 +78,9 @@ const struct sl_command sl_cmd_version = {
     .usage = "sluice version",
     .summary = "print the version of sluice and of its libraries",
     .description =
-        "Prints the version of sluice, below it the versions of the libraries that it was "
-        "started with, for which GPUs it has kernels (casts, slices, checksums and decryption on "
-        "the GPU itself), and whether it can let the kernel open TLS.",
+        "Prints the version of sluice and, below it, the versions of the libraries that it was "
+        "started with. It also shows for which GPUs it has kernels (casts, slices, checksums and "
+        "decryption on the GPU itself), and whether the kernel can decrypt TLS for it.",
     .examples = "sluice version --json   # for scripts",
     .operand_min = 0,
     .operand_max = 0,

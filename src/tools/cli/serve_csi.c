@@ -71,7 +71,8 @@ void sl_serve_csi_reload(struct sl_serve_csi *serve, const struct sl_node_spec *
 {
     struct sl_err why = SL_ERR_INIT;
     if (serve->volumes && sl_volumes_reload(serve->volumes, spec, &why) < 0)
-        sl_log(SL_LOG_ERROR, "csi.namespaces stays as it was: %s", why.message);
+        sl_log(SL_LOG_ERROR, "the new csi.namespaces is not used, the old one stays in force: %s",
+               why.message);
 }
 
 int sl_serve_csi_refused(struct sl_serve_csi *serve, struct sl_err *err)

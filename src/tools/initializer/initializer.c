@@ -152,7 +152,7 @@ static int refuse_page(int from, const char *name, struct sl_err *err)
     for (size_t i = 0; i < SL_COUNT(beginnings); i++)
         if (strncasecmp(text, beginnings[i], strlen(beginnings[i])) == 0)
             return sl_fail(err, SL_E_FORMAT,
-                           "'%.200s' is a web page and no model: does the server want a login? "
+                           "'%.200s' is a web page, not a model: does the server want a login? "
                            "See HOST-headers in docs/kserve.md",
                            name);
     return 0;
