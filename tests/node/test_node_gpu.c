@@ -236,6 +236,8 @@ static struct sluice_deposit *almost(struct sluice_model *source, int cancel_fd)
     ck_assert_int_eq(sluice_deposit_add(made, "t", "F32", 1, shape, NULL, 4 * GPU_CASE_ITEMS, &data,
                                         &gpu_case_error),
                      0);
+    for (unsigned i = 0; i < GPU_CASE_ITEMS; i++)
+        ((float *)data)[i] = (float)i;
     return made;
 }
 
@@ -397,6 +399,31 @@ SL_TEST(a_deposit_that_the_driver_refuses_is_refused)
         ck_assert_msg(error.kind == SLUICE_INTEGRITY || error.kind == SLUICE_GPU, "%s: %s",
                       names[i], error.message);
         sluice_deposit_end(deposit);
+    }
+    sluice_detach(host);
+}
+
+/* Such a driver takes rights of a mapping away only with the mapping. */
+SL_TEST(memory_that_cannot_be_made_read_only_where_it_is_is_mapped_anew)
+{
+    static const int refusals[] = {SL_CUDA_INVALID_VALUE, SL_CUDA_NOT_SUPPORTED};
+    struct sluice_error error = {0};
+    struct sluice_tensor tensor = {.size = sizeof(tensor)};
+    uint64_t bytes;
+    node_case_open(&gpu_case, "", GPU_CASE_ON("h", "small", "host"), NULL);
+    struct sluice_model *host = gpu_case_attach("h", NULL, "host");
+    ck_assert_msg(host, "%s", gpu_case_error.message);
+    for (size_t i = 0; i < SL_COUNT(refusals); i++) {
+        struct sluice_deposit *deposit = almost(host, -1);
+        gpu_case_fake->fail_call("cuMemSetAccess", 1, refusals[i]);
+        ck_assert_msg(sluice_deposit_commit(deposit, &error) == 0, "%s", error.message);
+        sluice_deposit_end(deposit);
+        struct sluice_model *gpu = gpu_case_attach("h", "k", "cuda:0");
+        ck_assert_msg(gpu, "%s", gpu_case_error.message);
+        ck_assert_int_eq(sluice_find(gpu, "t", &tensor, &gpu_case_error), 0);
+        ck_assert(((const float *)tensor.data)[GPU_CASE_ITEMS - 1] == GPU_CASE_ITEMS - 1);
+        sluice_detach(gpu);
+        SL_AWAIT(sluice_evict(gpu_case.socket, "h", "k", &bytes, &error) == 0, "its eviction");
     }
     sluice_detach(host);
 }

@@ -240,18 +240,35 @@ int sl_api_device_make(const struct sl_api_device *device, uint64_t bytes, uint6
     return done < 0 ? sl_api_device_fail(&err, error) : 0;
 }
 
-static int share(const struct sl_api_device *device, uint64_t handle, void *map, uint64_t bytes,
-                 int *fd, struct sl_cuda_err *err)
+/* Access to memory that is mapped. A driver may refuse to take rights away from a live mapping:
+ * then it is mapped anew, at the same addresses, since what is there was told to others. */
+static int make_read_only(const struct sl_api_device *device, uint64_t handle, uint64_t address,
+                          uint64_t bytes, struct sl_cuda_err *err)
 {
     const struct sl_cuda *cuda = device->cuda;
     const struct sl_cuda_access access = {{SL_CUDA_LOCATION_DEVICE, device->info.ordinal},
                                           SL_CUDA_READ};
+    int result = cuda->mem_set_access(address, bytes, &access, 1);
+    bool is_refused = result == SL_CUDA_INVALID_VALUE || result == SL_CUDA_NOT_SUPPORTED;
+    if (is_refused && cuda->mem_unmap(address, bytes) == 0) {
+        if (sl_cuda_check(cuda, cuda->mem_map(address, bytes, 0, handle, 0), err,
+                          "map %llu bytes of cuda:%d again", (unsigned long long)bytes,
+                          device->info.ordinal) < 0)
+            return -1;
+        result = cuda->mem_set_access(address, bytes, &access, 1);
+    }
+    return sl_cuda_check(cuda, result, err, "make memory of cuda:%d read-only",
+                         device->info.ordinal);
+}
+
+static int share(const struct sl_api_device *device, uint64_t handle, void *map, uint64_t bytes,
+                 int *fd, struct sl_cuda_err *err)
+{
+    const struct sl_cuda *cuda = device->cuda;
     if (sl_cuda_check(cuda, cuda->synchronize(), err, "wait for what cuda:%d is doing",
                       device->info.ordinal) < 0 ||
-        sl_cuda_check(cuda, cuda->mem_set_access((uintptr_t)map, bytes, &access, 1), err,
-                      "make memory of cuda:%d read-only", device->info.ordinal) < 0)
-        return -1;
-    if (sl_cuda_check(cuda, cuda->mem_export(fd, handle, SL_CUDA_HANDLE_FD, 0), err,
+        make_read_only(device, handle, (uintptr_t)map, bytes, err) < 0 ||
+        sl_cuda_check(cuda, cuda->mem_export(fd, handle, SL_CUDA_HANDLE_FD, 0), err,
                       "export memory of cuda:%d", device->info.ordinal) < 0)
         return -1;
     fcntl(*fd, F_SETFD, FD_CLOEXEC); /* no driver says whether it is */
