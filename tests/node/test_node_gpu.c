@@ -76,7 +76,8 @@ SL_TEST(a_device_that_is_not_there_is_named)
 }
 
 /* The fake's first GPU, which nobody has opened: by this name clients ask no driver themselves. */
-#define UUID "GPU-fa01080f-161d-242b-3239-40474e555c63"
+#define DIGITS "fa01080f-161d-242b-3239-40474e555c63"
+#define UUID   "GPU-" DIGITS
 
 static void *attach_by_uuid(void *arg)
 {
@@ -109,6 +110,15 @@ SL_TEST(others_are_served_while_a_gpu_is_looked_for)
     pthread_t thread = open_slowly(attach_by_uuid, NULL);
     gpu_case_fake->hold_call(NULL);
     pthread_join(thread, NULL);
+}
+
+/* As nvidia-smi prints the UUID of a slice of a GPU. */
+SL_TEST(a_slice_of_a_gpu_is_known_by_its_own_name)
+{
+    node_case_open(&gpu_case, "", GPU_CASE_ON("h", "small", "host"), NULL);
+    gpu_case_refused("h", "MIG-" DIGITS, SLUICE_USAGE, "device", "in memory of 'host'");
+    gpu_case_refused("h", "MIG-" DIGITS "0", SLUICE_NOT_FOUND, "absent", "is not memory that");
+    gpu_case_refused("h", "GPV-" DIGITS, SLUICE_NOT_FOUND, "absent", "is not memory that");
 }
 
 SL_TEST(each_device_has_a_budget_of_its_own)
