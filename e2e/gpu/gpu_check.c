@@ -75,7 +75,7 @@ static void map_area(const struct gpu_check *check, struct gpu_area *area, int f
 
 int gpu_area_make(const struct gpu_check *check, uint64_t bytes, struct gpu_area *area)
 {
-    struct sl_cuda_prop prop = sl_cuda_shareable(check->device.ordinal);
+    struct sl_cuda_prop prop = sl_cuda_shared(&check->device);
     uint64_t grain = check->device.granularity;
     area->bytes = (bytes + grain - 1) / grain * grain;
     if (check->cuda->mem_create(&area->handle, area->bytes, &prop, 0) != 0)
@@ -219,7 +219,7 @@ void gpu_check_device(struct gpu_check *check)
 
 void gpu_check_errors(struct gpu_check *check)
 {
-    struct sl_cuda_prop prop = sl_cuda_shareable(check->device.ordinal);
+    struct sl_cuda_prop prop = sl_cuda_shared(&check->device);
     struct sl_cuda_device other;
     struct sl_cuda_err err;
     struct sl_cuda_module *module = NULL;

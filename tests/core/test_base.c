@@ -2,6 +2,8 @@
 #include <check.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -11,6 +13,7 @@
 #include "claims.h"
 #include "json.h"
 #include "mem.h"
+#include "scratch.h"
 #include "thread.h"
 
 SL_TEST(the_nth_allocation_fails_and_only_that)
@@ -196,6 +199,43 @@ SL_TEST(cancellation_wakes_a_sleeper_and_keeps_its_first_reason)
     struct pollfd fd = {sl_cancel_fd(cancel), POLLIN, 0};
     ck_assert_int_eq(poll(&fd, 1, 0), 1);
     sl_cancel_free(cancel);
+}
+
+static void list_cpus(int folder, const char *text)
+{
+    int fd = openat(folder, "list", O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    ck_assert_int_eq(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+    close(fd);
+}
+
+/* Of the first processor that this process may use, in lists that have more and less. */
+SL_TEST(a_thread_stays_on_the_processors_that_a_list_names)
+{
+    static const char *const empty[] = {"", "\n", "999999\n", "x\n", "-", "4294967295-4294967295"};
+    static const char *const good[] = {"%d\n", "%d", "%d-%d", "100000-100002,%d-%d\n", "%d,99999-"};
+    char directory[SL_SCRATCH_PATH_BYTES], path[SL_SCRATCH_PATH_BYTES + 8], text[80];
+    int folder = sl_scratch_open(directory), first = 0;
+    cpu_set_t before, now;
+    ck_assert_int_eq(sched_getaffinity(0, sizeof(before), &before), 0);
+    while (!CPU_ISSET(first, &before))
+        first++;
+    snprintf(path, sizeof(path), "%s/list", directory);
+    ck_assert(!sl_thread_stay(path));
+    for (size_t i = 0; i < SL_COUNT(empty); i++) {
+        list_cpus(folder, empty[i]);
+        ck_assert(!sl_thread_stay(path));
+    }
+    ck_assert_int_eq(sched_getaffinity(0, sizeof(now), &now), 0);
+    ck_assert(CPU_EQUAL(&now, &before));
+    for (size_t i = 0; i < SL_COUNT(good); i++) {
+        snprintf(text, sizeof(text), good[i], first, first);
+        list_cpus(folder, text);
+        ck_assert_msg(sl_thread_stay(path), "%s", text);
+        ck_assert_int_eq(sched_getaffinity(0, sizeof(now), &now), 0);
+        ck_assert_int_eq(CPU_COUNT(&now), 1);
+        ck_assert(CPU_ISSET(first, &now));
+    }
+    sl_scratch_close(folder, directory);
 }
 
 SL_TEST(files_are_read_whole_or_refused)

@@ -10,6 +10,7 @@
 
 #include "claims.h"
 #include "cuda.h"
+#include "mem.h"
 #include "use_fake_cuda.h"
 
 static const struct fake_cuda_control *fake;
@@ -139,9 +140,28 @@ SL_TEST(a_device_without_shareable_memory_is_refused)
     struct sl_cuda_err err;
     struct sl_cuda_device device;
     const struct sl_cuda *cuda = sl_cuda_open(NULL);
-    fake->fail_call("cuDeviceGetAttribute", 6, SL_CUDA_INVALID_VALUE);
+    fake->fail_call("cuDeviceGetAttribute", 8, SL_CUDA_INVALID_VALUE);
     ck_assert_int_eq(sl_cuda_device(cuda, 0, &device, &err), -1);
     ck_assert_ptr_nonnull(strstr(err.message, "virtual memory management"));
+}
+
+/* Drivers before 12.2 do not know which node is next to a GPU: that is not the first one. */
+SL_TEST(what_a_device_says_of_itself_is_kept)
+{
+    static const struct {
+        int node, kept;
+        bool has_rdma;
+    } cases[] = {{1, 1, true}, {-1, -1, false}, {-2, -1, false}};
+    const struct sl_cuda *cuda = sl_cuda_open(NULL);
+    for (size_t i = 0; i < SL_COUNT(cases); i++) {
+        struct sl_cuda_device device;
+        fake->set_host_node(cases[i].node);
+        fake->set_rdma(cases[i].has_rdma);
+        ck_assert_int_eq(sl_cuda_device(cuda, 0, &device, NULL), 0);
+        ck_assert_int_eq(device.host_node, cases[i].kept);
+        ck_assert_int_eq(device.has_rdma, cases[i].has_rdma);
+        ck_assert_int_eq(sl_cuda_shared(&device).rdma, cases[i].has_rdma);
+    }
 }
 
 /* ---- what the fake driver is strict about -----------------------------------------------------

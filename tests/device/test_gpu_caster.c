@@ -4,12 +4,14 @@
  * say that anything took as long as the test says.
  */
 #include <check.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "await.h"
 #include "claims.h"
 #include "fake_clock.h"
 #include "fake_images.h"
@@ -108,6 +110,43 @@ SL_TEST(neighbours_are_one_copy_and_one_kernel)
     ck_assert_uint_eq(counts.copied_bytes, 8 * 512 * 4);
 }
 
+static void *run_cast(void *arg)
+{
+    struct sl_pool_model **model = arg;
+    *model = fill_case_load("memory://m.safetensors", "tensors: {cast: {F32: F16}}\n");
+    return NULL;
+}
+
+static uint64_t copies_done(void)
+{
+    struct fake_cuda_counts counts;
+    gpu_fill.fake->counts(&counts);
+    ck_assert_uint_eq(counts.launches, 0);
+    return counts.copies;
+}
+
+/* There are two pieces of scratch memory: a third buffer waits until the first was cast. */
+SL_TEST(the_next_copy_does_not_wait_for_a_cast)
+{
+    struct sl_pool_model *model = NULL;
+    pthread_t thread;
+    fill_case_put_model("m.safetensors", "a,b,c", 1024 * 1024);
+    fill_case_where = SL_DECRYPT_HOST;
+    struct sl_pool_model *host =
+        fill_case_load("memory://m.safetensors", "tensors: {cast: {F32: F16}}\n");
+    gpu_fill.fake->reset();
+    fill_case_where = SL_DECRYPT_GPU;
+    gpu_fill.fake->hold_kernels(true);
+    ck_assert_int_eq(pthread_create(&thread, NULL, run_cast, &model), 0);
+    SL_AWAIT(copies_done() >= 2, "the second copy");
+    ck_assert_uint_eq(copies_done(), 2);
+    gpu_fill.fake->hold_kernels(false);
+    pthread_join(thread, NULL);
+    compare(host, model);
+    sl_pool_model_free(host);
+    sl_pool_model_free(model);
+}
+
 SL_TEST(only_some_are_cast)
 {
     struct sl_err err = SL_ERR_INIT;
@@ -188,6 +227,23 @@ SL_TEST(auto_is_where_it_was_measured_to_be_faster)
     }
 }
 
+/* What the GPU casts is on the link as it came, what the host casts as what it becomes. */
+SL_TEST(a_slow_link_is_for_what_is_less_to_copy)
+{
+    static const struct {
+        const char *more;
+        bool on_gpu;
+    } cases[] = {{"tensors: {cast: {F32: F16}}\n", false}, {"tensors: {cast: {F32: F64}}\n", true}};
+    fill_case_put_model("m.safetensors", "a,b", 1000);
+    reopen(FAST);
+    gpu_fill.fake->set_copy_elapsed_ms(SLOW);
+    for (size_t i = 0; i < SL_COUNT(cases); i++) {
+        uint64_t before = cast_bytes();
+        sl_pool_model_free(fill_case_load("memory://m.safetensors", cases[i].more));
+        ck_assert_int_eq(cast_bytes() > before, cases[i].on_gpu);
+    }
+}
+
 /* What a load with casts logs. */
 static void read_log(int where, char *text, size_t room)
 {
@@ -259,28 +315,20 @@ SL_TEST(without_kernels_the_host_casts_unless_it_must_not)
 
 SL_TEST(a_measurement_that_fails_leaves_the_host)
 {
-    static const char *const calls[] = {"cuModuleLoadData",
-                                        "cuModuleGetFunction",
-                                        "cuLaunchKernel",
-                                        "cuEventCreate",
-                                        "cuEventRecord",
-                                        "cuEventSynchronize",
-                                        "cuEventElapsedTime",
-                                        "cuMemsetD8Async",
-                                        "cuMemCreate",
-                                        "cuMemAddressReserve",
-                                        "cuMemExportToShareableHandle"};
+    static const char *const calls[] = {
+        "cuMemCreate",        "cuMemAddressReserve", "cuMemExportToShareableHandle",
+        "cuModuleLoadData",   "cuModuleGetFunction", "cuLaunchKernel",
+        "cuEventCreate",      "cuEventRecord",       "cuEventSynchronize",
+        "cuEventElapsedTime", "cuMemsetD8Async",     "cuMemHostAlloc",
+        "cuMemcpyHtoDAsync"};
     fill_case_put_model("m.safetensors", "a,b", 1000);
     for (size_t i = 0; i < SL_COUNT(calls); i++) {
         struct sl_err err = SL_ERR_INIT;
         struct sl_fill_config config = {0};
-        uint64_t before = cast_bytes(), nth = 1;
+        uint64_t before = cast_bytes();
+        bool is_of_slabs = i < 3; /* they come first: the one that is measured with is the second */
         reopen(FAST);
-        if (strncmp(calls[i], "cuMem", 5) == 0 && calls[i][5] != 's') {
-            /* Slabs come first: the one that is measured with is the second. */
-            nth = 2;
-        }
-        gpu_fill.fake->fail_call(calls[i], nth, SL_CUDA_UNKNOWN);
+        gpu_fill.fake->fail_call(calls[i], is_of_slabs ? 2 : 1, SL_CUDA_UNKNOWN);
         struct sl_pool_model *model =
             fill_case_try("memory://m.safetensors", "tensors: {cast: {F32: F16}}\n", &config, &err);
         ck_assert_msg(model, "%s: %s", calls[i], err.message);

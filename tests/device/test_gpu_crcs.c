@@ -17,7 +17,8 @@
 #include "metrics.h"
 #include "pool_words.h"
 
-#define GOLDEN "v1-many"
+#define GOLDEN     "v1-many"
+#define ONE_BY_ONE "readers: {connections: 1, rangeBytes: 65536}\n"
 
 static void setup(void)
 {
@@ -28,6 +29,11 @@ static void setup(void)
 static uint64_t crc_bytes(void)
 {
     return (uint64_t)sl_metric_get(SL_M_GPU_CRC_BYTES);
+}
+
+static uint64_t copied(void)
+{
+    return (uint64_t)sl_metric_get(SL_M_GPU_COPIED_BYTES);
 }
 
 static uint64_t again(void)
@@ -144,7 +150,7 @@ static void *run_load(void *arg)
 {
     struct run *run = arg;
     struct sl_fill_config config = {.cancel = run->cancel};
-    run->model = fill_case_try("memory://m.tensors", "", &config, &run->err);
+    run->model = fill_case_try("memory://m.tensors", ONE_BY_ONE, &config, &run->err);
     return NULL;
 }
 
@@ -165,12 +171,54 @@ SL_TEST(a_load_that_waits_for_the_device_can_be_canceled)
     sl_cancel_free(run.cancel);
 }
 
+/* Kernels take their time; what comes meanwhile is copied all the same. */
+SL_TEST(no_copy_waits_for_a_crc)
+{
+    struct run run = {NULL};
+    pthread_t thread;
+    uint64_t computed = crc_bytes(), before = copied();
+    put_golden(GOLDEN);
+    sl_pool_model_free(fill_case_load("memory://m.tensors", ONE_BY_ONE));
+    uint64_t whole = copied() - before, all = crc_bytes() - computed;
+    ck_assert_uint_gt(all, 0);
+    gpu_fill.fake->hold_kernels(true);
+    ck_assert_int_eq(pthread_create(&thread, NULL, run_load, &run), 0);
+    SL_AWAIT(copied() == before + 2 * whole, "all copies");
+    ck_assert_uint_eq(crc_bytes(), computed + all);
+    gpu_fill.fake->hold_kernels(false);
+    pthread_join(thread, NULL);
+    ck_assert_msg(run.model, "%s", run.err.message);
+    ck_assert_uint_eq(crc_bytes(), computed + 2 * all);
+    fill_case_compare("memory://m.tensors", ONE_BY_ONE, run.model);
+    sl_pool_model_free(run.model);
+}
+
+SL_TEST(a_load_that_waits_for_crcs_can_be_canceled)
+{
+    struct run run = {.cancel = sl_cancel_new(NULL)};
+    pthread_t thread;
+    uint64_t before = copied();
+    put_golden(GOLDEN);
+    sl_pool_model_free(fill_case_load("memory://m.tensors", ONE_BY_ONE));
+    uint64_t whole = copied() - before;
+    gpu_fill.fake->hold_kernels(true);
+    ck_assert_int_eq(pthread_create(&thread, NULL, run_load, &run), 0);
+    SL_AWAIT(copied() == before + 2 * whole, "all copies");
+    sl_cancel_raise(run.cancel, 0);
+    SL_AWAIT(sl_cancel_raised(run.cancel), "the cancellation");
+    gpu_fill.fake->hold_kernels(false);
+    pthread_join(thread, NULL);
+    ck_assert(run.model || run.err.kind == SL_E_CANCELED);
+    sl_pool_model_free(run.model);
+    sl_cancel_free(run.cancel);
+}
+
 SL_TEST(every_call_that_fails_leaves_nothing)
 {
     static const char *const calls[] = {
-        "cuModuleLoadData",    "cuModuleGetFunction", "cuLaunchKernel", "cuMemcpyDtoHAsync",
-        "cuStreamSynchronize", "cuMemHostAlloc",      "cuEventQuery",   "cuEventRecord",
-        "cuMemcpyHtoDAsync",   "cuStreamCreate"};
+        "cuModuleLoadData", "cuModuleGetFunction", "cuLaunchKernel", "cuMemcpyDtoHAsync",
+        "cuMemHostAlloc",   "cuEventQuery",        "cuEventRecord",  "cuMemcpyHtoDAsync",
+        "cuStreamCreate",   "cuEventCreate"};
     put_golden(GOLDEN);
     for (size_t i = 0; i < SL_COUNT(calls); i++)
         for (uint64_t nth = 1; nth <= 2; nth++) {

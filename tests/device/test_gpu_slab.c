@@ -52,6 +52,22 @@ SL_TEST(a_descriptor_alone_keeps_the_memory)
     check_no_cuda_left(fake);
 }
 
+/* The flag is asked for where the device says that it can: a driver refuses it elsewhere. */
+SL_TEST(network_cards_may_read_it_where_the_device_can)
+{
+    for (int has = 0; has < 2; has++) {
+        struct sl_err err = SL_ERR_INIT;
+        struct sl_gpu_memory memory = SL_GPU_MEMORY_INIT;
+        struct sl_cuda_prop prop;
+        fake->set_rdma(has);
+        SL_AUTO(sl_gpu) gpu = open_gpu(0);
+        ck_assert_msg(sl_gpu_memory_make(gpu, 2 * MIB, &memory, &err) == 0, "%s", err.message);
+        ck_assert_int_eq(sl_cuda_open(NULL)->mem_prop(&prop, memory.handle), 0);
+        ck_assert_int_eq(prop.rdma, has);
+        sl_gpu_memory_release(gpu, &memory);
+    }
+}
+
 SL_TEST(every_call_that_fails_leaves_nothing)
 {
     static const char *const names[] = {"cuDevicePrimaryCtxRetain",

@@ -102,6 +102,16 @@ SL_TEST(tensors_of_a_gpu_are_mapped_to_be_read)
     gpu_script_check_held(fake);
 }
 
+SL_TEST(slabs_of_a_gpu_lie_in_one_range)
+{
+    gpu_script_start(&script, cuda, 0);
+    sluice_detach(attached("cuda:0", 0));
+    ck_assert_uint_eq(fake->calls("cuMemMap"), 2);
+    ck_assert_uint_eq(fake->calls("cuMemAddressReserve"), 1);
+    ck_assert_uint_eq(fake->calls("cuMemSetAccess"), 1);
+    gpu_script_check_held(fake);
+}
+
 SL_TEST(the_daemon_is_asked_for_the_gpu_by_its_uuid)
 {
     char asked[SL_WIRE_DEVICE_BYTES + 1];
@@ -134,19 +144,21 @@ SL_TEST(slabs_that_are_not_what_they_are_said_to_be_are_refused)
 {
     static const struct {
         uint32_t kind;
-        bool file; /* instead of what it is */
+        bool file;      /* instead of what it is */
+        uint64_t bytes; /* that it is said to have; 0: twice what it has */
         const char *device;
         int error;
         const char *words;
     } cases[] = {
-        {SL_WIRE_SLAB_DEVICE, true, "cuda:0", SLUICE_GPU, "cannot import a slab"},
-        {SL_WIRE_SLAB_DEVICE, false, "cuda:0", SLUICE_GPU, "cannot map 4194304 bytes"},
-        {4, true, NULL, SLUICE_FORMAT, "the unknown kind 4"},
+        {SL_WIRE_SLAB_DEVICE, true, 0, "cuda:0", SLUICE_GPU, "cannot import a slab"},
+        {SL_WIRE_SLAB_DEVICE, false, 0, "cuda:0", SLUICE_GPU, "cannot map 4194304 bytes"},
+        {SL_WIRE_SLAB_DEVICE, false, INT64_MAX, "cuda:0", SLUICE_FORMAT, "can be counted"},
+        {4, true, 0, NULL, SLUICE_FORMAT, "the unknown kind 4"},
     };
     for (size_t i = 0; i < SL_COUNT(cases); i++) {
         gpu_script_add(&script, cuda, 0, GPU_SCRIPT_GRANULE);
         script.slabs[0].kind = cases[i].kind;
-        script.slabs[0].bytes = 2 * GPU_SCRIPT_GRANULE;
+        script.slabs[0].bytes = cases[i].bytes ? cases[i].bytes : 2 * GPU_SCRIPT_GRANULE;
         if (cases[i].file) {
             close(script.fds[0]);
             script.fds[0] = memfd_create("a file", MFD_CLOEXEC);

@@ -76,7 +76,8 @@ SL_TEST(a_device_that_is_not_there_is_named)
 }
 
 /* The fake's first GPU, which nobody has opened: by this name clients ask no driver themselves. */
-#define UUID "GPU-fa01080f-161d-242b-3239-40474e555c63"
+#define DIGITS "fa01080f-161d-242b-3239-40474e555c63"
+#define UUID   "GPU-" DIGITS
 
 static void *attach_by_uuid(void *arg)
 {
@@ -135,6 +136,15 @@ SL_TEST(host_memory_is_given_back_while_a_driver_hangs)
     SL_AWAIT(node_case_counts(&gpu_case).held_bytes == held, "the room of what was evicted");
     gpu_case_fake->hold_call(NULL);
     pthread_join(thread, NULL);
+}
+
+/* As nvidia-smi prints the UUID of a slice of a GPU. */
+SL_TEST(a_slice_of_a_gpu_is_known_by_its_own_name)
+{
+    node_case_open(&gpu_case, "", GPU_CASE_ON("h", "small", "host"), NULL);
+    gpu_case_refused("h", "MIG-" DIGITS, SLUICE_USAGE, "device", "in memory of 'host'");
+    gpu_case_refused("h", "MIG-" DIGITS "0", SLUICE_NOT_FOUND, "absent", "is not memory that");
+    gpu_case_refused("h", "GPV-" DIGITS, SLUICE_NOT_FOUND, "absent", "is not memory that");
 }
 
 SL_TEST(each_device_has_a_budget_of_its_own)
@@ -262,6 +272,8 @@ static struct sluice_deposit *almost(struct sluice_model *source, int cancel_fd)
     ck_assert_int_eq(sluice_deposit_add(made, "t", "F32", 1, shape, NULL, 4 * GPU_CASE_ITEMS, &data,
                                         &gpu_case_error),
                      0);
+    for (unsigned i = 0; i < GPU_CASE_ITEMS; i++)
+        ((float *)data)[i] = (float)i;
     return made;
 }
 
@@ -423,6 +435,31 @@ SL_TEST(a_deposit_that_the_driver_refuses_is_refused)
         ck_assert_msg(error.kind == SLUICE_INTEGRITY || error.kind == SLUICE_GPU, "%s: %s",
                       names[i], error.message);
         sluice_deposit_end(deposit);
+    }
+    sluice_detach(host);
+}
+
+/* Such a driver takes rights of a mapping away only with the mapping. */
+SL_TEST(memory_that_cannot_be_made_read_only_where_it_is_is_mapped_anew)
+{
+    static const int refusals[] = {SL_CUDA_INVALID_VALUE, SL_CUDA_NOT_SUPPORTED};
+    struct sluice_error error = {0};
+    struct sluice_tensor tensor = {.size = sizeof(tensor)};
+    uint64_t bytes;
+    node_case_open(&gpu_case, "", GPU_CASE_ON("h", "small", "host"), NULL);
+    struct sluice_model *host = gpu_case_attach("h", NULL, "host");
+    ck_assert_msg(host, "%s", gpu_case_error.message);
+    for (size_t i = 0; i < SL_COUNT(refusals); i++) {
+        struct sluice_deposit *deposit = almost(host, -1);
+        gpu_case_fake->fail_call("cuMemSetAccess", 1, refusals[i]);
+        ck_assert_msg(sluice_deposit_commit(deposit, &error) == 0, "%s", error.message);
+        sluice_deposit_end(deposit);
+        struct sluice_model *gpu = gpu_case_attach("h", "k", "cuda:0");
+        ck_assert_msg(gpu, "%s", gpu_case_error.message);
+        ck_assert_int_eq(sluice_find(gpu, "t", &tensor, &gpu_case_error), 0);
+        ck_assert(((const float *)tensor.data)[GPU_CASE_ITEMS - 1] == GPU_CASE_ITEMS - 1);
+        sluice_detach(gpu);
+        SL_AWAIT(sluice_evict(gpu_case.socket, "h", "k", &bytes, &error) == 0, "its eviction");
     }
     sluice_detach(host);
 }

@@ -1,6 +1,7 @@
 /*
- * The fake driver's begin: knobs, faults, devices, contexts. Memory is in fake_cuda_memory.c and
- * fake_cuda_host.c, what happens later in fake_cuda_stream.c.
+ * The fake driver's begin: knobs, faults, every call, what a test controls. Devices and contexts
+ * are in fake_cuda_device.c, memory in fake_cuda_memory.c and fake_cuda_host.c, what happens later
+ * in fake_cuda_stream.c.
  */
 #pragma GCC diagnostic ignored "-Wmissing-prototypes"
 #include <dlfcn.h>
@@ -98,7 +99,7 @@ static void take_knobs(void)
     fake.version = (int)number_of("FAKE_CUDA_VERSION", 12080);
     fake.bytes_each = number_of("FAKE_CUDA_BYTES", 1024ull * 1024 * 1024);
     fake.delay_us = (unsigned)number_of("FAKE_CUDA_DELAY_US", 20);
-    fake.elapsed_ms = (float)number_of("FAKE_CUDA_ELAPSED_US", 1) / 1000;
+    fake.elapsed_ms = fake.copy_ms = (float)number_of("FAKE_CUDA_ELAPSED_US", 1) / 1000;
     fake.link_mbps = number_of("FAKE_CUDA_LINK_MBPS", 0);
     fake.copies_nothing = is_set_to("FAKE_CUDA_COPIES", "none");
     fake.context_us = (unsigned)number_of("FAKE_CUDA_CONTEXT_US", 0);
@@ -108,6 +109,8 @@ static void take_knobs(void)
     fake.map_rule = is_set_to("FAKE_CUDA_MAP", "smaller")  ? FAKE_MAP_SMALLER
                     : is_set_to("FAKE_CUDA_MAP", "larger") ? FAKE_MAP_LARGER
                                                            : FAKE_MAP_EXACT;
+    fake.has_rdma = number_of("FAKE_CUDA_RDMA", 1);
+    fake.host_node = (int)number_of("FAKE_CUDA_HOST_NODE", UINT64_MAX);
     fake.spoil_times = 0;
     take_faults(getenv("FAKE_CUDA_FAIL"));
     fake.sticky = 0;
@@ -181,6 +184,11 @@ struct sl_cuda_context *fake_current(void)
     return current;
 }
 
+void fake_set_current(struct sl_cuda_context *context)
+{
+    current = context;
+}
+
 int fake_device(int ordinal)
 {
     return ordinal >= 0 && ordinal < fake.visible_count ? fake.visible[ordinal] : -1;
@@ -248,149 +256,6 @@ int cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t
     if (library)
         dlclose(library);
     return *function ? 0 : SL_CUDA_NOT_FOUND;
-}
-
-/* ---- devices and contexts ------------------------------------------------------------------- */
-
-int cuDeviceGetCount(int *count)
-{
-    FAKE_ENTER("cuDeviceGetCount", 0);
-    *count = fake.visible_count;
-    return 0;
-}
-
-int cuDeviceGet(int *device, int ordinal)
-{
-    FAKE_ENTER("cuDeviceGet", 0);
-    *device = ordinal;
-    return fake_device(ordinal) < 0 ? SL_CUDA_INVALID_DEVICE : 0;
-}
-
-int cuDeviceGetName(char *name, int bytes, int device)
-{
-    FAKE_ENTER("cuDeviceGetName", 0);
-    snprintf(name, (size_t)bytes, "Fake %d", fake_device(device));
-    return fake_device(device) < 0 ? SL_CUDA_INVALID_DEVICE : 0;
-}
-
-int cuDeviceGetUuid_v2(struct sl_cuda_uuid *uuid, int device)
-{
-    FAKE_ENTER("cuDeviceGetUuid", 0);
-    for (int i = 0; i < 16; i++)
-        uuid->bytes[i] = (uint8_t)(0xfa + i * 7 + fake_device(device));
-    return fake_device(device) < 0 ? SL_CUDA_INVALID_DEVICE : 0;
-}
-
-int cuDeviceGetAttribute(int *value, int attribute, int device)
-{
-    FAKE_ENTER("cuDeviceGetAttribute", 0);
-    if (fake_device(device) < 0)
-        return SL_CUDA_INVALID_DEVICE;
-    *value = 0;
-    if (attribute == SL_CUDA_VMM || attribute == SL_CUDA_FD_HANDLES)
-        *value = 1;
-    if (attribute == SL_CUDA_READ_ONLY_HOST_REGISTER)
-        *value = fake.registers_read_only;
-    if (attribute == SL_CUDA_HOST_REGISTER)
-        *value = fake.registers;
-    if (attribute == SL_CUDA_COMPUTE_MAJOR)
-        *value = 9;
-    if (attribute == SL_CUDA_MULTIPROCESSORS)
-        *value = 8;
-    return 0;
-}
-
-int cuDeviceTotalMem_v2(size_t *bytes, int device)
-{
-    FAKE_ENTER("cuDeviceTotalMem", 0);
-    *bytes = fake.bytes_each;
-    return fake_device(device) < 0 ? SL_CUDA_INVALID_DEVICE : 0;
-}
-
-int cuDeviceGetPCIBusId(char *id, int bytes, int device)
-{
-    FAKE_ENTER("cuDeviceGetPCIBusId", 0);
-    snprintf(id, (size_t)bytes, "0000:%02x:00.0", fake_device(device) + 1);
-    return fake_device(device) < 0 ? SL_CUDA_INVALID_DEVICE : 0;
-}
-
-int cuDevicePrimaryCtxRetain(struct sl_cuda_context **context, int device)
-{
-    FAKE_ENTER("cuDevicePrimaryCtxRetain", 0);
-    if (fake_device(device) < 0)
-        return SL_CUDA_INVALID_DEVICE;
-    pthread_mutex_lock(&fake.lock);
-    while (fake.contexts_held)
-        pthread_cond_wait(&fake.unheld, &fake.lock);
-    *context = &fake.contexts[fake_device(device)];
-    bool makes = (*context)->refs++ == 0;
-    fake.counts.contexts_made += makes;
-    pthread_mutex_unlock(&fake.lock);
-    if (makes && fake.context_us)
-        usleep(fake.context_us);
-    return 0;
-}
-
-int cuDevicePrimaryCtxRelease_v2(int device)
-{
-    int result = fake_enter("cuDevicePrimaryCtxRelease", 0);
-    if (fake_device(device) < 0)
-        return SL_CUDA_INVALID_DEVICE;
-    pthread_mutex_lock(&fake.lock);
-    struct sl_cuda_context *context = &fake.contexts[fake_device(device)];
-    bool ends = context->refs == 1;
-    if (!context->refs)
-        result = SL_CUDA_INVALID_CONTEXT;
-    else if (--context->refs == 0)
-        fake.counts.left += context->things + fake_is_busy(context);
-    pthread_mutex_unlock(&fake.lock);
-    if (ends && fake.context_us)
-        usleep(fake.context_us);
-    return result;
-}
-
-int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active)
-{
-    FAKE_ENTER("cuDevicePrimaryCtxGetState", 0);
-    if (fake_device(device) < 0)
-        return SL_CUDA_INVALID_DEVICE;
-    pthread_mutex_lock(&fake.lock);
-    *flags = 0;
-    *active = fake.contexts[fake_device(device)].refs > 0;
-    pthread_mutex_unlock(&fake.lock);
-    return 0;
-}
-
-int cuCtxSetCurrent(struct sl_cuda_context *context)
-{
-    FAKE_ENTER("cuCtxSetCurrent", 0);
-    if (context && !context->refs)
-        return SL_CUDA_INVALID_CONTEXT;
-    current = context;
-    return 0;
-}
-
-int cuCtxGetCurrent(struct sl_cuda_context **context)
-{
-    FAKE_ENTER("cuCtxGetCurrent", 0);
-    *context = current;
-    return 0;
-}
-
-int cuCtxGetDevice(int *device)
-{
-    FAKE_ENTER("cuCtxGetDevice", FAKE_CONTEXT);
-    for (int ordinal = 0; ordinal < fake.visible_count; ordinal++)
-        if (fake.visible[ordinal] == current->device)
-            *device = ordinal;
-    return 0;
-}
-
-int cuCtxSynchronize(void)
-{
-    FAKE_ENTER("cuCtxSynchronize", FAKE_CONTEXT);
-    fake_drain(current);
-    return fake.sticky;
 }
 
 /* ---- control -------------------------------------------------------------------------------- */
@@ -524,6 +389,18 @@ static void control_registers(bool any, bool read_only)
     fake.registers_read_only = any && read_only;
 }
 
+static void control_rdma(bool has)
+{
+    pthread_once(&began, begin);
+    fake.has_rdma = has;
+}
+
+static void control_host_node(int node)
+{
+    pthread_once(&began, begin);
+    fake.host_node = node;
+}
+
 static void control_map_rule(enum fake_map_rule rule)
 {
     pthread_once(&began, begin);
@@ -547,7 +424,15 @@ static void control_elapsed(float ms)
 {
     pthread_once(&began, begin);
     pthread_mutex_lock(&fake.lock);
-    fake.elapsed_ms = ms;
+    fake.elapsed_ms = fake.copy_ms = ms;
+    pthread_mutex_unlock(&fake.lock);
+}
+
+static void control_copy_elapsed(float ms)
+{
+    pthread_once(&began, begin);
+    pthread_mutex_lock(&fake.lock);
+    fake.copy_ms = ms;
     pthread_mutex_unlock(&fake.lock);
 }
 
@@ -567,10 +452,13 @@ __attribute__((visibility("default"))) const struct fake_cuda_control fake_cuda_
     .hold_contexts = control_hold_contexts,
     .hold_call = control_hold_call,
     .set_registers = control_registers,
+    .set_rdma = control_rdma,
+    .set_host_node = control_host_node,
     .set_map_rule = control_map_rule,
     .set_imported = control_imported,
     .file = control_file,
     .set_elapsed_ms = control_elapsed,
+    .set_copy_elapsed_ms = control_copy_elapsed,
 };
 
 __attribute__((destructor)) static void report(void)

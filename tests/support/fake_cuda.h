@@ -21,6 +21,8 @@
  *    FAKE_CUDA_CONTEXT_US  how long it takes to make a context, and to destroy it, 0
  *    FAKE_CUDA_REGISTER    "any", "writable" (read-only memory cannot be pinned), "none" (no memory
  *                          of the process can); any
+ *    FAKE_CUDA_RDMA        0: network cards cannot read its memory, 1
+ *    FAKE_CUDA_HOST_NODE   the NUMA node next to the GPUs, -1: none
  *    FAKE_CUDA_MAP         "exact": a map is as large as its memory, "smaller": or smaller,
  *                          "larger": or larger; exact
  *    FAKE_CUDA_IMPORTED    the ordinal that the properties of imported memory tell; the right one
@@ -79,12 +81,18 @@ struct fake_cuda_control {
     void (*hold_call)(const char *name);
     /** Can memory of the process be pinned, and such that is mapped read-only? */
     void (*set_registers)(bool any, bool read_only);
+    /** Can network cards read memory of the GPUs? */
+    void (*set_rdma)(bool has);
+    /** The NUMA node next to the GPUs; -1: none, -2: the driver knows no such attribute. */
+    void (*set_host_node)(int node);
     void (*set_map_rule)(enum fake_map_rule rule);
     void (*set_imported)(int ordinal);
     /** The memory behind a descriptor as a file, which is the caller's; -1: there is none. */
     int (*file)(int fd);
     /** What cuEventElapsedTime says, whatever was between; 0.001. */
     void (*set_elapsed_ms)(float ms);
+    /** What it says where copies were between. After set_elapsed_ms(), which sets both. */
+    void (*set_copy_elapsed_ms)(float ms);
 };
 
 /**

@@ -16,6 +16,10 @@ struct pinned {
     struct pinned *next;
 };
 static struct pinned *pinneds;
+static struct { /* what was given back last, for the next who wants as much: pages cost time */
+    void *data;
+    size_t bytes;
+} spare;
 
 bool fake_is_pinned(const void *data, size_t bytes)
 {
@@ -57,15 +61,52 @@ static size_t drop(const void *data, bool ours)
     return bytes;
 }
 
+/* Not zeros: nobody may count on them. And not memset(): a sanitizer would note every byte. */
+__attribute__((no_sanitize("thread", "address"))) static void fill(void *data, size_t bytes)
+{
+    volatile uint64_t *words = data;
+    for (size_t i = 0; i < bytes / sizeof(*words); i++)
+        words[i] = 0xd5d5d5d5d5d5d5d5;
+}
+
+static void *take_spare(size_t bytes)
+{
+    void *data = NULL;
+    pthread_mutex_lock(&fake.lock);
+    if (spare.data && spare.bytes == bytes &&
+        mprotect(spare.data, bytes, PROT_READ | PROT_WRITE) == 0) {
+        data = spare.data;
+        spare.data = NULL;
+    }
+    pthread_mutex_unlock(&fake.lock);
+    return data;
+}
+
+/* Whoever touches it crashes as if it were gone. */
+static void leave_spare(void *data, size_t bytes)
+{
+    pthread_mutex_lock(&fake.lock);
+    if (spare.data)
+        fake_munmap(spare.data, spare.bytes);
+    spare.data = data;
+    spare.bytes = bytes;
+    if (mprotect(data, bytes, PROT_NONE) < 0)
+        abort();
+    pthread_mutex_unlock(&fake.lock);
+}
+
 int cuMemHostAlloc(void **data, size_t bytes, unsigned flags)
 {
     FAKE_ENTER("cuMemHostAlloc", FAKE_CONTEXT);
     if (!data || !bytes || flags > 7)
         return SL_CUDA_INVALID_VALUE;
-    void *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (map == MAP_FAILED)
-        return SL_CUDA_OUT_OF_MEMORY;
-    memset(map, 0xd5, bytes); /* not zeros: nobody may count on them */
+    void *map = take_spare(bytes);
+    if (!map) {
+        map = fake_mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+        if (map == MAP_FAILED)
+            return SL_CUDA_OUT_OF_MEMORY;
+        fill(map, bytes);
+    }
     add(map, bytes, true);
     *data = map;
     return 0;
@@ -77,7 +118,7 @@ int cuMemFreeHost(void *data)
     size_t bytes = drop(data, true);
     if (!bytes)
         return SL_CUDA_INVALID_VALUE;
-    munmap(data, bytes);
+    leave_spare(data, bytes);
     return 0;
 }
 

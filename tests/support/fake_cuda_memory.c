@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "fake_cuda_parts.h"
@@ -46,6 +47,16 @@ static struct handle *handles;
 static struct reservation *reservations;
 static struct mapping *mappings;
 static uint64_t last_handle = 0x5f0000;
+
+void *fake_mmap(void *at, size_t bytes, int protection, int flags, int fd)
+{
+    return (void *)syscall(SYS_mmap, at, bytes, protection, flags, fd, 0L);
+}
+
+void fake_munmap(void *at, size_t bytes)
+{
+    syscall(SYS_munmap, at, bytes);
+}
 
 /* ---- what there is -------------------------------------------------------------------------- */
 
@@ -138,11 +149,12 @@ static bool is_whole(uint64_t bytes)
 
 static bool is_good(const struct sl_cuda_prop *prop)
 {
-    static const uint8_t none[8];
+    static const uint8_t none[6];
     return prop && prop->type == SL_CUDA_PINNED && prop->handle_types >= 0 &&
            prop->handle_types <= SL_CUDA_HANDLE_FD &&
            prop->location.type == SL_CUDA_LOCATION_DEVICE && fake_device(prop->location.id) >= 0 &&
-           !prop->win32 && memcmp(prop->flags, none, sizeof(none)) == 0;
+           !prop->win32 && !prop->compression && prop->rdma <= fake.has_rdma &&
+           memcmp(prop->other, none, sizeof(none)) == 0;
 }
 
 int cuMemGetAllocationGranularity(size_t *bytes, const struct sl_cuda_prop *prop, int option)
@@ -341,15 +353,15 @@ int cuMemAddressReserve(uint64_t *address, size_t bytes, size_t alignment, uint6
         return SL_CUDA_INVALID_VALUE;
     size_t step = alignment ? alignment : FAKE_GRANULARITY;
     uint8_t *map =
-        mmap(NULL, bytes + step, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        fake_mmap(NULL, bytes + step, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
     if (map == MAP_FAILED)
         return SL_CUDA_OUT_OF_MEMORY;
     uint64_t begin = ((uint64_t)(uintptr_t)map + step - 1) / step * step;
     size_t before = begin - (uint64_t)(uintptr_t)map;
     if (before)
-        munmap(map, before);
+        fake_munmap(map, before);
     if (step > before)
-        munmap(map + before + bytes, step - before);
+        fake_munmap(map + before + bytes, step - before);
     struct reservation *reservation = calloc(1, sizeof(*reservation));
     pthread_mutex_lock(&fake.lock);
     *reservation = (struct reservation){begin, bytes, reservations};
@@ -380,7 +392,7 @@ static int free_reservation(uint64_t address, size_t bytes)
             continue;
         if (found->bytes != bytes || !is_free(address, bytes))
             return SL_CUDA_INVALID_VALUE;
-        munmap((void *)(uintptr_t)address, bytes);
+        fake_munmap((void *)(uintptr_t)address, bytes);
         *at = found->next;
         free(found);
         return 0;
@@ -417,8 +429,8 @@ static int map(uint64_t address, size_t bytes, uint64_t number)
     if (!handle || !fits(bytes, handle->allocation->bytes) || !is_reserved(address, bytes) ||
         !is_free(address, bytes))
         return SL_CUDA_INVALID_VALUE;
-    if (mmap((void *)(uintptr_t)address, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED,
-             handle->allocation->fd, 0) == MAP_FAILED)
+    if (fake_mmap((void *)(uintptr_t)address, bytes, PROT_NONE, MAP_SHARED | MAP_FIXED,
+                  handle->allocation->fd) == MAP_FAILED)
         return SL_CUDA_OUT_OF_MEMORY;
     struct mapping *mapping = calloc(1, sizeof(*mapping));
     *mapping = (struct mapping){
@@ -463,8 +475,8 @@ static int unmap(uint64_t address, size_t bytes)
         *at = found->next;
         free(found);
     }
-    mmap((void *)(uintptr_t)address, bytes, PROT_NONE,
-         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    fake_mmap((void *)(uintptr_t)address, bytes, PROT_NONE,
+              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1);
     sweep();
     return 0;
 }

@@ -37,7 +37,7 @@ struct fake {
     int visible[FAKE_DEVICES_MAX], visible_count;
     uint64_t bytes_each;
     unsigned delay_us;
-    float elapsed_ms;
+    float elapsed_ms, copy_ms; /* what anything took; or what a copy did */
     unsigned spoil_times;
     size_t spoil_bytes;
     bool held, kernels_held, contexts_held;
@@ -48,7 +48,8 @@ struct fake {
     unsigned context_us; /* what it takes to make one, and to destroy it */
     int map_rule;        /* enum fake_map_rule */
     int import_ordinal;  /* that properties of an import tell; -1: the right one */
-    bool registers, registers_read_only;
+    bool registers, registers_read_only, has_rdma;
+    int host_node;        /* -1: none, -2: the driver does not know the attribute */
     unsigned touching;    /* works that are in memory now */
     pthread_cond_t moved; /* anything of any stream */
     int sticky;           /* the result that every call has from now on */
@@ -78,6 +79,7 @@ int fake_enter(const char *name, int needs);
 
 /** This thread's; NULL: none. */
 struct sl_cuda_context *fake_current(void);
+void fake_set_current(struct sl_cuda_context *context);
 /** The physical device with this ordinal, -1: there is none. With the lock. */
 int fake_device(int ordinal);
 
@@ -86,6 +88,10 @@ int fake_device(int ordinal);
 bool fake_is_mapped(uint64_t address, size_t bytes, int device, int access);
 uint64_t fake_used(int device);
 void fake_memory_counts(struct fake_cuda_counts *counts);
+/** mmap() from a file's begin, and munmap(), past a sanitizer, which would touch several pages of
+ * its own for each of the many that are mapped here and never used. */
+void *fake_mmap(void *at, size_t bytes, int protection, int flags, int fd);
+void fake_munmap(void *at, size_t bytes);
 /** fake_cuda_host.c: is all of it pinned? With the lock. */
 bool fake_is_pinned(const void *data, size_t bytes);
 /** fake_cuda_stream.c: wait until nothing is on its way in this context; NULL: in any. Without the

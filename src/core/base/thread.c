@@ -125,6 +125,36 @@ int sl_thread_start(pthread_t *thread, const char *name, void *(*run)(void *), v
     return 0;
 }
 
+/* "0-3,8"; those that there are no places for are nobody's. */
+static void read_cpus(FILE *file, cpu_set_t *set)
+{
+    unsigned first, last;
+    char comma = ',';
+    CPU_ZERO(set);
+    while (comma == ',' && fscanf(file, "%u", &first) == 1) {
+        last = first;
+        comma = 0;
+        if (fscanf(file, "-%u", &last) < 0 || fscanf(file, "%c", &comma) < 0)
+            comma = 0;
+        for (unsigned cpu = first; cpu <= last && cpu < CPU_SETSIZE; cpu++)
+            CPU_SET(cpu, set);
+    }
+}
+
+bool sl_thread_stay(const char *path)
+{
+    cpu_set_t own, listed, both;
+    FILE *file = fopen(path, "re");
+    if (!file)
+        return false;
+    read_cpus(file, &listed);
+    fclose(file);
+    if (sched_getaffinity(0, sizeof(own), &own) != 0)
+        return false;
+    CPU_AND(&both, &own, &listed);
+    return CPU_COUNT(&both) && sched_setaffinity(0, sizeof(both), &both) == 0;
+}
+
 unsigned sl_cpu_count(void)
 {
     cpu_set_t set;

@@ -53,6 +53,11 @@ int sl_sleep_ms(unsigned ms, struct sl_cancel *cancel, struct sl_err *err);
 int sl_thread_start(pthread_t *thread, const char *name, void *(*run)(void *), void *arg,
                     struct sl_err *err);
 
+/** Keep the calling thread, and with it the memory that it takes, on the processors that a file of
+ * the kernel's lists ("0-3,8"), as far as it may use them. False: there is no such file, or none of
+ * those is the thread's; nothing has changed then. */
+bool sl_thread_stay(const char *path);
+
 /** Processors this process may use: affinity and cgroup quota (v1 and v2), at least 1. */
 unsigned sl_cpu_count(void);
 

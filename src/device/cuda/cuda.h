@@ -69,7 +69,9 @@ enum sl_cuda_attribute {
     SL_CUDA_HOST_REGISTER = 99,
     SL_CUDA_VMM = 102,
     SL_CUDA_FD_HANDLES = 103,
+    SL_CUDA_RDMA = 110, /* of memory as ours is */
     SL_CUDA_READ_ONLY_HOST_REGISTER = 113,
+    SL_CUDA_HOST_NODE = 134, /* -1: none; drivers from 12.2 on */
 };
 
 struct sl_cuda_context;
@@ -92,7 +94,8 @@ struct sl_cuda_prop {
     int32_t handle_types; /* SL_CUDA_HANDLE_FD: it can be exported as a descriptor */
     struct sl_cuda_location location;
     void *win32;
-    uint8_t flags[8];
+    uint8_t compression, rdma; /* rdma: 1 if network cards may read it */
+    uint8_t other[6];
 };
 enum { SL_CUDA_READ = 1, SL_CUDA_READ_WRITE = 3 };
 /** CUmemAccessDesc */
@@ -154,6 +157,8 @@ struct sl_cuda_device {
     int major, minor;     /* compute capability */
     int multiprocessors;
     bool registers_read_only; /* it pins memory of the host that is mapped to be read */
+    bool has_rdma;            /* network cards can read its memory (GPUDirect RDMA) */
+    int host_node;            /* the NUMA node of the host that is next to it; -1: not known */
 };
 /** SL_CUDA_INVALID_DEVICE: there is none with this ordinal; 0 without VMM or descriptors. */
 int sl_cuda_device(const struct sl_cuda *cuda, int ordinal, struct sl_cuda_device *device,
@@ -161,12 +166,20 @@ int sl_cuda_device(const struct sl_cuda *cuda, int ordinal, struct sl_cuda_devic
 /** How many this process sees. */
 int sl_cuda_device_count(const struct sl_cuda *cuda, int *count, struct sl_cuda_err *err);
 
-/** What every allocation that is to be shared is made with. */
+/** Memory that can be shared. */
 static inline struct sl_cuda_prop sl_cuda_shareable(int ordinal)
 {
     return (struct sl_cuda_prop){.type = SL_CUDA_PINNED,
                                  .handle_types = SL_CUDA_HANDLE_FD,
                                  .location = {SL_CUDA_LOCATION_DEVICE, ordinal}};
+}
+/** What every allocation that is to be shared is made with: whoever maps it may register it with a
+ * network card, where the device can do that. */
+static inline struct sl_cuda_prop sl_cuda_shared(const struct sl_cuda_device *device)
+{
+    struct sl_cuda_prop prop = sl_cuda_shareable(device->ordinal);
+    prop.rdma = device->has_rdma;
+    return prop;
 }
 
 #endif

@@ -4,10 +4,16 @@
 
 #include "cuda.h"
 
+static int attribute_or(const struct sl_cuda *cuda, const struct sl_cuda_device *device, int number,
+                        int otherwise)
+{
+    int value = otherwise;
+    return cuda->device_attribute(&value, number, device->handle) == 0 ? value : otherwise;
+}
+
 static int attribute(const struct sl_cuda *cuda, const struct sl_cuda_device *device, int number)
 {
-    int value = 0;
-    return cuda->device_attribute(&value, number, device->handle) == 0 ? value : 0;
+    return attribute_or(cuda, device, number, 0);
 }
 
 static int describe(const struct sl_cuda *cuda, struct sl_cuda_device *device,
@@ -31,13 +37,15 @@ static int describe(const struct sl_cuda *cuda, struct sl_cuda_device *device,
     device->multiprocessors = attribute(cuda, device, SL_CUDA_MULTIPROCESSORS);
     device->registers_read_only = attribute(cuda, device, SL_CUDA_HOST_REGISTER) &&
                                   attribute(cuda, device, SL_CUDA_READ_ONLY_HOST_REGISTER);
+    device->has_rdma = attribute(cuda, device, SL_CUDA_RDMA);
+    device->host_node = attribute_or(cuda, device, SL_CUDA_HOST_NODE, -1);
     return 0;
 }
 
 static int check_able(const struct sl_cuda *cuda, struct sl_cuda_device *device,
                       struct sl_cuda_err *err)
 {
-    const struct sl_cuda_prop prop = sl_cuda_shareable(device->ordinal);
+    const struct sl_cuda_prop prop = sl_cuda_shared(device);
     size_t granularity = 0;
     const char *lacks = NULL;
     if (!attribute(cuda, device, SL_CUDA_VMM))

@@ -1,7 +1,8 @@
 /*
  * Each pair of types (with what becomes of too large numbers) is a shape of the ring, so small
- * tensors that lie behind one another and are cast alike are one copy and one kernel. Copies, casts
- * and events share the ring's stream: what an event says of a copy it says of the cast as well.
+ * tensors that lie behind one another and are cast alike are one copy and one kernel. A buffer's
+ * event comes behind its cast, in the ring's stream for those: what it says of the copy it says of
+ * the cast as well.
  */
 #include "gpu_caster.h"
 
@@ -14,7 +15,11 @@
 #include "metrics.h"
 
 /* Eight types, each to each other, with either of two overflows; and some room. */
-enum { SHAPES_MAX = 128, NONE = UINT8_MAX };
+enum {
+    SHAPES_MAX = 128,
+    NONE = UINT8_MAX,
+    SCRATCH_BYTES = SL_GPU_RING_SCRATCHES * SL_GPU_RING_BUFFER_BYTES,
+};
 
 struct pair {
     enum sl_dtype from, to;
@@ -132,8 +137,7 @@ struct sl_gpu_caster *sl_gpu_caster_new(struct sl_gpu *gpu, const struct sl_plan
     caster->plan = plan;
     caster->scratch = (struct sl_gpu_memory)SL_GPU_MEMORY_INIT;
     if (find_all(caster, err) < 0 ||
-        sl_gpu_memory_make(gpu, sl_gpu_round(gpu, SL_GPU_RING_BUFFER_BYTES), &caster->scratch,
-                           err) < 0 ||
+        sl_gpu_memory_make(gpu, sl_gpu_round(gpu, SCRATCH_BYTES), &caster->scratch, err) < 0 ||
         sl_gpu_call(gpu, make_task, caster, false, err) < 0)
         return NULL;
     return sl_steal(&caster);

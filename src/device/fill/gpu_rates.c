@@ -2,8 +2,12 @@
  * The host: one core does the work on a buffer that stays in its cache, for two milliseconds; times
  * the processors that this process may use, as if readers had nothing else to do. The GPU: kernels
  * on as much as one staging buffer brings, and for decryption on a few pieces as tensorizer writes
- * them, between two events; the best of a few rounds, since clocks rise with work. Neither counts
- * how bytes get there, which is the same either way.
+ * them, between two events; the best of a few rounds, since clocks rise with work. And a copy of as
+ * much from pinned memory.
+ *
+ * A load is as fast as the slower of the work and the way to the GPU. What is cast on the host goes
+ * that way as what it becomes, and what the GPU casts as it came: so a cast to a smaller type may
+ * be the host's though its kernels are slower, and one to a larger type the GPU's.
  *
  * The log says what was found when it was, and with each load that asks. Numbers are kept with the
  * GPU: they change neither with models nor with time.
@@ -24,7 +28,9 @@ enum {
     HOST_BYTES = 256 * 1024,
     GPU_BYTES = 4 * 1024 * 1024,
     PIECE_BYTES = 2 * 1024 * 1024,
-    PIECES = 8, /* what waits when decryption is what holds the load up */
+    PIECES = 8,       /* what waits when decryption is what holds the load up */
+    LINK = SL_STAGES, /* a copy to the GPU, beside the stages */
+    WORKS,
     ROUNDS = 3, /* the first also loads code */
     VERDICTS_AT = PIECES * PIECE_BYTES,
     MACS_AT = VERDICTS_AT + 256,
@@ -34,7 +40,7 @@ enum {
 
 /* Bytes a second; kept with the GPU. */
 struct rates {
-    double host[SL_STAGES], gpu[SL_STAGES];
+    double host[SL_STAGES], gpu[WORKS];
 };
 
 _Static_assert(PIECES *SL_MAC_BYTES <= 256, "MACs of all pieces");
@@ -83,11 +89,20 @@ struct trial {
     struct sl_kernels *kernels;
     struct sl_cuda_stream *stream;
     struct sl_cuda_event *begin, *end;
+    void *pinned;
     bool acquired;
-    double rate[SL_STAGES];
+    double rate[WORKS];
 };
 
-static int start_work(struct trial *trial, enum sl_stage stage, struct sl_err *err)
+static int start_copy(struct sl_gpu *gpu, const struct trial *trial, struct sl_err *err)
+{
+    return sl_gpu_check(gpu,
+                        sl_gpu_driver(gpu)->copy_to_device(trial->memory.address, trial->pinned,
+                                                           GPU_BYTES, trial->stream),
+                        err, "copy %d bytes", (int)GPU_BYTES);
+}
+
+static int start_work(struct sl_gpu *gpu, struct trial *trial, unsigned work, struct sl_err *err)
 {
     uint64_t at = trial->memory.address;
     const struct sl_kernel_box box = {.key = no_key,
@@ -99,32 +114,33 @@ static int start_work(struct trial *trial, enum sl_stage stage, struct sl_err *e
                                       .macs = at + MACS_AT,
                                       .verdicts = at + VERDICTS_AT,
                                       .scratch = at + SCRATCH_AT};
-    if (stage == SL_STAGE_DECRYPT)
+    if (work == LINK)
+        return start_copy(gpu, trial, err);
+    if (work == SL_STAGE_DECRYPT)
         return sl_kernels_open(trial->kernels, trial->stream, &box, err);
-    if (stage == SL_STAGE_CRC)
+    if (work == SL_STAGE_CRC)
         return sl_kernels_crc(trial->kernels, trial->stream, SL_HASH_CRC32, at, GPU_BYTES,
                               at + GPU_BYTES, at + VERDICTS_AT, err);
     return sl_kernels_cast(trial->kernels, trial->stream, SL_DTYPE_F32, SL_DTYPE_BF16, SL_CAST_IEEE,
                            at, at + GPU_BYTES, GPU_BYTES / 4, err);
 }
 
-static int measure_round(struct sl_gpu *gpu, struct trial *trial, enum sl_stage stage,
-                         struct sl_err *err)
+static int measure_round(struct sl_gpu *gpu, struct trial *trial, unsigned work, struct sl_err *err)
 {
     const struct sl_cuda *cuda = sl_gpu_driver(gpu);
     float ms = 0;
     if (sl_gpu_check(gpu, cuda->event_record(trial->begin, trial->stream), err, "record an event") <
             0 ||
-        start_work(trial, stage, err) < 0 ||
+        start_work(gpu, trial, work, err) < 0 ||
         sl_gpu_check(gpu, cuda->event_record(trial->end, trial->stream), err, "record an event") <
             0 ||
         sl_gpu_check(gpu, cuda->event_synchronize(trial->end), err, "wait for kernels") < 0 ||
         sl_gpu_check(gpu, cuda->event_elapsed(&ms, trial->begin, trial->end), err,
                      "measure kernels") < 0)
         return -1;
-    double bytes = stage == SL_STAGE_DECRYPT ? PIECES * PIECE_BYTES : GPU_BYTES;
+    double bytes = work == SL_STAGE_DECRYPT ? PIECES * PIECE_BYTES : GPU_BYTES;
     if (ms > 0)
-        trial->rate[stage] = SL_MAX(trial->rate[stage], bytes / ((double)ms / 1000));
+        trial->rate[work] = SL_MAX(trial->rate[work], bytes / ((double)ms / 1000));
     return 0;
 }
 
@@ -141,11 +157,13 @@ static int trial_task(struct sl_gpu *gpu, void *arg, struct sl_err *err)
                      "make a stream") < 0 ||
         sl_gpu_check(gpu, cuda->event_create(&trial->begin, 0), err, "make an event") < 0 ||
         sl_gpu_check(gpu, cuda->event_create(&trial->end, 0), err, "make an event") < 0 ||
+        sl_gpu_check(gpu, cuda->host_alloc(&trial->pinned, GPU_BYTES, SL_CUDA_HOST_PORTABLE), err,
+                     "pin %d bytes of host memory", (int)GPU_BYTES) < 0 ||
         sl_gpu_check(gpu, cuda->set_bytes(trial->memory.address, 0, SCRATCH_AT, trial->stream), err,
                      "zero memory") < 0)
         return -1;
-    for (int i = 0; i < SL_STAGES * ROUNDS; i++)
-        if (measure_round(gpu, trial, (enum sl_stage)(i % SL_STAGES), err) < 0)
+    for (unsigned i = 0; i < WORKS * ROUNDS; i++)
+        if (measure_round(gpu, trial, i % WORKS, err) < 0)
             return -1;
     return 0;
 }
@@ -163,6 +181,8 @@ static int end_task(struct sl_gpu *gpu, void *arg, struct sl_err *err)
         cuda->event_destroy(trial->begin);
     if (trial->end)
         cuda->event_destroy(trial->end);
+    if (trial->pinned)
+        cuda->host_free(trial->pinned);
     if (trial->acquired)
         sl_gpu_release(gpu);
     return 0;
@@ -187,17 +207,35 @@ static const char *const names[SL_STAGES] = {[SL_STAGE_DECRYPT] = "decrypting",
                                              [SL_STAGE_CAST] = "casting",
                                              [SL_STAGE_CRC] = "computing CRCs"};
 
+/* Bytes a second, as they come, with the way to the GPU. */
+struct speeds {
+    double gpu, host;
+};
+
+static struct speeds speeds_of(const struct rates *rates, enum sl_stage stage, double share)
+{
+    return (struct speeds){.gpu = SL_MIN(rates->gpu[LINK], rates->gpu[stage]),
+                           .host = SL_MIN(rates->gpu[LINK] / share, rates->host[stage])};
+}
+
+/* Where both fill the link the faster one has more to spare. */
+static bool is_gpus(const struct rates *rates, enum sl_stage stage, double share)
+{
+    const struct speeds speeds = speeds_of(rates, stage, share);
+    return speeds.gpu > speeds.host ||
+           (speeds.gpu >= speeds.host && rates->gpu[stage] > rates->host[stage]);
+}
+
 static void report(const struct sl_gpu *gpu, const struct rates *rates)
 {
     char text[400], host[32], device[32];
     int used = 0;
     for (int i = 0; i < SL_STAGES; i++)
-        used += snprintf(text + used, sizeof(text) - (size_t)used, "%s %s %s/s, %s/s: the %s does",
-                         i ? ";" : "", names[i], sl_human_bytes((uint64_t)rates->gpu[i], device),
-                         sl_human_bytes((uint64_t)rates->host[i], host),
-                         rates->gpu[i] > rates->host[i] ? "GPU" : "host");
-    sl_log(SL_LOG_INFO, "measured of cuda:%d, of all processors:%s", sl_gpu_device(gpu)->ordinal,
-           text);
+        used += snprintf(text + used, sizeof(text) - (size_t)used, " %s %s/s, %s/s;", names[i],
+                         sl_human_bytes((uint64_t)rates->gpu[i], device),
+                         sl_human_bytes((uint64_t)rates->host[i], host));
+    sl_log(SL_LOG_INFO, "measured of cuda:%d, of all processors:%s copying to it %s/s",
+           sl_gpu_device(gpu)->ordinal, text, sl_human_bytes((uint64_t)rates->gpu[LINK], device));
 }
 
 /* Two loads that ask at once measure both, and the first is kept. NULL: it cannot be. */
@@ -224,8 +262,9 @@ const char *sl_gpu_stage_name(enum sl_stage stage)
     return names[stage];
 }
 
-int sl_gpu_rates_choose(struct sl_gpu *gpu, enum sl_stage stage, enum sl_pool_decrypt setting,
-                        struct sl_gpu_choice *choice, struct sl_err *err)
+int sl_gpu_rates_choose(struct sl_gpu *gpu, enum sl_stage stage, double share,
+                        enum sl_pool_decrypt setting, struct sl_gpu_choice *choice,
+                        struct sl_err *err)
 {
     struct sl_err why = SL_ERR_INIT;
     const struct rates *rates = NULL;
@@ -242,9 +281,11 @@ int sl_gpu_rates_choose(struct sl_gpu *gpu, enum sl_stage stage, enum sl_pool_de
         snprintf(choice->why, sizeof(choice->why), "%.200s", why.message);
         return 0;
     }
-    choice->on_gpu = rates->gpu[stage] > rates->host[stage];
-    snprintf(choice->why, sizeof(choice->why), "auto, measured: the GPU %s/s, all processors %s/s",
-             sl_human_bytes((uint64_t)rates->gpu[stage], device),
-             sl_human_bytes((uint64_t)rates->host[stage], host));
+    const struct speeds speeds = speeds_of(rates, stage, share);
+    choice->on_gpu = is_gpus(rates, stage, share);
+    snprintf(choice->why, sizeof(choice->why),
+             "auto, measured: the GPU %s/s, all processors %s/s, with the way to the GPU",
+             sl_human_bytes((uint64_t)speeds.gpu, device),
+             sl_human_bytes((uint64_t)speeds.host, host));
     return 0;
 }

@@ -44,13 +44,29 @@ static bool is_hosts(const struct offer *offer, enum sl_stage stage, struct sl_g
     return false;
 }
 
+/* Of all that is cast. */
+static double share_of(const struct offer *offer, enum sl_stage stage)
+{
+    const struct sl_plan *plan = offer->plan;
+    double in = 0, out = 0;
+    for (size_t i = 0; stage == SL_STAGE_CAST && i < plan->target_count; i++) {
+        const struct sl_mapping *mapping = &plan->mappings[i];
+        if (mapping->target->from->dtype == mapping->target->out.dtype)
+            continue;
+        in += (double)mapping->selected.total;
+        out += (double)mapping->selected.total / mapping->in_item * mapping->out_item;
+    }
+    return in > 0 ? out / in : 1;
+}
+
 static int does(void *arg, enum sl_stage stage, bool *is_done, struct sl_err *err)
 {
     const struct offer *offer = arg;
     struct sl_gpu *gpu = offer->targets[0].gpu;
     struct sl_gpu_choice choice = {.on_gpu = false};
     if (!is_hosts(offer, stage, &choice) &&
-        sl_gpu_rates_choose(gpu, stage, setting_of(offer, stage), &choice, err) < 0)
+        sl_gpu_rates_choose(gpu, stage, share_of(offer, stage), setting_of(offer, stage), &choice,
+                            err) < 0)
         return -1;
     char place[32] = "the host";
     if (choice.on_gpu)

@@ -242,6 +242,8 @@ int sl_gpu_target_join(struct sl_gpu_target *target, struct sl_gpu_ring *ring, u
     target->ring = ring;
     target->queue = queue;
     target->events = (struct sl_opener_events){on_verdicts, on_opened, on_failed, target};
+    if (target->crcs)
+        sl_gpu_crcs_join(target->crcs, ring, queue);
     if (target->opener)
         sl_gpu_opener_bind(target->opener, &target->events);
     if (target->opener)
@@ -253,6 +255,8 @@ void sl_gpu_target_stop(struct sl_gpu_target *target)
 {
     if (target->repair)
         sl_gpu_repair_stop(target->repair);
+    if (target->crcs)
+        sl_gpu_crcs_stop(target->crcs);
     if (target->opener)
         sl_gpu_opener_stop(target->opener);
 }

@@ -107,10 +107,21 @@ static bool wait_for_work(struct sl_gpu *gpu, uint64_t most_ns)
     return gpu->locked.first || !gpu->locked.ends;
 }
 
+/* What the thread pins lies where it runs: next to the GPU, if that is known. */
+static void stay_near(const struct sl_cuda_device *device)
+{
+    char path[80];
+    if (device->host_node < 0)
+        return;
+    snprintf(path, sizeof(path), "/sys/devices/system/node/node%d/cpulist", device->host_node);
+    sl_thread_stay(path);
+}
+
 static void *run_gpu(void *arg)
 {
     struct sl_gpu *gpu = arg;
     uint64_t next = SL_GPU_IDLE;
+    stay_near(&gpu->device);
     while (wait_for_work(gpu, next)) {
         struct sl_gpu_task *task;
         while ((task = take_task(gpu)))

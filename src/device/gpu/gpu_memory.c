@@ -89,7 +89,7 @@ static int report_full(struct sl_gpu *gpu, uint64_t bytes, struct sl_err *err)
 static int make(struct sl_gpu *gpu, struct sl_gpu_memory *memory, struct sl_err *err)
 {
     const struct sl_cuda *cuda = gpu->cuda;
-    const struct sl_cuda_prop prop = sl_cuda_shareable(gpu->device.ordinal);
+    const struct sl_cuda_prop prop = sl_cuda_shared(&gpu->device);
     unsigned long long bytes = memory->bytes;
     if (sl_gpu_check(gpu, cuda->mem_create(&memory->handle, memory->bytes, &prop, 0), err,
                      "take %llu bytes", bytes) < 0) {

@@ -45,26 +45,68 @@ static int pin(struct sl_gpu_queue *queue, struct sl_err *err)
     return 0;
 }
 
+static int make_stream(const struct sl_gpu_queue *queue, struct sl_cuda_stream **stream,
+                       struct sl_err *err)
+{
+    return sl_gpu_check(queue->gpu,
+                        queue->gpu->cuda->stream_create(stream, SL_CUDA_STREAM_NON_BLOCKING), err,
+                        "make a stream");
+}
+
+static int make_event(const struct sl_gpu_queue *queue, struct sl_cuda_event **event,
+                      struct sl_err *err)
+{
+    enum { EVENT = SL_CUDA_EVENT_DISABLE_TIMING | SL_CUDA_EVENT_BLOCKING_SYNC };
+    return sl_gpu_check(queue->gpu, queue->gpu->cuda->event_create(event, EVENT), err,
+                        "make an event");
+}
+
+static int make_scratches(struct sl_gpu_queue *queue, struct sl_err *err)
+{
+    const struct sl_gpu_ring *ring = queue->ring;
+    if (!ring->scratch)
+        return 0;
+    for (unsigned i = 0; i < SL_GPU_RING_SCRATCHES; i++) {
+        struct sl_gpu_scratch *scratch = &queue->scratches[i];
+        scratch->address = ring->scratch + i * ring->buffer_bytes;
+        if (make_event(queue, &scratch->copied, err) < 0 ||
+            make_event(queue, &scratch->shaped, err) < 0)
+            return -1;
+    }
+    return make_stream(queue, &queue->shaping, err);
+}
+
 static int make_task(struct sl_gpu *gpu, void *arg, struct sl_err *err)
 {
     struct sl_gpu_queue *queue = arg;
-    enum { EVENT = SL_CUDA_EVENT_DISABLE_TIMING | SL_CUDA_EVENT_BLOCKING_SYNC };
     if (sl_gpu_acquire(gpu, err) < 0)
         return -1;
     queue->acquired = true;
     if (!queue->ring->pinned && pin(queue, err) < 0)
         return -1;
-    if (sl_gpu_check(gpu, gpu->cuda->stream_create(&queue->stream, SL_CUDA_STREAM_NON_BLOCKING),
-                     err, "make a stream") < 0)
+    if (make_stream(queue, &queue->stream, err) < 0 || make_scratches(queue, err) < 0)
         return -1;
     for (unsigned i = 0; i < queue->ring->copies; i++)
-        if (sl_gpu_check(gpu, gpu->cuda->event_create(&queue->events[i], EVENT), err,
-                         "make an event") < 0)
+        if (make_event(queue, &queue->events[i], err) < 0)
             return -1;
     if (zero_files(queue, err) < 0)
         return -1;
     sl_gpu_add_chore(gpu, &queue->chore);
     return 0;
+}
+
+static void end_stream(const struct sl_cuda *cuda, struct sl_cuda_stream *stream)
+{
+    if (!stream)
+        return;
+    cuda->stream_synchronize(stream);
+    cuda->stream_destroy(stream);
+}
+
+static void end_event(const struct sl_cuda *cuda, struct sl_cuda_event *event)
+{
+    if (event)
+        cuda->event_destroy(event);
 }
 
 static int free_task(struct sl_gpu *gpu, void *arg, struct sl_err *err)
@@ -74,13 +116,14 @@ static int free_task(struct sl_gpu *gpu, void *arg, struct sl_err *err)
     const struct sl_cuda *cuda = gpu->cuda;
     (void)err;
     sl_gpu_remove_chore(gpu, &queue->chore);
-    if (queue->stream) {
-        cuda->stream_synchronize(queue->stream);
-        cuda->stream_destroy(queue->stream);
-    }
+    end_stream(cuda, queue->stream);
+    end_stream(cuda, queue->shaping);
     for (unsigned i = 0; i < ring->copies; i++)
-        if (queue->events[i])
-            cuda->event_destroy(queue->events[i]);
+        end_event(cuda, queue->events[i]);
+    for (unsigned i = 0; i < SL_GPU_RING_SCRATCHES; i++) {
+        end_event(cuda, queue->scratches[i].copied);
+        end_event(cuda, queue->scratches[i].shaped);
+    }
     if (queue == ring->queues && ring->pinned)
         sl_gpu_unpin(gpu, ring->pinned, pinned_bytes(ring)); /* no other GPU copies from it now */
     if (queue->acquired)

@@ -2,8 +2,8 @@
  * A buffer is FREE, OPEN (bytes of one stretch of a file are put into it) or CLOSED: each queue
  * copies it to its GPU, and it is free again when the last of them has. It closes when it is full,
  * when it is old, when somebody needs one and none is free nor on its way, or when its bytes are
- * put again elsewhere: copies begin in the order of closing, in one stream a queue, so what was put
- * later lands later.
+ * put again elsewhere: copies begin in the order of closing, in one stream a queue, and what takes
+ * a shape does so in the same order, in another; so what was put later lands later.
  *
  * Buffers are numbered as they open, and a note of a queue waits for all with a number up to the
  * highest of its time. A buffer is closed a few milliseconds after it was opened however few bytes
@@ -456,32 +456,67 @@ static uint64_t close_old(struct sl_gpu_ring *ring)
     return next;
 }
 
-/* What has a shape goes by way of scratch memory; one piece of that is enough, since the next copy
- * into it comes behind the work in the same stream. */
-static int begin_copy(struct sl_gpu_queue *queue, const struct sl_gpu_buffer *buffer,
-                      struct sl_err *err)
+static int record(struct sl_gpu_queue *queue, struct sl_cuda_event *event,
+                  struct sl_cuda_stream *stream, struct sl_err *err)
+{
+    return sl_gpu_check(queue->gpu, queue->gpu->cuda->event_record(event, stream), err,
+                        "record an event");
+}
+
+static int await(struct sl_gpu_queue *queue, struct sl_cuda_stream *stream,
+                 struct sl_cuda_event *event, struct sl_err *err)
+{
+    return sl_gpu_check(queue->gpu, queue->gpu->cuda->stream_wait_event(stream, event, 0), err,
+                        "order two streams");
+}
+
+static int copy(struct sl_gpu_queue *queue, const struct sl_gpu_buffer *buffer, uint64_t to,
+                struct sl_err *err)
+{
+    return sl_gpu_check(
+        queue->gpu, queue->gpu->cuda->copy_to_device(to, buffer->data, buffer->used, queue->stream),
+        err, "copy %llu bytes", (unsigned long long)buffer->used);
+}
+
+/* What lands as it is comes behind what took its shape before, which may be in the same place. */
+static int begin_plain(struct sl_gpu_queue *queue, const struct sl_gpu_buffer *buffer,
+                       struct sl_err *err)
+{
+    const struct sl_gpu_scratch *last = sl_steal(&queue->last_shaped);
+    if ((last && await(queue, queue->stream, last->shaped, err) < 0) ||
+        copy(queue, buffer, queue->addresses[buffer->file] + buffer->offset, err) < 0)
+        return -1;
+    return record(queue, event_of(queue, buffer), queue->stream, err);
+}
+
+/* What has a shape goes by way of scratch memory, and takes it in a stream of its own: meanwhile
+ * the next is copied into another piece. Nobody waits for what was never recorded. */
+static int begin_shaped(struct sl_gpu_queue *queue, const struct sl_gpu_buffer *buffer,
+                        struct sl_err *err)
 {
     const struct sl_gpu_shape *shape = buffer->shape;
-    uint64_t place = queue->addresses[buffer->file] + buffer->offset;
-    uint64_t to = shape ? queue->ring->scratch : place;
-    if (sl_gpu_check(
-            queue->gpu,
-            queue->gpu->cuda->copy_to_device(to, buffer->data, buffer->used, queue->stream), err,
-            "copy %llu bytes", (unsigned long long)buffer->used) < 0)
+    struct sl_gpu_scratch *scratch =
+        &queue->scratches[queue->shaped_count++ % SL_GPU_RING_SCRATCHES];
+    if (await(queue, queue->stream, scratch->shaped, err) < 0 ||
+        copy(queue, buffer, scratch->address, err) < 0 ||
+        record(queue, scratch->copied, queue->stream, err) < 0 ||
+        await(queue, queue->shaping, scratch->copied, err) < 0 ||
+        shape->start(shape->arg, shape, queue->shaping, scratch->address,
+                     queue->addresses[buffer->file] + buffer->offset,
+                     buffer->used / shape->in_bytes, err) < 0 ||
+        record(queue, scratch->shaped, queue->shaping, err) < 0)
         return -1;
-    return shape ? shape->start(shape->arg, shape, queue->stream, to, place,
-                                buffer->used / shape->in_bytes, err)
-                 : 0;
+    queue->last_shaped = scratch;
+    return record(queue, event_of(queue, buffer), queue->shaping, err);
 }
 
 static int begin_copies(struct sl_gpu_queue *queue, struct sl_err *err)
 {
-    const struct sl_cuda *cuda = queue->gpu->cuda;
     struct sl_gpu_buffer *buffer;
     while ((buffer = first_of(queue, false))) {
-        if (begin_copy(queue, buffer, err) < 0 ||
-            sl_gpu_check(queue->gpu, cuda->event_record(event_of(queue, buffer), queue->stream),
-                         err, "record an event") < 0)
+        int begun =
+            buffer->shape ? begin_shaped(queue, buffer, err) : begin_plain(queue, buffer, err);
+        if (begun < 0)
             return -1;
         note_begun(queue, buffer);
     }

@@ -15,7 +15,10 @@
 #include "gpu.h"
 #include "thread.h"
 
-enum { SL_GPU_RING_BUFFER_BYTES = 4 * 1024 * 1024 };
+enum {
+    SL_GPU_RING_BUFFER_BYTES = 4 * 1024 * 1024,
+    SL_GPU_RING_SCRATCHES = 2, /* one is copied into while what is in the other takes its shape */
+};
 
 struct sl_gpu_ring;
 /** What becomes of bytes on their way: each item of in_bytes is one of out_bytes on the device. */
@@ -34,8 +37,8 @@ struct sl_gpu_ring_config {
     uint64_t buffer_bytes;    /* 0: SL_GPU_RING_BUFFER_BYTES. What is put at once is never more */
     unsigned age_ms;          /* after so long a buffer goes though it is not full; 0: 5 */
     struct sl_cancel *cancel; /* borrowed; may be NULL */
-    uint64_t scratch; /* buffer_bytes of the device, aligned to 16, for what has a shape; 0: nothing
-                         has. Only for a ring of one GPU */
+    uint64_t scratch; /* SL_GPU_RING_SCRATCHES times buffer_bytes of the device, aligned to 16, for
+                         what has a shape; 0: nothing has. Only for a ring of one GPU */
 };
 /** Pins its memory, which takes a moment: blocks. The GPU outlives it; the config is copied. */
 struct sl_gpu_ring *sl_gpu_ring_new(struct sl_gpu *gpu, const struct sl_gpu_ring_config *config,

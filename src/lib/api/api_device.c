@@ -161,30 +161,50 @@ uint64_t sl_api_device_round(const struct sl_api_device *device, uint64_t bytes)
 
 /* ---- mapping --------------------------------------------------------------------------------- */
 
-/* Addresses for this memory, with access to it. */
-static int place(const struct sl_api_device *device, uint64_t handle, uint64_t bytes, int flags,
-                 uint64_t *address, struct sl_cuda_err *err)
+static int reserve(const struct sl_api_device *device, uint64_t bytes, uint64_t *address,
+                   struct sl_cuda_err *err)
 {
-    const struct sl_cuda *cuda = device->cuda;
-    const struct sl_cuda_access access = {{SL_CUDA_LOCATION_DEVICE, device->info.ordinal}, flags};
-    unsigned long long many = bytes;
     *address = 0;
-    if (sl_cuda_check(cuda, cuda->address_reserve(address, bytes, 0, 0, 0), err,
-                      "reserve addresses for %llu bytes of cuda:%d", many,
-                      device->info.ordinal) < 0)
-        return -1;
-    if (sl_cuda_check(cuda, cuda->mem_map(*address, bytes, 0, handle, 0), err,
-                      "map %llu bytes of cuda:%d", many, device->info.ordinal) == 0) {
-        if (sl_cuda_check(cuda, cuda->mem_set_access(*address, bytes, &access, 1), err,
-                          "get access to %llu bytes of cuda:%d", many, device->info.ordinal) == 0)
-            return 0;
-        cuda->mem_unmap(*address, bytes);
-    }
-    cuda->address_free(*address, bytes);
-    return -1;
+    return sl_cuda_check(device->cuda, device->cuda->address_reserve(address, bytes, 0, 0, 0), err,
+                         "reserve addresses for %llu bytes of cuda:%d", (unsigned long long)bytes,
+                         device->info.ordinal);
 }
 
-static int import(const struct sl_api_device *device, int fd, uint64_t bytes, uint64_t *address,
+static int map_at(const struct sl_api_device *device, uint64_t handle, uint64_t address,
+                  uint64_t bytes, struct sl_cuda_err *err)
+{
+    return sl_cuda_check(device->cuda, device->cuda->mem_map(address, bytes, 0, handle, 0), err,
+                         "map %llu bytes of cuda:%d", (unsigned long long)bytes,
+                         device->info.ordinal);
+}
+
+static int allow(const struct sl_api_device *device, uint64_t address, uint64_t bytes, int flags,
+                 struct sl_cuda_err *err)
+{
+    const struct sl_cuda_access access = {{SL_CUDA_LOCATION_DEVICE, device->info.ordinal}, flags};
+    return sl_cuda_check(device->cuda, device->cuda->mem_set_access(address, bytes, &access, 1),
+                         err, "get access to %llu bytes of cuda:%d", (unsigned long long)bytes,
+                         device->info.ordinal);
+}
+
+/* ---- a model of others ----------------------------------------------------------------------- */
+
+int sl_api_range_reserve(const struct sl_api_device *device, struct sl_api_range *range,
+                         uint64_t bytes, struct sluice_error *error)
+{
+    struct sl_cuda_err err = {0};
+    struct sl_cuda_context *before;
+    if (enter(device, &before, &err) < 0)
+        return sl_api_device_fail(&err, error);
+    int done = reserve(device, bytes, &range->address, &err);
+    leave(device, before);
+    if (done < 0)
+        return sl_api_device_fail(&err, error);
+    range->bytes = bytes;
+    return 0;
+}
+
+static int import(const struct sl_api_device *device, int fd, uint64_t address, uint64_t bytes,
                   struct sl_cuda_err *err)
 {
     const struct sl_cuda *cuda = device->cuda;
@@ -192,35 +212,81 @@ static int import(const struct sl_api_device *device, int fd, uint64_t bytes, ui
     if (sl_cuda_check(cuda, cuda->mem_import(&handle, (void *)(uintptr_t)fd, SL_CUDA_HANDLE_FD),
                       err, "import a slab of the pool on cuda:%d", device->info.ordinal) < 0)
         return -1;
-    int done = place(device, handle, bytes, SL_CUDA_READ, address, err);
+    int done = map_at(device, handle, address, bytes, err);
     cuda->mem_release(handle);
     return done;
 }
 
-int sl_api_device_map(const struct sl_api_device *device, int fd, uint64_t bytes, void **map,
-                      struct sluice_error *error)
+int sl_api_range_map(const struct sl_api_device *device, struct sl_api_range *range, int fd,
+                     uint64_t bytes, void **map, struct sluice_error *error)
 {
     struct sl_cuda_err err = {0};
     struct sl_cuda_context *before;
-    uint64_t address = 0;
+    uint64_t address = range->address + range->mapped;
     if (enter(device, &before, &err) < 0)
         return sl_api_device_fail(&err, error);
-    int done = import(device, fd, bytes, &address, &err);
+    int done = import(device, fd, address, bytes, &err);
     leave(device, before);
+    if (done < 0)
+        return sl_api_device_fail(&err, error);
+    range->mapped += bytes;
     *map = (void *)(uintptr_t)address;
+    return 0;
+}
+
+int sl_api_range_allow(const struct sl_api_device *device, const struct sl_api_range *range,
+                       struct sluice_error *error)
+{
+    struct sl_cuda_err err = {0};
+    struct sl_cuda_context *before;
+    if (enter(device, &before, &err) < 0)
+        return sl_api_device_fail(&err, error);
+    int done = allow(device, range->address, range->mapped, SL_CUDA_READ, &err);
+    leave(device, before);
     return done < 0 ? sl_api_device_fail(&err, error) : 0;
+}
+
+void sl_api_range_release(const struct sl_api_device *device, struct sl_api_range *range)
+{
+    struct sl_cuda_context *before;
+    if (!range->bytes)
+        return;
+    bool entered = enter(device, &before, NULL) == 0;
+    if (range->mapped)
+        device->cuda->mem_unmap(range->address, range->mapped);
+    device->cuda->address_free(range->address, range->bytes);
+    if (entered)
+        leave(device, before);
+    *range = (struct sl_api_range){0};
+}
+
+/* ---- memory of our own ----------------------------------------------------------------------- */
+
+/* Addresses for this memory, with access to it. */
+static int place(const struct sl_api_device *device, uint64_t handle, uint64_t bytes,
+                 uint64_t *address, struct sl_cuda_err *err)
+{
+    if (reserve(device, bytes, address, err) < 0)
+        return -1;
+    if (map_at(device, handle, *address, bytes, err) == 0) {
+        if (allow(device, *address, bytes, SL_CUDA_READ_WRITE, err) == 0)
+            return 0;
+        device->cuda->mem_unmap(*address, bytes);
+    }
+    device->cuda->address_free(*address, bytes);
+    return -1;
 }
 
 static int make(const struct sl_api_device *device, uint64_t bytes, uint64_t *handle,
                 uint64_t *address, struct sl_cuda_err *err)
 {
     const struct sl_cuda *cuda = device->cuda;
-    const struct sl_cuda_prop prop = sl_cuda_shareable(device->info.ordinal);
+    const struct sl_cuda_prop prop = sl_cuda_shared(&device->info);
     if (sl_cuda_check(cuda, cuda->mem_create(handle, bytes, &prop, 0), err,
                       "take %llu bytes of cuda:%d", (unsigned long long)bytes,
                       device->info.ordinal) < 0)
         return -1;
-    if (place(device, *handle, bytes, SL_CUDA_READ_WRITE, address, err) == 0)
+    if (place(device, *handle, bytes, address, err) == 0)
         return 0;
     cuda->mem_release(*handle);
     return -1;
@@ -240,18 +306,35 @@ int sl_api_device_make(const struct sl_api_device *device, uint64_t bytes, uint6
     return done < 0 ? sl_api_device_fail(&err, error) : 0;
 }
 
-static int share(const struct sl_api_device *device, uint64_t handle, void *map, uint64_t bytes,
-                 int *fd, struct sl_cuda_err *err)
+/* Access to memory that is mapped. A driver may refuse to take rights away from a live mapping:
+ * then it is mapped anew, at the same addresses, since what is there was told to others. */
+static int make_read_only(const struct sl_api_device *device, uint64_t handle, uint64_t address,
+                          uint64_t bytes, struct sl_cuda_err *err)
 {
     const struct sl_cuda *cuda = device->cuda;
     const struct sl_cuda_access access = {{SL_CUDA_LOCATION_DEVICE, device->info.ordinal},
                                           SL_CUDA_READ};
+    int result = cuda->mem_set_access(address, bytes, &access, 1);
+    bool is_refused = result == SL_CUDA_INVALID_VALUE || result == SL_CUDA_NOT_SUPPORTED;
+    if (is_refused && cuda->mem_unmap(address, bytes) == 0) {
+        if (sl_cuda_check(cuda, cuda->mem_map(address, bytes, 0, handle, 0), err,
+                          "map %llu bytes of cuda:%d again", (unsigned long long)bytes,
+                          device->info.ordinal) < 0)
+            return -1;
+        result = cuda->mem_set_access(address, bytes, &access, 1);
+    }
+    return sl_cuda_check(cuda, result, err, "make memory of cuda:%d read-only",
+                         device->info.ordinal);
+}
+
+static int share(const struct sl_api_device *device, uint64_t handle, void *map, uint64_t bytes,
+                 int *fd, struct sl_cuda_err *err)
+{
+    const struct sl_cuda *cuda = device->cuda;
     if (sl_cuda_check(cuda, cuda->synchronize(), err, "wait for what cuda:%d is doing",
                       device->info.ordinal) < 0 ||
-        sl_cuda_check(cuda, cuda->mem_set_access((uintptr_t)map, bytes, &access, 1), err,
-                      "make memory of cuda:%d read-only", device->info.ordinal) < 0)
-        return -1;
-    if (sl_cuda_check(cuda, cuda->mem_export(fd, handle, SL_CUDA_HANDLE_FD, 0), err,
+        make_read_only(device, handle, (uintptr_t)map, bytes, err) < 0 ||
+        sl_cuda_check(cuda, cuda->mem_export(fd, handle, SL_CUDA_HANDLE_FD, 0), err,
                       "export memory of cuda:%d", device->info.ordinal) < 0)
         return -1;
     fcntl(*fd, F_SETFD, FD_CLOEXEC); /* no driver says whether it is */

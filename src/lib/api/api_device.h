@@ -41,10 +41,26 @@ void sl_api_device_text(const struct sl_api_device *device, char text[SL_API_DEV
  * number. */
 uint64_t sl_api_device_round(const struct sl_api_device *device, uint64_t bytes);
 
-/** Map memory that another process exported, to be read; fd stays the caller's. Ended by
- * sl_api_device_unmap(). */
-int sl_api_device_map(const struct sl_api_device *device, int fd, uint64_t bytes, void **map,
-                      struct sluice_error *error);
+/** Memory that another process exported, to be read: one piece behind another in a range of
+ * addresses. The driver takes its time over each reservation and each change of access, and a model
+ * may have hundreds of pieces. */
+struct sl_api_range {
+    uint64_t address, bytes; /* bytes 0: none is reserved */
+    uint64_t mapped;
+};
+/** For so many bytes of a range that is zeroed; a multiple of what sl_api_device_round() gives. */
+int sl_api_range_reserve(const struct sl_api_device *device, struct sl_api_range *range,
+                         uint64_t bytes, struct sluice_error *error);
+/** Behind what is mapped, as far as the range goes; fd stays the caller's. What is at *map can be
+ * used after sl_api_range_allow(). */
+int sl_api_range_map(const struct sl_api_device *device, struct sl_api_range *range, int fd,
+                     uint64_t bytes, void **map, struct sluice_error *error);
+/** All that is mapped, at least one piece, may be read. */
+int sl_api_range_allow(const struct sl_api_device *device, const struct sl_api_range *range,
+                       struct sluice_error *error);
+/** Settled before. One that is zeroed is fine. */
+void sl_api_range_release(const struct sl_api_device *device, struct sl_api_range *range);
+
 /** Memory of our own, mapped to be written; bytes as sl_api_device_round() gives them. *handle:
  * what sl_api_device_share() takes. */
 int sl_api_device_make(const struct sl_api_device *device, uint64_t bytes, uint64_t *handle,
@@ -56,7 +72,7 @@ int sl_api_device_share(const struct sl_api_device *device, uint64_t handle, voi
  * of the one that the calling thread has; everywhere: of each GPU of the process. Not for contexts
  * of the caller's own that are current nowhere here. */
 void sl_api_device_settle(const struct sl_api_device *device, bool everywhere);
-/** The same bytes as when it was mapped; of sl_api_device_make(), too. Settled before. */
+/** Of sl_api_device_make(), with the same bytes. Settled before. */
 void sl_api_device_unmap(const struct sl_api_device *device, void *map, uint64_t bytes);
 /** Of sl_api_device_make(): the memory goes with its last mapping and descriptor. */
 void sl_api_device_drop(const struct sl_api_device *device, uint64_t handle);

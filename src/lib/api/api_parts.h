@@ -14,7 +14,7 @@
 #include "pool_link.h"
 
 struct sl_api_slab {
-    void *map; /* until the model goes; on a GPU a device pointer */
+    void *map; /* until the model goes; on a GPU a device pointer, in the model's range */
     uint64_t bytes;
     int fd; /* -1: closed */
     bool on_device;
@@ -25,6 +25,7 @@ struct sluice_model {
     uint64_t lease;
     uint32_t flags;
     struct sl_api_device device; /* that was asked for; of SLUICE_REGISTER: that registers */
+    struct sl_api_range range;   /* of the slabs on the device */
     size_t registered;           /* slabs, the first ones */
     char unpinned[512];          /* SLUICE_REGISTER: why they are not; "" if they are */
     uint8_t identity[32];

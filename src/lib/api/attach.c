@@ -126,8 +126,26 @@ static int map_page(struct sluice_model *model, const struct sl_wire_attached *a
     return 0;
 }
 
-static int map_on_device(const struct sluice_model *model, const struct sl_wire_index_slab *entry,
-                         int fd, struct sl_api_slab *slab, struct sluice_error *error)
+/* For all slabs of a GPU, when the first of them comes. */
+static int reserve_range(struct sluice_model *model, struct sluice_error *error)
+{
+    uint64_t all = 0;
+    for (uint32_t i = 0; i < model->index.head->slab_count; i++) {
+        const struct sl_wire_index_slab *entry = &model->index.slabs[i];
+        uint64_t bytes = sl_api_device_round(&model->device, entry->bytes);
+        if (entry->kind != SL_WIRE_SLAB_DEVICE)
+            continue;
+        if (!bytes || bytes > INT64_MAX - all)
+            return sl_api_fail(error, SLUICE_FORMAT,
+                               "the index of the pool cannot be used: its slabs on the GPU have "
+                               "more bytes than can be counted");
+        all += bytes;
+    }
+    return sl_api_range_reserve(&model->device, &model->range, all, error);
+}
+
+static int map_on_device(struct sluice_model *model, const struct sl_wire_index_slab *entry, int fd,
+                         struct sl_api_slab *slab, struct sluice_error *error)
 {
     const struct sl_api_device *device = &model->device;
     if (!device->cuda || model->flags & SLUICE_REGISTER)
@@ -136,9 +154,11 @@ static int map_on_device(const struct sluice_model *model, const struct sl_wire_
     if (memcmp(entry->device, device->info.uuid, sizeof(entry->device)) != 0)
         return sl_api_fail(error, SLUICE_GPU, "the model is on another GPU than cuda:%d",
                            device->info.ordinal);
+    if (!model->range.bytes && reserve_range(model, error) < 0)
+        return -1;
     slab->bytes = sl_api_device_round(device, entry->bytes);
     slab->on_device = true;
-    return sl_api_device_map(device, fd, slab->bytes, &slab->map, error);
+    return sl_api_range_map(device, &model->range, fd, slab->bytes, &slab->map, error);
 }
 
 /* Takes the descriptor. */
@@ -220,7 +240,9 @@ static int take_answer(struct sluice_model *model, struct sl_pool_reply *reply,
         return sl_api_fail(error, SLUICE_NO_SPACE, "out of memory");
     if (map_slabs(model, reply, 2, error) < 0)
         return -1;
-    return receive_slabs(model, attached->slab_count, error);
+    if (receive_slabs(model, attached->slab_count, error) < 0)
+        return -1;
+    return model->range.bytes ? sl_api_range_allow(&model->device, &model->range, error) : 0;
 }
 
 /* ---- attach, detach -------------------------------------------------------------------------- */
@@ -325,9 +347,7 @@ static void release_slab(struct sluice_model *model, size_t number)
     struct sl_api_slab *slab = &model->slabs[number];
     if (number < model->registered)
         sl_api_device_unregister(&model->device, slab->map);
-    if (slab->on_device)
-        sl_api_device_unmap(&model->device, slab->map, slab->bytes);
-    else
+    if (!slab->on_device)
         munmap(slab->map, slab->bytes);
     if (slab->fd >= 0)
         close(slab->fd);
@@ -345,6 +365,7 @@ void sluice_detach(struct sluice_model *model)
     sl_api_device_settle(&model->device, model->registered);
     for (size_t i = 0; i < model->slab_count; i++)
         release_slab(model, i);
+    sl_api_range_release(&model->device, &model->range);
     sl_api_stages_free(model);
     sl_api_device_close(&model->device);
     if (model->page)

@@ -63,14 +63,20 @@ static struct sl_gpu *opened(struct sl_gpu_holders *holders, unsigned ordinal)
     return holders->locked.gpus[ordinal];
 }
 
+/* nvidia-smi calls a slice of a GPU (MIG) by another word than we do. */
+static bool is_uuid(const char *device)
+{
+    return strncasecmp(device, "GPU-", 4) == 0 || strncasecmp(device, "MIG-", 4) == 0;
+}
+
 static bool is_known_as(struct sl_gpu_holders *holders, unsigned ordinal, const char *device)
 {
     char text[UUID_TEXT_BYTES];
     const struct sl_gpu *gpu = opened(holders, ordinal);
-    if (!gpu)
+    if (!gpu || !is_uuid(device))
         return false;
     write_uuid(sl_gpu_device(gpu)->uuid, text);
-    return strcasecmp(text, device) == 0;
+    return strcasecmp(text + 4, device + 4) == 0;
 }
 
 static unsigned find_known(struct sl_gpu_holders *holders, const char *device)
@@ -79,11 +85,6 @@ static unsigned find_known(struct sl_gpu_holders *holders, const char *device)
     while (ordinal < SL_GPUS_MAX && !is_known_as(holders, ordinal, device))
         ordinal++;
     return ordinal;
-}
-
-static bool is_uuid(const char *device)
-{
-    return strncasecmp(device, "GPU-", 4) == 0;
 }
 
 bool sl_gpu_holders_opens(struct sl_gpu_holders *holders, const char *device)

@@ -6,6 +6,7 @@
 #define SL_GPU_CRCS_H
 
 #include "gpu.h"
+#include "gpu_ring.h"
 #include "plan.h"
 #include "stage_device.h"
 
@@ -14,15 +15,21 @@ struct sl_gpu_crcs;
  * like the plan. Any thread but the GPU's; blocks. SL_E_GPU, SL_E_NO_SPACE. */
 struct sl_gpu_crcs *sl_gpu_crcs_new(struct sl_gpu *gpu, const struct sl_plan *plan,
                                     const uint64_t *addresses, struct sl_err *err);
-/** After the ring. NULL is fine. */
+/** It was stopped, and the ring is gone. NULL is fine. */
 void sl_gpu_crcs_free(struct sl_gpu_crcs *crcs);
 SL_AUTO_DEFINE(sl_gpu_crcs)
 
+/** Before anything has landed: the ring whose notes tell of it, which is failed if a CRC cannot be
+ * computed, and whoever finishes it waits for those that are not told. Borrowed until the stop. */
+void sl_gpu_crcs_join(struct sl_gpu_crcs *crcs, struct sl_gpu_ring *ring, unsigned queue);
 /** Who is told; NULL: nobody any more, and no call is under way when it returns. Any thread. */
 void sl_gpu_crcs_bind(struct sl_gpu_crcs *crcs, const struct sl_stage_results *results);
-/** These bytes are on the device: checks that have all of theirs are computed and told. Waits for
- * the kernels. The GPU's thread alone. */
+/** These bytes are on the device: checks that have all of theirs are computed, and told later. From
+ * within a note of the ring; does not wait. SL_E_GPU; nothing is told after a failure. */
 int sl_gpu_crcs_landed(struct sl_gpu_crcs *crcs, uint32_t file, uint64_t offset, uint64_t bytes,
                        struct sl_err *err);
+/** Before the ring goes: nobody is told any more, and nothing is under way when it returns. Any
+ * thread but the GPU's. */
+void sl_gpu_crcs_stop(struct sl_gpu_crcs *crcs);
 
 #endif

@@ -23,6 +23,11 @@ struct sl_gpu_buffer {
     uint32_t queues;                   /* that it is for, a bit each */
     uint32_t begun, landed;            /* CLOSED: copies of each queue, a bit each */
 };
+/** A piece of scratch memory: what is in it was copied, what was in it has its shape. */
+struct sl_gpu_scratch {
+    uint64_t address;
+    struct sl_cuda_event *copied, *shaped;
+};
 struct sl_gpu_waiting_note {
     struct sl_gpu_note note;
     uint64_t upto; /* number */
@@ -36,6 +41,11 @@ struct sl_gpu_queue {
     const uint64_t *addresses, *zeroed;
     struct sl_cuda_stream *stream;
     struct sl_cuda_event *events[SL_RING_COPIES_MAX]; /* of each buffer */
+    /* Of a ring with scratch memory. The GPU's thread's: */
+    struct sl_cuda_stream *shaping;
+    struct sl_gpu_scratch scratches[SL_GPU_RING_SCRATCHES];
+    struct sl_gpu_scratch *last_shaped; /* NULL: none was, since anything was copied as it is */
+    unsigned shaped_count;
     bool acquired;
     struct { /* by the ring's lock */
         struct sl_gpu_waiting_note *notes;
