@@ -2,7 +2,9 @@
 from __future__ import annotations
 
 import os
-from typing import Any, NamedTuple, Optional, Union, cast
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Optional, Union, cast
 
 from .._dtypes import library
 from .._write import Writer
@@ -12,7 +14,7 @@ from ._read import TYPES, FilterFuncType, TensorDeserializer, TensorType, transl
 from ._tree import flat
 
 __all__ = [
-    "CryptographyError", "DecryptionParams", "EncryptionParams", "FilterFuncType", "HashMismatchError", "Readable",
+    "CryptographyError", "DecryptionParams", "EncryptionParams", "FilterFuncType", "HashMismatchError", "HashType", "Readable",
     "TensorDeserializer", "TensorHash", "TensorSerializer", "TensorType",
 ]
 
@@ -22,16 +24,26 @@ OPAQUE_TENSORIZER_VERSION = 2
 ENCRYPTION_TENSORIZER_VERSION = 3
 META_TENSOR_TENSORIZER_VERSION = 4
 LONG_TENSOR_TENSORIZER_VERSION = 5
+TENSORIZER_VERSION = LONG_TENSOR_TENSORIZER_VERSION  # the newest
 TENSORIZER_MAGIC = b"|TZR|"
+OPAQUE_DTYPE_SEP = "\0"  # between the type that NumPy has and torch's
 
 _ROLES = {kind: role for role, kind in TYPES.items()}
 
 
-class TensorHash(NamedTuple):
+class HashType(IntEnum):
+    """As the file numbers them."""
+
+    CRC32 = 0
+    SHA256 = 1
+
+
+@dataclass(order=True)
+class TensorHash:
     """A hash that the file keeps of a tensor."""
 
-    kind: str
-    value: bytes
+    type: HashType
+    hash: bytes
 
 
 class _Handed:
