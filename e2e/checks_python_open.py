@@ -99,6 +99,21 @@ def models_and_tensors_outlive_what_they_may(h):
 
 
 @check()
+def many_threads_share_models_writers_and_tensors(h):
+    """One model, one tensor, one writer, one file that is changed, used and closed by many threads at once."""
+    return run_tests(h, "test_threads")
+
+
+@check()
+def a_python_without_a_lock_runs_it(h):
+    """The same under a Python whose threads truly run at once; importing sluice leaves it so."""
+    found = subprocess.run([os.path.join(ROOT, "scripts", "free-threaded"), "--where"], capture_output=True, text=True)
+    if found.returncode:
+        raise Skip("no Python without a global lock: scripts/free-threaded makes one")
+    return run_tests(h, "test_threads", python=found.stdout.strip())
+
+
+@check()
 def spawned_processes_open_models_again(h):
     """Models go to multiprocessing's spawned processes and to the workers of a torch DataLoader, which read them anew; another version is an
     error."""

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Optional, Union, cast
@@ -99,6 +100,7 @@ class TensorSerializer:
                 f"encryption parameter: expected EncryptionParams instance or None, {type(encryption).__name__} found"
             )
         where, who, self._owned = _target(file_obj)
+        self._lock = threading.Lock()
         with translated():
             self._writer = Writer(
                 where, format="tensorizer", credentials=who, encryption=None if encryption is None else encryption.secret()
@@ -137,15 +139,16 @@ class TensorSerializer:
 
     def close(self) -> None:
         """Write it all, and close the file that was given. Once is enough."""
-        writer, self.__dict__["_writer"] = self._writer, _Closed(self._writer.total_tensor_bytes)
+        with self._lock:
+            writer, self.__dict__["_writer"] = self._writer, _Closed(self._writer.total_tensor_bytes)
+            owned, self._owned = self._owned, None
         try:
             if isinstance(writer, Writer):
                 with translated():
                     writer.finish()
         finally:
-            if self._owned is not None:
-                self._owned.close()
-                self._owned = None
+            if owned is not None:
+                owned.close()
 
 
 class _Closed:
