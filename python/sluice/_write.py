@@ -147,8 +147,6 @@ class Writer:
         self, name: Union[str, tuple[Union[str, int], ...]], tensor: Any, *, role: str = "entry", module: int = 0
     ) -> None:
         """One more tensor. A name of parts, role ("parameter", "buffer") and module are tensorizer's."""
-        if self._output is None:
-            raise ValueError("the writer is closed")
         found = laid(tensor)
         with self._lock:
             if self._output is None:

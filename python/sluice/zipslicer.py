@@ -14,8 +14,9 @@ from ._model import Model, Slice, open_model
 from ._options import Credentials
 from ._write import Writer
 
-__all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
-    "LazyStateDict", "TensorMeta", "create_storage", "dtype_by_name", "dtype_sizes", "get_typed_storage", "load",
+__all__ = [
+    "LazyStateDict", "TensorMeta", "create_storage", "get_typed_storage", "load",
+    "dtype_by_name", "dtype_sizes",  # pyright: ignore[reportUnsupportedDunderAll]
 ]
 
 _DTYPES = ("float64", "float32", "bfloat16", "float16", "int64", "int32", "int16", "uint8", "int8", "bool")
