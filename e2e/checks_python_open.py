@@ -12,6 +12,7 @@ from checks_python import TORCH, fake_driver, need_torch
 from harness import ROOT, Skip, check, run_client
 
 PACKAGES = ("numpy<2", "ml_dtypes<0.5", "safetensors==0.8.0", "tensorizer==2.12.1", "zipslicer==0.8.1", "pytest<9", "fsspec", "mypy<2")
+JAX = ("jax==0.10.2", "numpy<3", "ml_dtypes", "safetensors==0.8.0")
 PYRIGHT = "pyright==1.1.414"
 TESTS = os.path.join(ROOT, "python", "tests")
 PATIENCE = 600
@@ -37,24 +38,29 @@ def cache():
     return os.environ.get("SLUICE_CACHE") or os.path.join(ROOT, ".cache")
 
 
-def environment_of_originals():
-    """The Python of an environment with the originals, which is made once."""
-    need_torch()
-    mark = hashlib.sha256(" ".join(PACKAGES).encode()).hexdigest()[:12]
-    place = os.path.join(cache(), f"python-originals-{mark}")
+def environment_of(base, name, packages, *options):
+    """The Python of an environment with these packages, which is made once."""
+    mark = hashlib.sha256(" ".join(packages).encode()).hexdigest()[:12]
+    place = os.path.join(cache(), f"python-{name}-{mark}")
     python = os.path.join(place, "bin", "python")
     if os.path.exists(os.path.join(place, "whole")):
         return python
-    done = subprocess.run([TORCH, "-m", "venv", "--clear", "--system-site-packages", place], capture_output=True, text=True)
+    done = subprocess.run([base, "-m", "venv", "--clear", *options, place], capture_output=True, text=True)
     if done.returncode:
         raise Skip("this Python makes no environments")
-    done = run_client([python, "-m", "pip", "install", "--quiet", *PACKAGES], env=dict(os.environ))
+    done = run_client([python, "-m", "pip", "install", "--quiet", *packages], env=dict(os.environ))
     if done.returncode and "No matching distribution found for" in done.stderr:
-        raise Skip("no package registry can be reached")
+        raise Skip("no package registry can be reached, or it has none for this Python")
     assert done.returncode == 0, done.stderr[-800:]
     with open(os.path.join(place, "whole"), "w"):
         pass
     return python
+
+
+def environment_of_originals():
+    """With what our doors stand in for."""
+    need_torch()
+    return environment_of(TORCH, "originals", PACKAGES, "--system-site-packages")
 
 
 def environment(h, *more):
@@ -89,13 +95,34 @@ def python_changes_files_where_they_lie(h):
 @check()
 def doors_answer_as_the_originals_do(h):
     """Each public call of safetensors, tensorizer and zipslicer beside ours, on the same input: results, types, errors."""
-    return run_tests(h, "test_safetensors", "test_tensorizer", "test_tensorizer_more", "test_zipslicer")
+    return run_tests(h, "test_safetensors", "test_tensorizer", "test_tensorizer_more", "test_zipslicer", "test_doors")
 
 
 @check()
 def models_and_tensors_outlive_what_they_may(h):
     """The interpreter, forks, threads, cycles, interrupts; thousands of opens leave no descriptor and no mapping."""
     return run_tests(h, "test_lifetimes")
+
+
+@check()
+def jax_arrays_are_loaded_and_saved(h):
+    """JAX on the CPU: every type, slices, DLPack, safetensors' door for Flax beside the original."""
+    return run_tests(h, "test_jax", "test_doors.Doors.test_safetensors_is_whole", python=environment_of(sys.executable, "jax", JAX))
+
+
+@check()
+def many_threads_share_models_writers_and_tensors(h):
+    """One model, one tensor, one writer, one file that is changed, used and closed by many threads at once."""
+    return run_tests(h, "test_threads")
+
+
+@check()
+def a_python_without_a_lock_runs_it(h):
+    """The same under a Python whose threads truly run at once; importing sluice leaves it so."""
+    found = subprocess.run([os.path.join(ROOT, "scripts", "free-threaded"), "--where"], capture_output=True, text=True)
+    if found.returncode:
+        raise Skip("no Python without a global lock: scripts/free-threaded makes one")
+    return run_tests(h, "test_threads", python=found.stdout.strip())
 
 
 @check()

@@ -71,6 +71,10 @@ class Array:
         where = "" if self._ordinal < 0 else f" on {self.device}"
         return f"<sluice.{type(self).__name__} {self.name!r} {self.dtype or 'file'} {list(self.shape)}{where}>"
 
+    def _owner(self) -> Memory:
+        """What keeps its memory, whose address is known from now on."""
+        return self._memory()
+
     def _ready(self, write: bool) -> None:
         """Block until the memory may be looked at, or written to."""
 
@@ -98,7 +102,7 @@ class Array:
     def memoryview(self) -> memoryview:
         """Its bytes, as they lie; read-only unless attached with writable=True."""
         self._host()
-        memory = self._memory()
+        memory = self._owner()
         self._ready(self._writable)
         array = (ctypes.c_uint8 * self.nbytes).from_address(self._address) if self.nbytes else (ctypes.c_uint8 * 0)()
         array._sluice_memory = memory  # type: ignore[attr-defined]  # as long as anybody looks at it
@@ -186,7 +190,7 @@ class Array:
             raise BufferError("sluice gives its own memory only: copy it afterwards")
         if self._ordinal >= 0 and stream is not None:
             _check_stream(stream)
-        memory = self._memory()
+        memory = self._owner()
         self._ready(writable or self._private)  # what is read-only is only said to be
         return _dlpack.capsule(
             memory, self._address, self.__dlpack_device__(), self.shape, self.strides, dtype, not writable,

@@ -1,6 +1,8 @@
 """Local model files that are changed where they lie."""
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from typing import Any
 
 from . import _native
@@ -17,22 +19,25 @@ class Editor:
             changes["lm_head.weight"] = weight     # replaced if it is there, appended if not
             del changes["old.bias"]
 
-    Nobody else can change the file meanwhile. Tensors stay as they are until the end: their bytes are not copied.
+    Nobody else can change the file meanwhile. Tensors stay as they are until the end: their bytes are not copied. Any thread may use it; one
+    waits for another.
     """
 
     def __init__(self, path: Any, *, copy: bool = False) -> None:
         self._edit: _native.Edit = _native.Edit(path, copy)
         self._kept: list[Any] = []
+        self._lock = threading.Lock()
 
-    def _take(self, name: str, tensor: Any) -> Written:
+    def _take(self, change: Callable[[Written], None], name: str, tensor: Any) -> None:
         found = laid(tensor)
-        self._kept.append(found.owner)
-        return Written(name, found.dtype, found.shape, found.address, found.nbytes)
+        with self._lock:
+            self._kept.append(found.owner)
+            change(Written(name, found.dtype, found.shape, found.address, found.nbytes))
 
     def replace(self, name: str, tensor: Any) -> None:
         """Another type, shape and content for a tensor that is there; KeyError if it is not."""
         try:
-            self._edit.replace(self._take(name, tensor))
+            self._take(self._edit.replace, name, tensor)
         except SluiceError as error:
             if error.kind == "NOT_FOUND":
                 raise KeyError(name) from None
@@ -40,7 +45,7 @@ class Editor:
 
     def append(self, name: str, tensor: Any) -> None:
         """One more tensor, behind all others."""
-        self._edit.append(self._take(name, tensor))
+        self._take(self._edit.append, name, tensor)
 
     def __setitem__(self, name: str, tensor: Any) -> None:
         try:
@@ -50,7 +55,8 @@ class Editor:
 
     def __delitem__(self, name: str) -> None:
         try:
-            self._edit.delete(name)
+            with self._lock:
+                self._edit.delete(name)
         except SluiceError as error:
             if error.kind == "NOT_FOUND":
                 raise KeyError(name) from None
@@ -58,15 +64,17 @@ class Editor:
 
     def commit(self) -> None:
         """Make all changes, at once. The editor is closed then, however it went."""
-        try:
-            self._edit.commit()
-        finally:
-            self._kept.clear()
+        with self._lock:
+            try:
+                self._edit.commit()
+            finally:
+                self._kept.clear()
 
     def abandon(self) -> None:
         """Change nothing. An editor that is closed stays so."""
-        self._edit.abandon()
-        self._kept.clear()
+        with self._lock:
+            self._edit.abandon()
+            self._kept.clear()
 
     def __enter__(self) -> "Editor":
         return self

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, Optional, Union
 
 from . import _cancel, _dlpack, _frameworks, _native, _progress, _slices
-from ._array import Array
+from ._array import Array, Memory
 from ._dtypes import find, library, nbytes, torch_dtype
 from ._error import SluiceError
 from ._key import Key, secret_of
@@ -37,17 +37,22 @@ class OpenTensor(Array):
     def __init__(self, source: Source, entry: Entry) -> None:
         self._source, self._entry = source, entry
         self._held: Optional[_native.Held] = None
+        self._lock = threading.Lock()
         row = find(entry.dtype)
         dlpack = row.dlpack if row is not None else (1, 8, 1) if entry.is_file else entry.dlpack
         super().__init__(
-            self._fetch, 0, entry.nbytes, entry.name, entry.dtype, dlpack, entry.shape, None, -1, True, entry.is_file
+            Memory, 0, entry.nbytes, entry.name, entry.dtype, dlpack, entry.shape, None, -1, True, entry.is_file
         )
 
+    def _owner(self) -> Memory:
+        return self._fetch()
+
     def _fetch(self) -> _native.Held:
-        if self._held is None:
-            self._held = hold(self._source, self._entry)
-            self._address = self._held.address
-        return self._held
+        with self._lock:  # two that read it would have two memories, of which an array has one's address and the other's life
+            if self._held is None:
+                held = hold(self._source, self._entry)
+                self._address, self._held = held.address, held
+            return self._held
 
     def copy_to(self, address: int, device: Any = "cuda:0") -> None:
         """Read it, checked, to memory of a GPU: it is there when this returns. address: data_ptr() of a contiguous torch tensor, say, which
@@ -174,37 +179,37 @@ class Model(Mapping[str, Any]):
     @property
     def uri(self) -> str:
         """Where it is, without secrets."""
-        return str(self._source.info().uri.decode("utf-8", "surrogateescape"))
+        return str(self._source.told("uri").decode("utf-8", "surrogateescape"))
 
     @property
     def format(self) -> str:
         """Of its first object that has tensors: "safetensors", "tensorizer", "pytorch", "gguf"."""
-        return str(self._source.info().format.decode())
+        return str(self._source.told("format").decode())
 
     @property
     def encrypted(self) -> bool:
         """Is any of its tensors?"""
-        return bool(self._source.info().encrypted)
+        return bool(self._source.told("encrypted"))
 
     @property
     def nbytes(self) -> int:
         """Of all tensors and data files, as they are read."""
-        return int(self._source.info().bytes)
+        return int(self._source.told("bytes"))
 
     @property
     def identity(self) -> bytes:
         """32 bytes that are equal for equal versions of equal objects."""
-        return bytes(self._source.info().identity)
+        return bytes(self._source.told("identity"))
 
     @property
     def bytes_fetched(self) -> int:
         """So far, from the store: headers and what was sent again included."""
-        return int(self._source.info().bytes_fetched)
+        return int(self._source.told("bytes_fetched"))
 
     @property
     def requests(self) -> int:
         """So far, to the store."""
-        return int(self._source.info().requests)
+        return int(self._source.told("requests"))
 
     def metadata(self) -> dict[str, str]:
         """What the files say of themselves, such as "format" in safetensors."""

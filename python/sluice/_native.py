@@ -119,14 +119,23 @@ _DECLARED: dict[str, tuple[Any, list[Any]]] = {
 }
 
 
+def _declare() -> dict[str, Any]:
+    """Once and for all, before any thread is inside one of them."""
+    found = {name: getattr(library, name) for name in _DECLARED if hasattr(library, name)}
+    for name, each in found.items():
+        each.restype, each.argtypes = _DECLARED[name]
+    return found
+
+
+_FUNCTIONS = _declare()
+
+
 def function(name: str) -> Any:
     """One of the library's; libsluice-attach has only those of the pool."""
     try:
-        found = getattr(library, name)
-    except AttributeError:
+        return _FUNCTIONS[name]
+    except KeyError:
         raise SluiceError(f"this libsluice has no {name}: it only attaches to the pool", "USAGE") from None
-    found.restype, found.argtypes = _DECLARED[name]
-    return found
 
 
 def call(name: str, *arguments: Any) -> None:
@@ -360,12 +369,12 @@ class Source:
                 self._going -= 1
             self._end()
 
-    def info(self) -> _SourceInfo:
-        """As it is now. Its texts are the source's."""
+    def told(self, member: str) -> Any:
+        """One member of sluice_source_info, as it is now. Texts are the source's, and copied as long as it is open."""
         info = _SourceInfo(size=sizeof(_SourceInfo))
         with self._using() as handle:
             function("sluice_source_info")(handle, byref(info))
-        return info
+            return getattr(info, member)
 
     def _path(self, handle: c_void_p, raw: Tensor) -> Iterator[Union[str, int]]:
         part = _PathPart(size=sizeof(_PathPart))
@@ -386,7 +395,7 @@ class Source:
         """Tensors in the order of the objects, then data files."""
         raw = Tensor(size=sizeof(Tensor))
         found: list[Entry] = []
-        count = self.info().tensor_count
+        count = self.told("tensor_count")
         with self._using() as handle:
             for number in range(count):
                 call("sluice_source_tensor", handle, number, byref(raw))
@@ -397,7 +406,7 @@ class Source:
         """What the files say of themselves."""
         raw = Meta(size=sizeof(Meta))
         found: dict[str, str] = {}
-        count = self.info().meta_count
+        count = self.told("meta_count")
         with self._using() as handle:
             for number in range(count):
                 call("sluice_source_meta", handle, number, byref(raw))
@@ -490,13 +499,13 @@ def _name(name: Any) -> bytes:
 
 
 class Output:
-    """A new model in the making."""
+    """A new model in the making. The library has one thread in it at a time, and others wait."""
 
     def __init__(
         self, uri: Any, format: Optional[str], spec: str, metadata: Optional[dict[str, str]], key: Union[bytes, str, None],
         shard_bytes: int, flags: int, timeout: Optional[float], progress: Optional[Progress], align: int = 0,
     ) -> None:
-        self.handle = c_void_p()
+        self.handle, self._lock = c_void_p(), threading.Lock()
         self._abandon = function("sluice_abandon")
         self._calls, self._cancel = Calls(progress), current() or Cancel()
         pairs = [(key.encode(), value.encode()) for key, value in (metadata or {}).items()]
@@ -515,8 +524,9 @@ class Output:
     def write(self, tensor: Written) -> None:
         """One more tensor."""
         if isinstance(tensor.name, str):
-            name = tensor.name.encode("utf-8", "surrogateescape")
-            call("sluice_write", self._open(), byref(_raw(tensor, name)))
+            raw = _raw(tensor, tensor.name.encode("utf-8", "surrogateescape"))
+            with self._lock:
+                call("sluice_write", self._open(), byref(raw))
             return
         parts = (_PathPart * len(tensor.name))()
         texts = [part.encode("utf-8", "surrogateescape") if isinstance(part, str) else b"" for part in tensor.name]
@@ -526,21 +536,30 @@ class Output:
                 parts[at].text, parts[at].text_bytes = ctypes.cast(ctypes.c_char_p(texts[at]), c_void_p), len(texts[at])
             else:
                 parts[at].index = part
-        call("sluice_write_path", self._open(), byref(_raw(tensor, b"")), parts, len(parts))
+        with self._lock:
+            call("sluice_write_path", self._open(), byref(_raw(tensor, b"")), parts, len(parts))
 
     def _open(self) -> c_void_p:
         if not self.handle:
             raise ValueError("the writer is closed")
         return self.handle
 
+    def _taken(self) -> c_void_p:
+        """By whoever ends it: nobody else has it then."""
+        with self._lock:
+            handle, self.handle = self.handle, c_void_p()
+        return handle
+
     def finish(self) -> None:
         """Make it visible at once; Ctrl-C leaves nothing."""
-        handle, self.handle = self._open(), c_void_p()
+        handle = self._taken()
+        if not handle:
+            raise ValueError("the writer is closed")
         aside(lambda: self._calls.call("sluice_finish", handle), self._cancel)
 
     def abandon(self) -> None:
         """Nothing was written."""
-        handle, self.handle = self.handle, c_void_p()
+        handle = self._taken()
         if handle:
             self._abandon(handle)
 

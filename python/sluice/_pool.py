@@ -4,6 +4,7 @@ from __future__ import annotations
 import ctypes
 import math
 import operator
+import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from ctypes import byref, c_uint64, c_void_p, sizeof
@@ -37,6 +38,18 @@ class _Mapped(Memory):
         detach(self.model)
 
 
+class _Handle(c_void_p):
+    """Of the library, for one call: what it is of lives as long as that, whoever closes the model meanwhile."""
+
+    owner: Any
+
+
+def _handle(owner: Any, address: Optional[c_void_p]) -> _Handle:
+    handle = _Handle(None if address is None else address.value)
+    handle.owner = owner
+    return handle
+
+
 class _Lease:
     """A model that is attached to, until it is closed. How it was asked for is kept, so that another process can do the same."""
 
@@ -46,13 +59,15 @@ class _Lease:
         self.private = wish.is_private()
 
     def memory(self) -> _Mapped:
-        if self._mapped is None:
+        mapped = self._mapped
+        if mapped is None:
             raise ValueError(f"the model '{self.wish.name}' is closed")
-        return self._mapped
+        return mapped
 
     @property
-    def handle(self) -> Optional[c_void_p]:
-        return self.memory().model
+    def handle(self) -> _Handle:
+        mapped = self.memory()
+        return _handle(mapped, mapped.model)
 
     def is_closed(self) -> bool:
         return self._mapped is None
@@ -156,15 +171,17 @@ class PoolModel(Mapping[str, Tensor]):
     @property
     def unpinned(self) -> Optional[str]:
         """Why the host's memory is not pinned although register=True asked for it; None: it is, or nobody asked."""
-        why = self._info().unpinned
+        lease = self._lease.handle  # the text is the model's
+        why = self._info().unpinned if lease.owner else None
         return why.decode("utf-8", "replace") if why else None
 
     def metadata(self) -> dict[str, str]:
         """What the model's files say of themselves, such as the "format" of safetensors; of two with one key the first."""
         found: dict[str, str] = {}
+        handle = self._lease.handle
         for number in range(self._info().meta_count):
             raw, error = Meta(size=sizeof(Meta)), Error()
-            _check(library.sluice_meta_at(self._lease.handle, number, byref(raw), byref(error)), error)
+            _check(library.sluice_meta_at(handle, number, byref(raw), byref(error)), error)
             found.setdefault(_string(raw.key, raw.key_bytes), _string(raw.value, raw.value_bytes))
         return found
 
@@ -374,11 +391,13 @@ class Deposit:
         )
         ctypes.memmove(options.identity, source.identity, 32)
         self._memory: Optional[_Deposited] = _Deposited(options)
+        self._lock = threading.Lock()  # the library has one thread in it at a time
 
     def _open(self) -> _Deposited:
-        if self._memory is None:
+        memory = self._memory
+        if memory is None:
             raise ValueError("the deposit was already committed or aborted")
-        return self._memory
+        return memory
 
     @staticmethod
     def _nbytes(dtype: str, shape: tuple[int, ...], strides: Optional[tuple[int, ...]]) -> int:
@@ -389,16 +408,17 @@ class Deposit:
 
     def room(self, name: str, dtype: str, shape: tuple[int, ...], strides: Optional[tuple[int, ...]] = None) -> Room:
         """Room for a tensor, for you to fill: `deposit.room("w", "BF16", w.shape).torch().copy_(w)`. strides are in elements."""
-        memory, error, place = self._open(), Error(), c_void_p()
+        error, place = Error(), c_void_p()
         sizes = (c_uint64 * max(len(shape), 1))(*shape)
         steps = None if strides is None else (c_uint64 * max(len(strides), 1))(*strides)
         nbytes = self._nbytes(dtype, shape, strides)
-        _check(
-            library.sluice_deposit_add(
-                memory.deposit, _text(name, "name"), _text(dtype, "dtype"), len(shape), sizes, steps, nbytes, byref(place), byref(error)
-            ),
-            error,
-        )
+        told, kind = _text(name, "name"), _text(dtype, "dtype")
+        with self._lock:
+            memory = self._open()
+            added = library.sluice_deposit_add(
+                memory.deposit, told, kind, len(shape), sizes, steps, nbytes, byref(place), byref(error)
+            )
+        _check(added, error)
         ordinal = library.sluice_deposit_device(memory.deposit)
         return Room(lambda: memory, place.value or 0, nbytes, name, dtype, _DLPACK[dtype], tuple(shape), strides, ordinal, True)
 
@@ -414,13 +434,15 @@ class Deposit:
     def commit(self) -> None:
         """Publish what was added. On a GPU all that writes to it must have been enqueued: it is waited for."""
         error = Error()
-        _check(library.sluice_deposit_commit(self._open().deposit, byref(error)), error)
+        with self._lock:
+            _check(library.sluice_deposit_commit(self._open().deposit, byref(error)), error)
 
     def close(self) -> None:
         """What is not committed is dropped. Arrays on its memory stay good."""
-        memory, self._memory = self._memory, None
-        if memory is not None:
-            library.sluice_deposit_abort(memory.deposit)
+        with self._lock:
+            memory, self._memory = self._memory, None
+            if memory is not None:
+                library.sluice_deposit_abort(memory.deposit)
 
     def __enter__(self) -> "Deposit":
         return self

@@ -5,6 +5,7 @@ import os
 import shutil
 import sys
 import tempfile
+import threading
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple, Optional, Union
@@ -99,6 +100,8 @@ class Writer:
     metadata    texts; safetensors' only.
     encryption  a Key, 32 bytes, or a passphrase; tensorizer's only.
     borrow      copy nothing: the arrays stay as they are until finish().
+
+    Any thread may use it; one waits for another.
     """
 
     def __init__(
@@ -118,6 +121,7 @@ class Writer:
         flags = (_native.REPLACE if replace else 0) | (_native.BORROW if borrow else 0)
         self._credentials, self._borrow, self.total_tensor_bytes = credentials, borrow, 0
         self._kept: list[Any] = []
+        self._lock = threading.Lock()
         try:
             self._output: Optional[Output] = Output(
                 where, _FORMATS[format], spec_text(credentials, spec), _texts(metadata), secret_of(encryption), shard_bytes,
@@ -126,6 +130,12 @@ class Writer:
         except BaseException:
             self._end()
             raise
+
+    def _taken(self) -> Optional[Output]:
+        """By whoever ends it: what others wrote stays as long as that lasts."""
+        with self._lock:
+            output, self._output = self._output, None
+        return output
 
     def _end(self) -> None:
         self._output = None
@@ -137,20 +147,22 @@ class Writer:
         self, name: Union[str, tuple[Union[str, int], ...]], tensor: Any, *, role: str = "entry", module: int = 0
     ) -> None:
         """One more tensor. A name of parts, role ("parameter", "buffer") and module are tensorizer's."""
-        if self._output is None:
-            raise ValueError("the writer is closed")
         found = laid(tensor)
-        self._output.write(Written(name, found.dtype, found.shape, found.address, found.nbytes, role, module))
-        self.total_tensor_bytes += found.nbytes
-        if self._borrow:
-            self._kept.append(found.owner)
+        with self._lock:
+            if self._output is None:
+                raise ValueError("the writer is closed")
+            self._output.write(Written(name, found.dtype, found.shape, found.address, found.nbytes, role, module))
+            self.total_tensor_bytes += found.nbytes
+            if self._borrow:
+                self._kept.append(found.owner)
 
     def finish(self) -> None:
         """Write it all, and make it visible at once. Then the writer is closed, whether that went well or not."""
-        if self._output is None:
+        output = self._taken()
+        if output is None:
             raise ValueError("the writer is closed")
         try:
-            self._output.finish()
+            output.finish()
             if self._file is not None:
                 with open(self._path, "rb") as written:
                     shutil.copyfileobj(written, self._file, 1 << 20)
@@ -159,8 +171,9 @@ class Writer:
 
     def abandon(self) -> None:
         """Leave nothing. A writer that is closed stays so."""
-        if self._output is not None:
-            self._output.abandon()
+        output = self._taken()
+        if output is not None:
+            output.abandon()
             self._end()
 
     def __enter__(self) -> "Writer":

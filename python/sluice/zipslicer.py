@@ -14,7 +14,10 @@ from ._model import Model, Slice, open_model
 from ._options import Credentials
 from ._write import Writer
 
-__all__ = ["LazyStateDict", "TensorMeta", "dtype_by_name", "dtype_sizes", "load"]  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = [
+    "LazyStateDict", "TensorMeta", "create_storage", "get_typed_storage", "load",
+    "dtype_by_name", "dtype_sizes",  # pyright: ignore[reportUnsupportedDunderAll]
+]
 
 _DTYPES = ("float64", "float32", "bfloat16", "float16", "int64", "int32", "int16", "uint8", "int8", "bool")
 
@@ -27,6 +30,18 @@ def __getattr__(name: str) -> Any:
     if name == "dtype_by_name":
         return {f"torch.{each}": getattr(library("torch"), each) for each in _DTYPES}
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def create_storage(buf: Any) -> Any:
+    """torch's storage on the memory of a buffer, which may not be empty."""
+    torch = library("torch")
+    kind = getattr(torch, "UntypedStorage", None) or getattr(torch, "_UntypedStorage")
+    return kind.from_buffer(buf, dtype=torch.uint8)
+
+
+def get_typed_storage(backing_storage: Any, dtype: Any) -> Any:
+    """A storage of bytes as one of elements."""
+    return library("torch").storage.TypedStorage(wrap_storage=backing_storage, dtype=dtype)
 
 
 class TensorMeta(NamedTuple):
@@ -72,13 +87,30 @@ class LazyStateDict(OrderedDict[str, Any]):
         """self[key], or default."""
         return self[key] if key in self._order else default
 
-    def get_meta(self, key: str) -> TensorMeta:
-        """Shape and type, without reading it."""
-        if key not in self._order:
+    def _stored(self, key: str) -> str:
+        if key not in self._order or key not in self._model:
             raise KeyError(key)
-        if key in self._put:
-            return TensorMeta(self._put[key].shape, self._put[key].dtype)
-        meta = self._model.meta(key)
+        return key
+
+    def reform_tensor(self, k: str) -> Any:
+        """A tensor as the checkpoint has it, read anew, whatever was assigned."""
+        return self._read(self._stored(k))
+
+    def validate_tensor_ref(self, k: str) -> Optional[bool]:
+        """True: torch has the type that the checkpoint says. None: it has not."""
+        try:
+            torch_dtype(self._model.meta(self._stored(k)).dtype)
+        except TypeError:
+            return None
+        return True
+
+    def get_meta(self, k: str) -> TensorMeta:
+        """Shape and type, without reading it."""
+        if k not in self._order:
+            raise KeyError(k)
+        if k in self._put:
+            return TensorMeta(self._put[k].shape, self._put[k].dtype)
+        meta = self._model.meta(k)
         return TensorMeta(library("torch").Size(_frameworks.stored_shape(meta.dtype, meta.shape)), torch_dtype(meta.dtype))
 
     def get_slice(self, key: str) -> Union[Slice, Any]:

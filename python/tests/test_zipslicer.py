@@ -35,6 +35,27 @@ class Beside(Case):
             (_, wrong), (_, error) = self.both([lambda: call(ours), lambda: call(theirs)])
             self.assertEqual((wrong, error is None), (error, False))
 
+    def test_what_is_said_of_tensors_is_the_same(self):
+        theirs, ours = zipslicer.load(self.path), door.load(self.path)
+        for lazy in (theirs, ours):
+            lazy["a"] = torch.zeros(1)
+        for name in self.made:
+            self.assertSame({name: ours.reform_tensor(name)}, {name: theirs.reform_tensor(name)})
+            self.assertEqual((ours.validate_tensor_ref(name), theirs.validate_tensor_ref(k=name)), (True, True))
+        del ours["b"], theirs["b"]
+        for call in (
+            lambda found: found.reform_tensor("q"), lambda found: found.validate_tensor_ref("q"), lambda found: found.reform_tensor("b"),
+            lambda found: found.get_meta(k="b"), lambda found: found.validate_tensor_ref("b"),
+        ):
+            (_, wrong), (_, error) = self.both([lambda: call(ours), lambda: call(theirs)])
+            self.assertEqual((wrong, error), ("KeyError", "KeyError"))
+
+    def test_storages_are_the_same(self):
+        for module in (zipslicer, door):
+            typed = module.get_typed_storage(module.create_storage(bytearray(b"\1\0\2\0")), torch.int16)
+            self.assertEqual((list(typed), typed.dtype), ([1, 2], torch.int16))
+        self.assertEqual(*(type(module.create_storage(bytearray(8))) for module in (zipslicer, door)))
+
     def test_a_module_takes_it(self):
         module = torch.nn.Linear(4, 3)
         torch.save(module.state_dict(), self.at("m.pt"))

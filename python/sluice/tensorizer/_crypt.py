@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import secrets
+from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Optional, Union
 
@@ -33,8 +34,12 @@ def _limit(name: str, value: Any, other: type[IntEnum], least: int, most: int) -
         raise ValueError(f"Invalid {name}, must be in the range {least} to {most}")
 
 
+@dataclass(init=False, repr=False)
 class EncryptionParams:
-    """What TensorSerializer encrypts with: a key of 32 bytes; or a passphrase, by from_string()."""
+    """What TensorSerializer encrypts with: a key of 32 bytes; or a passphrase, by from_string(). Equal keys with equal salts are equal."""
+
+    key: bytes
+    _salt: Optional[bytes]
 
     class OpsLimit(IntEnum):
         """Passes of Argon2id, in libsodium's grades."""
@@ -59,7 +64,7 @@ class EncryptionParams:
             raise ValueError(f"Invalid encryption key: expected 32 bytes, got {len(key)}")
         self.key = bytes(key)
         self._secret = Key(self.key)
-        self._salt: Optional[bytes] = None
+        self._salt = None
 
     @classmethod
     def random(cls) -> "EncryptionParams":
@@ -100,12 +105,15 @@ class EncryptionParams:
         return self._secret
 
 
+@dataclass(init=False, repr=False)
 class DecryptionParams:
     """What TensorDeserializer decrypts with. Made by from_string() or from_key()."""
 
+    key: Optional[bytes]
+    source: Optional[bytes]
+
     def __init__(self) -> None:
-        self.key: Optional[bytes] = None
-        self.source: Optional[bytes] = None
+        self.key = self.source = None
 
     @classmethod
     def from_string(cls, source: Union[str, bytes], *, encoding: str = "utf-8") -> "DecryptionParams":

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -82,6 +83,7 @@ class TensorDeserializer(Mapping[Any, Any]):
             raise ValueError("num_readers must be positive")
         self._dtype = dtype
         self._cache: dict[Path, Any] = {}
+        self._lock = threading.Lock()
         self._place: Optional[Readable] = Readable(file_obj)
         try:
             self._open(encryption)
@@ -305,7 +307,8 @@ class TensorDeserializer(Mapping[Any, Any]):
 
     def close(self) -> None:
         """Also the file that it was given. What was read stays."""
-        place, self._place = self._place, None
+        with self._lock:  # a descriptor that is closed twice is somebody else's by then
+            place, self._place = self._place, None
         if place is None:
             return
         model = self.__dict__.get("_model")

@@ -2,7 +2,10 @@
 from __future__ import annotations
 
 import os
-from typing import Any, NamedTuple, Optional, Union, cast
+import threading
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any, Optional, Union, cast
 
 from .._dtypes import library
 from .._write import Writer
@@ -12,7 +15,7 @@ from ._read import TYPES, FilterFuncType, TensorDeserializer, TensorType, transl
 from ._tree import flat
 
 __all__ = [
-    "CryptographyError", "DecryptionParams", "EncryptionParams", "FilterFuncType", "HashMismatchError", "Readable",
+    "CryptographyError", "DecryptionParams", "EncryptionParams", "FilterFuncType", "HashMismatchError", "HashType", "Readable",
     "TensorDeserializer", "TensorHash", "TensorSerializer", "TensorType",
 ]
 
@@ -22,16 +25,26 @@ OPAQUE_TENSORIZER_VERSION = 2
 ENCRYPTION_TENSORIZER_VERSION = 3
 META_TENSOR_TENSORIZER_VERSION = 4
 LONG_TENSOR_TENSORIZER_VERSION = 5
+TENSORIZER_VERSION = LONG_TENSOR_TENSORIZER_VERSION  # the newest
 TENSORIZER_MAGIC = b"|TZR|"
+OPAQUE_DTYPE_SEP = "\0"  # between the type that NumPy has and torch's
 
 _ROLES = {kind: role for role, kind in TYPES.items()}
 
 
-class TensorHash(NamedTuple):
+class HashType(IntEnum):
+    """As the file numbers them."""
+
+    CRC32 = 0
+    SHA256 = 1
+
+
+@dataclass(order=True)
+class TensorHash:
     """A hash that the file keeps of a tensor."""
 
-    kind: str
-    value: bytes
+    type: HashType
+    hash: bytes
 
 
 class _Handed:
@@ -87,6 +100,7 @@ class TensorSerializer:
                 f"encryption parameter: expected EncryptionParams instance or None, {type(encryption).__name__} found"
             )
         where, who, self._owned = _target(file_obj)
+        self._lock = threading.Lock()
         with translated():
             self._writer = Writer(
                 where, format="tensorizer", credentials=who, encryption=None if encryption is None else encryption.secret()
@@ -125,15 +139,16 @@ class TensorSerializer:
 
     def close(self) -> None:
         """Write it all, and close the file that was given. Once is enough."""
-        writer, self.__dict__["_writer"] = self._writer, _Closed(self._writer.total_tensor_bytes)
+        with self._lock:
+            writer, self.__dict__["_writer"] = self._writer, _Closed(self._writer.total_tensor_bytes)
+            owned, self._owned = self._owned, None
         try:
             if isinstance(writer, Writer):
                 with translated():
                     writer.finish()
         finally:
-            if self._owned is not None:
-                self._owned.close()
-                self._owned = None
+            if owned is not None:
+                owned.close()
 
 
 class _Closed:

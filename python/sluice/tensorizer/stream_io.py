@@ -10,7 +10,7 @@ from .._files import open_file
 from .._options import Credentials, credentials
 from ._place import Destination, Stream
 
-__all__ = ["CAInfo", "CURLStreamFile", "RedisStreamFile", "open_stream"]
+__all__ = ["CAInfo", "CURLStreamFile", "RedisStreamFile", "open_stream", "s3_download"]
 
 _REMOTE = ("http", "https", "s3", "redis", "rediss", "gs", "az", "hf")
 
@@ -125,17 +125,54 @@ class _Opened(Stream):
             kind = FileNotFoundError if error.kind == "NOT_FOUND" else OSError
             raise kind(f"Failed to open stream: {error}") from error
         super().__init__(raw, uri, who, not first and last is None, buffer_size or io.DEFAULT_BUFFER_SIZE)
+        self._error_context: list[str] = []
+
+    def _failed(self, error: SluiceError) -> OSError:
+        return OSError("\n".join([str(error), *self._error_context]))
+
+    def read(self, size: Optional[int] = None) -> bytes:
+        """So many bytes; without a number all that are left."""
+        try:
+            return super().read(size)
+        except SluiceError as error:
+            raise self._failed(error) from error
+
+    def readinto(self, ba: Any) -> int:
+        """As many as fit."""
+        try:
+            return super().readinto(ba)
+        except SluiceError as error:
+            raise self._failed(error) from error
+
+    def seek(self, position: int, whence: int = io.SEEK_SET) -> int:
+        """As of any file."""
+        return super().seek(position, whence)
 
 
 class CURLStreamFile(_Opened):
     """An HTTP URL, or an s3:// URI, as a file. It seeks freely; what is read is asked for then."""
 
     def __init__(
-        self, uri: str, begin: Optional[int] = None, end: Optional[int] = None, headers: Optional[dict[str, str]] = None, *,
-        buffer_size: Optional[int] = None, certificate_handling: Optional[CAInfo] = None, who: Optional[Credentials] = None,
+        self, uri: str, begin: Optional[int] = None, end: Optional[int] = None, headers: Optional[dict[str, Any]] = None, *,
+        buffer_size: Optional[int] = None, certificate_handling: Optional[CAInfo] = None,
     ) -> None:
-        known = who or credentials(headers=headers, **_handling(certificate_handling))
-        super().__init__(uri, known, begin, end, buffer_size, certificate_handling)
+        super().__init__(
+            uri, credentials(headers=headers, **_handling(certificate_handling)), begin, end, buffer_size, certificate_handling
+        )
+
+    def register_error_context(self, msg: str) -> None:
+        """What the message of a read that fails later ends with."""
+        self._error_context.append(msg)
+
+
+class _Asked(CURLStreamFile):
+    """The same by whom open_stream() was told."""
+
+    def __init__(
+        self, uri: str, who: Credentials, begin: Optional[int], end: Optional[int], buffer_size: Optional[int],
+        trusted: Optional[CAInfo],
+    ) -> None:
+        _Opened.__init__(self, uri, who, begin, end, buffer_size, trusted)
 
 
 class RedisStreamFile(_Opened):
@@ -195,4 +232,19 @@ def open_stream(
         return Destination(path, who)
     if scheme in ("redis", "rediss"):
         return RedisStreamFile(path, begin=begin, end=end, buffer_size=buffer_size)
-    return CURLStreamFile(path, begin, end, buffer_size=buffer_size, certificate_handling=certificate_handling, who=who)
+    return _Asked(path, who, begin, end, buffer_size, certificate_handling)
+
+
+def s3_download(
+    path_uri: str, s3_access_key_id: Optional[str], s3_secret_access_key: Optional[str], s3_endpoint: Optional[str] = None,
+    s3_region_name: Optional[str] = None, s3_signature_version: Optional[str] = None, buffer_size: Optional[int] = None,
+    begin: Optional[int] = None, end: Optional[int] = None, certificate_handling: Optional[CAInfo] = None,
+) -> CURLStreamFile:
+    """An s3:// URI as a file."""
+    if not path_uri.lower().startswith("s3://"):
+        raise ValueError(f"Invalid S3 URI: {path_uri}")
+    found: CURLStreamFile = open_stream(
+        path_uri, "rb", s3_access_key_id, s3_secret_access_key, s3_endpoint, None, buffer_size, begin=begin, end=end,
+        s3_region_name=s3_region_name, s3_signature_version=s3_signature_version, certificate_handling=certificate_handling,
+    )
+    return found
