@@ -51,7 +51,9 @@ def oci_mirror_is_a_real_cache(h, origin):
     assert done.json()["mirrored"] >= len(NAMED["model.safetensors"]), done.out
     shown = h.sluice("doctor", f"oci://{origin}/org/mirrored:v1", "--set", f"source.oci.mirrors={mirror}", env={"HOME": "/nonexistent"})
     assert f"http://{origin}" in shown.out and f"http://{mirror}" in shown.out, shown.out + shown.err
-    h.sluice("plan", f"oci://{origin}/org/mirrored:v1", "--set", f"source.oci.mirrors={mirror}", env={"HOME": "/nonexistent"}).expect(0)
+    planned = h.sluice("plan", f"oci://{origin}/org/mirrored:v1", "--set", f"source.oci.mirrors={mirror}", env={"HOME": "/nonexistent"})
+    planned.expect(0)
+    assert f"http://{mirror}" in planned.out, planned.out
 
 
 def copy_of(server, mode="open", **more):

@@ -41,19 +41,24 @@ static void teardown(void)
     sl_scratch_close(scratch_fd, scratch);
 }
 
-static int load(const char *more)
+static int load_in(const char *mode, const char *more)
 {
     struct sl_specs specs;
     char text[400];
     snprintf(text, sizeof(text),
-             "source: {uri: \"hf://org/name\", hf: {endpoint: \"%s\", xet: 'on'}}\n%s",
-             sl_hub_url(&hub), more);
+             "source: {uri: \"hf://org/name\", hf: {endpoint: \"%s\", xet: '%s'}}\n%s",
+             sl_hub_url(&hub), mode, more);
     err = (struct sl_err)SL_ERR_INIT;
     sl_model_spec(&specs, "", path, text);
     int done = sl_load_run(&specs.items[0], NULL, NULL, &result, &err);
     sl_specs_release(&specs);
     ck_assert(done < 0 || sl_model_same(path, "blob.bin", sl_blob(), SL_BLOB_BYTES));
     return done;
+}
+
+static int load(const char *more)
+{
+    return load_in("on", more);
 }
 
 /* The hub lists another SHA-256 than the file has. */
@@ -94,6 +99,44 @@ SL_TEST_LOOP(a_load_that_goes_on_checks_the_sha256, 0, 2)
     ck_assert_str_eq(err.code, _i ? "E_HASH_SHA256" : "");
     if (!_i)
         ck_assert_uint_ge(result.resumed, 128 * 1024);
+}
+
+/* ---- wrong chunks ---------------------------------------------------------------------------- */
+
+#define ONE "readers: {connections: 1, rangeBytes: 64Mi}\n"
+
+/* Which one is not known, so the SHA-256 decides: all is read again, and that comes right. */
+SL_TEST(a_file_that_xet_brings_wrong_once_is_read_again_through_it)
+{
+    ck_assert_msg(load(ONE) == 0, "%s", err.message);
+    unsigned questions = xet.asked;
+    sl_scratch_close(scratch_fd, scratch);
+    scratch_fd = sl_scratch_open(scratch);
+    snprintf(path, sizeof(path), "%s/model", scratch);
+    sl_xet_store_spoil(&xet, false);
+    xet.heals_at = 2 * questions + 1;
+    ck_assert_msg(load(ONE) == 0, "%s", err.message);
+    ck_assert_uint_ge(xet.asked, xet.heals_at);
+    ck_assert_uint_eq(hub.links, 0);
+    ck_assert_uint_eq(result.verified, SL_BLOB_BYTES);
+}
+
+/* However often, and however many connections there are. */
+SL_TEST_LOOP(a_file_that_xet_brings_wrong_is_read_by_links_instead, 0, 2)
+{
+    sl_xet_store_spoil(&xet, false);
+    ck_assert_msg(load_in("auto", _i ? "" : ONE) == 0, "%s", err.message);
+    ck_assert_uint_gt(hub.links, 0);
+    ck_assert_uint_eq(result.verified, SL_BLOB_BYTES);
+}
+
+/* Where Xet is asked for, and where no other hash could tell. */
+SL_TEST_LOOP(a_file_that_xet_brings_wrong_is_refused, 0, 2)
+{
+    sl_xet_store_spoil(&xet, false);
+    ck_assert_int_eq(load_in(_i ? "auto" : "on", _i ? ONE "verify: {hashes: off}\n" : ONE), -1);
+    ck_assert_msg(strcmp(err.code, "xet-hash") == 0, "%s: %s", err.code, err.message);
+    ck_assert_uint_eq(hub.links, 0);
 }
 
 SL_CASE(.setup = setup, .teardown = teardown)

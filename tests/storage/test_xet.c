@@ -1,6 +1,7 @@
 /* What Xet is made of, each part alone: BLAKE3, hashes of chunks and files, chunks and their
  * compression, answers about ranges and about tokens. */
 #include <check.h>
+#include <lz4frame.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -136,6 +137,68 @@ SL_TEST_LOOP(every_scheme_gives_back_its_bytes, 0, 3 * (int)SL_COUNT(lengths))
     size_t used = sl_xet_pack((unsigned)_i % 3, raw, bytes, packed);
     ck_assert_msg(decode(packed, used, &err) == 0, "%s", err.message);
     ck_assert_mem_eq(out, raw, bytes);
+}
+
+/* The chunk around a frame that LZ4's own writer makes of raw[]. */
+static size_t pack_frame(const LZ4F_preferences_t *preferences, size_t bytes)
+{
+    size_t used =
+        LZ4F_compressFrame(packed + SL_XET_HEAD_BYTES, SL_XET_PACKED_MAX, raw, bytes, preferences);
+    ck_assert(!LZ4F_isError(used));
+    for (unsigned i = 0; i < 3; i++) {
+        packed[1 + i] = (uint8_t)(used >> (8 * i));
+        packed[5 + i] = (uint8_t)(bytes >> (8 * i));
+    }
+    packed[0] = 0;
+    packed[4] = 1;
+    return used + SL_XET_HEAD_BYTES;
+}
+
+/* Blocks that need those before them, sums, lengths: Xet's own client writes none of these. */
+SL_TEST_LOOP(frames_of_every_kind_are_read, 0, 32)
+{
+    struct sl_err err = SL_ERR_INIT;
+    make_raw(130000);
+    const LZ4F_preferences_t preferences = {
+        .frameInfo = {.blockMode = _i & 1 ? LZ4F_blockLinked : LZ4F_blockIndependent,
+                      .contentSize = _i & 2 ? 130000 : 0,
+                      .contentChecksumFlag = _i & 4 ? LZ4F_contentChecksumEnabled : 0,
+                      .blockChecksumFlag = _i & 8 ? LZ4F_blockChecksumEnabled : 0,
+                      .blockSizeID = _i & 16 ? LZ4F_max64KB : LZ4F_max256KB}};
+    size_t used = pack_frame(&preferences, 130000);
+    ck_assert_msg(decode(packed, used, &err) == 0, "%s", err.message);
+    ck_assert_mem_eq(out, raw, 130000);
+}
+
+/* Blocks by their heads: longer than the frame, longer than the chunk, with nothing in them,
+ * without an end; bytes behind the end. */
+SL_TEST_LOOP(a_frame_whose_blocks_lie_is_refused, 0, 7)
+{
+    static const struct {
+        uint8_t bytes[16];
+        unsigned used;
+    } blocks[] = {
+        {{200, 0, 0, 0x80, 'a', 'b', 'c', 0, 0, 0, 0}, 11},
+        {{4, 0, 0, 0x80, 'a', 'b', 'c', 'd', 0, 0, 0, 0}, 12},
+        {{3, 0, 0, 0x80, 'a', 'b', 'c', 0, 0, 0, 0x80}, 11},
+        {{3, 0, 0, 0x80, 'a', 'b', 'c', 1, 0, 0, 0, 0}, 12},
+        {{3, 0, 0, 0x80, 'a', 'b', 'c'}, 7},
+        {{3, 0, 0, 0x80, 'a', 'b', 'c', 0, 0, 0, 0, 0}, 12},
+        {{2, 0, 0, 0x80, 'a', 'b', 0, 0, 0, 0}, 10},
+    };
+    struct sl_err err = SL_ERR_INIT;
+    const LZ4F_preferences_t preferences = {.frameInfo.blockMode = LZ4F_blockIndependent};
+    memcpy(raw, "abc", 3);
+    pack_frame(&preferences, 3);
+    uint8_t *block = packed + SL_XET_HEAD_BYTES + LZ4F_HEADER_SIZE_MIN;
+    static const uint8_t right_block[] = {3, 0, 0, 0x80, 'a', 'b', 'c', 0, 0, 0, 0};
+    memcpy(block, right_block, sizeof(right_block));
+    packed[1] = LZ4F_HEADER_SIZE_MIN + sizeof(right_block);
+    ck_assert_msg(decode(packed, packed[1] + SL_XET_HEAD_BYTES, &err) == 0, "%s", err.message);
+    memcpy(block, blocks[_i].bytes, blocks[_i].used);
+    packed[1] = (uint8_t)(LZ4F_HEADER_SIZE_MIN + blocks[_i].used);
+    ck_assert_int_eq(decode(packed, packed[1] + SL_XET_HEAD_BYTES, &err), -1);
+    ck_assert_str_eq(err.code, "xet");
 }
 
 /* Cut to every length, with a header that says that this is all. */

@@ -129,6 +129,27 @@ SL_TEST(a_listed_file_costs_the_hub_no_request)
     ck_assert_uint_eq(sl_hub_count(&hub, "/org/name/resolve/"), 0);
 }
 
+/* Of one commit, so nothing can have changed: where nothing but Xet will do, that is an error. */
+SL_TEST_LOOP(a_hub_that_contradicts_itself_is_not_believed, 0, 4)
+{
+    struct sl_err err = SL_ERR_INIT;
+    SL_AUTO(sl_store) store = NULL;
+    sl_autofree char *key = NULL;
+    struct sl_progress *progress = sl_progress_new("it", model, "", NULL);
+    config.progress = progress;
+    options.xet = _i & 1 ? SL_XET_AUTO : SL_XET_ON;
+    ck_assert_int_eq(sl_store_open("hf://org/name", &config, &store, &key, &err), 0);
+    ck_assert_msg(sl_store_list(store, take, NULL, &err) == 0, "%s", err.message);
+    hub.files[0].xet[5] = _i & 2 ? 'x' : hub.files[0].xet[5] == '0' ? '1' : '0';
+    ck_assert_int_eq(sl_store_list(store, take, NULL, &err), _i & 1 ? 0 : -1);
+    ck_assert_str_eq(err.code, _i & 1 ? "" : "xet");
+    ck_assert_int_eq(sl_progress_counts(progress).fallbacks, _i == 1);
+    if (!(_i & 1))
+        ck_assert_msg(strstr(err.message, _i ? "makes no sense" : "two hashes") != NULL, "%s",
+                      err.message);
+    sl_progress_free(progress);
+}
+
 SL_TEST_LOOP(without_xet_the_links_are_read, 0, 2)
 {
     struct sl_err err;
@@ -265,7 +286,8 @@ SL_TEST_LOOP(what_lasts_is_an_error_where_xet_is_asked_for, NO_TOKEN, WHOLE + 1)
 
 /* ---- wrong bytes ----------------------------------------------------------------------------- */
 
-/* A chunk that is not compressed has nothing of its own that tells. */
+/* A chunk that is not compressed has nothing of its own that tells. What is read by links after
+ * that is not Xet's. */
 SL_TEST_LOOP(a_file_with_another_hash_is_refused, 0, 2)
 {
     struct sl_err err = SL_ERR_INIT;
@@ -282,7 +304,31 @@ SL_TEST_LOOP(a_file_with_another_hash_is_refused, 0, 2)
     ck_assert_int_eq(err.kind, SL_E_INTEGRITY);
     ck_assert_str_eq(err.code, "xet-hash");
     ck_assert_msg(strstr(err.message, "source.hf.xet") != NULL, "%s", err.message);
-    ck_assert_int_eq(sl_source_read_past(source, 0, data, 350000, &err), -1);
+    ck_assert_uint_eq(by_links(), 0);
+    ck_assert_int_eq(sl_source_read_past(source, 0, data, 350000, &err), _i ? 0 : -1);
+    ck_assert_int_eq(by_links() > 0, _i);
+}
+
+/* A chunk that both ranges need. Nobody else checks the bytes, so links do not help. */
+SL_TEST_LOOP(a_chunk_that_comes_wrong_once_is_read_again, 0, 4)
+{
+    struct sl_err err = SL_ERR_INIT;
+    static uint8_t data[SL_BLOB_BYTES];
+    SL_AUTO(sl_store) store = NULL;
+    SL_AUTO(sl_source) source = NULL;
+    sl_autofree char *key = NULL;
+    options.xet = _i & 1 ? SL_XET_AUTO : SL_XET_ON;
+    ck_assert_int_eq(sl_store_open(model, &config, &store, &key, &err), 0);
+    ck_assert_int_eq(sl_source_open(store, key, 10, &source, &err), 0);
+    ck_assert_int_eq(sl_source_read_past(source, 0, data, 50000, &err), 0);
+    sl_xet_store_spoil(&xet, false);
+    if (_i < 2)
+        xet.heals_at = xet.asked + 2;
+    ck_assert_int_eq(sl_source_read_past(source, 0, data, sizeof(data), &err), _i < 2 ? 0 : -1);
+    ck_assert_str_eq(err.code, _i < 2 ? "" : "xet-hash");
+    if (_i < 2)
+        ck_assert_mem_eq(data, sl_blob(), sizeof(data));
+    ck_assert_uint_eq(by_links(), 0);
 }
 
 /* ---- what was checked ------------------------------------------------------------------------ */

@@ -29,6 +29,7 @@ struct sl_xet_layout {
     unsigned chunk_count;
     struct xorb xorbs[XORBS_MAX];
     unsigned xorb_count;
+    size_t spoilt; /* the place in the first xorb; 0: none */
 };
 
 /* ---- making ---------------------------------------------------------------------------------- */
@@ -135,11 +136,21 @@ void sl_xet_store_spoil(struct sl_xet_store *store, bool compressed)
     struct xorb *xorb = &store->layout->xorbs[0];
     for (unsigned i = 1; i < xorb->chunks; i++)
         if ((xorb->schemes[i] != 0) == compressed) {
-            xorb->data[xorb->begins[i] + 8] ^= 1;
+            store->layout->spoilt = xorb->begins[i] + 8;
+            xorb->data[store->layout->spoilt] ^= 1;
             offer(store, 0);
             return;
         }
     abort();
+}
+
+void sl_xet_store_heal(struct sl_xet_store *store)
+{
+    if (!store->layout->spoilt)
+        return;
+    store->layout->xorbs[0].data[store->layout->spoilt] ^= 1;
+    store->layout->spoilt = 0;
+    offer(store, 0);
 }
 
 /* ---- answers --------------------------------------------------------------------------------- */
@@ -220,7 +231,8 @@ static void give_plan(struct sl_xet_store *store, uint64_t begin, uint64_t last,
         first++;
     for (end = first; end < layout->chunk_count && layout->chunks[end].place <= last;)
         end++;
-    store->asked++;
+    if (++store->asked == store->heals_at)
+        sl_xet_store_heal(store);
     store->signatures++;
     if (first == end)
         reply->status = 416;

@@ -23,6 +23,7 @@ struct sl_xet_store {
     const char *answer;     /* instead of every answer about a range */
     int refuse_status;      /* of so many questions that come next */
     unsigned refuse_times;
+    unsigned heals_at; /* before the answer of this number sl_xet_store_heal(); 0: never */
     struct sl_xet_layout *layout;
 };
 
@@ -33,6 +34,8 @@ void sl_xet_store_put(struct sl_xet_store *store, const uint8_t *data, size_t by
 /** Change a byte of a chunk that is kept as it is, so that nothing but hashes tells; of a
  * compressed one: break it. */
 void sl_xet_store_spoil(struct sl_xet_store *store, bool compressed);
+/** What was spoilt is right again. */
+void sl_xet_store_heal(struct sl_xet_store *store);
 /** Requests for xorbs. */
 unsigned sl_xet_store_fetched(struct sl_xet_store *store);
 

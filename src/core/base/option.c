@@ -197,20 +197,27 @@ static int set_string(const struct sl_option *row, char **value, const char *tex
     return 0;
 }
 
+static int add_item(const struct sl_option *row, struct sl_list *list, const char *text,
+                    struct sl_err *err)
+{
+    if (row->check && row->check(text, err) < 0)
+        return -1;
+    for (size_t i = 0; row->same && i < list->count; i++)
+        if (row->same(list->items[i], text))
+            return sl_fail(err, SL_E_USAGE, "'%.100s' is in the list twice", text);
+    return sl_list_add(list, text, strlen(text), err);
+}
+
 static int set_list(const struct sl_option *row, struct sl_list *list, const char *text,
                     bool append, struct sl_err *err)
 {
-    if (append) {
-        if (row->check && row->check(text, err) < 0)
-            return -1;
-        return sl_list_add(list, text, strlen(text), err);
-    }
+    if (append)
+        return add_item(row, list, text, err);
     list_release(list);
     while (*text) {
         size_t bytes = strcspn(text, ",");
         sl_autofree char *item = sl_strndup(text, bytes, err);
-        if (!item || (row->check && row->check(item, err) < 0) ||
-            sl_list_add(list, item, bytes, err) < 0)
+        if (!item || add_item(row, list, item, err) < 0)
             return -1;
         text += bytes + (text[bytes] == ',');
     }

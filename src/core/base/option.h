@@ -69,6 +69,9 @@ struct sl_option {
                             schema, which … */
     /** … `check` enforces: 0, or -1 with "expected 64 hex digits". NULL: any text. */
     int (*check)(const char *text, struct sl_err *err);
+    /** LIST: whether two items, both checked, mean the same: then the second is refused. NULL: a
+     * list may repeat itself. */
+    bool (*same)(const char *a, const char *b);
     const char *value; /* what stands for the value in help: "DIR", "URL"; NULL: from the type */
 };
 

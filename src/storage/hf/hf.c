@@ -218,20 +218,21 @@ static int set_hash(struct sl_source *source, const char *etag, bool lfs, struct
     return sl_source_set_checksums(source, &sums, err);
 }
 
-/* Does the hub say that the file is on Xet, and is that used? */
-static bool is_on_xet(const struct sl_hf *hf, const struct sl_source *source,
-                      const struct sl_exchange *exchange)
+/* Does the hub say that the file is on Xet, and is that used? SL_E_NET, code SL_HF_ON_XET, then. */
+static int turn_to_xet(const struct sl_hf *hf, const struct sl_source *source,
+                       const struct sl_exchange *exchange, struct sl_err *err)
 {
     const char *hash = sl_exchange_header(exchange, "X-Xet-Hash");
     const char *size = sl_exchange_header(exchange, "X-Linked-Size");
     uint64_t bytes;
     if (!hf->xet || source->opened || !hash || !size || !sl_take_digits(&size, &bytes) || *size)
-        return false;
-    sl_xet_note(hf->xet, source->version.pin, source->name, hash, bytes);
+        return 0;
+    if (sl_xet_note(hf->xet, source->version.pin, source->name, hash, bytes, err) < 0)
+        return -1;
     if (sl_xet_find(hf->xet, source->version.pin, source->name))
-        return true;
+        return sl_fail_code(err, SL_E_NET, SL_HF_ON_XET, "it is on Xet");
     sl_xet_read_elsewhere(hf->xet, source->version.pin, source->name);
-    return false;
+    return 0;
 }
 
 static int redirect(struct sl_source *source, const struct sl_exchange *exchange, const char *from,
@@ -241,8 +242,8 @@ static int redirect(struct sl_source *source, const struct sl_exchange *exchange
     if (check_commit(source, exchange, err) < 0 ||
         set_hash(source, sl_exchange_header(exchange, "X-Linked-Etag"), true, err) < 0)
         return -1;
-    if (is_on_xet(hf, source, exchange))
-        return sl_fail_code(err, SL_E_NET, SL_HF_ON_XET, "it is on Xet");
+    if (turn_to_xet(hf, source, exchange, err) < 0)
+        return -1;
     return sl_http_redirect(&hf->http, source->impl, from, to, sl_exchange_status(exchange), err);
 }
 

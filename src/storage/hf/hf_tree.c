@@ -131,8 +131,10 @@ static int take_item(const struct sl_hf_page *page, const json_t *item, struct s
     if (take_hash(page, item, &sums, err) < 0)
         return -1;
     const char *xet = sl_json_get_string(item, "xetHash");
-    if (xet && page->xet)
-        sl_xet_note(page->xet, page->commit, path + below, xet, (uint64_t)json_integer_value(size));
+    if (xet && page->xet &&
+        sl_xet_note(page->xet, page->commit, path + below, xet, (uint64_t)json_integer_value(size),
+                    err) < 0)
+        return -1;
     const struct sl_entry entry = {.name = path + below,
                                    .bytes = (uint64_t)json_integer_value(size),
                                    .etag = "",

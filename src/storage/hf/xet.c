@@ -15,7 +15,7 @@
 #include "progress.h"
 #include "thread.h"
 
-enum { BUCKETS = 1024, CHUNKS_LEAST = 64, FAILURES_MAX = 3 };
+enum { BUCKETS = 1024, CHUNKS_LEAST = 64, FAILURES_MAX = 3, DOUBTS_MAX = 3 };
 
 struct chunk {
     uint64_t offset;
@@ -34,6 +34,7 @@ struct sl_xet_file {
     char *key;                /* "COMMIT NAME" */
     char hash[SL_XET_HASH_TEXT];
     uint64_t bytes;
+    enum sl_xet_mode mode;
     struct {
         pthread_mutex_t mutex;
         struct chunk *chunks; /* by offset, hashed; NULL once all is known */
@@ -41,7 +42,9 @@ struct sl_xet_file {
         struct kept *kept; /* sorted, `count` of them, once all is known */
         uint64_t covered;
         enum { COLLECTS, IS_RIGHT, IS_WRONG } state;
-        bool unchecked; /* bytes came in another way */
+        bool unchecked;  /* bytes came in another way, or wrong */
+        bool over;       /* it was wrong, and is collected anew */
+        unsigned doubts; /* chunks that came twice and were not the same */
     } locked;
 };
 
@@ -178,25 +181,64 @@ static struct sl_xet_file *find(struct sl_xet *xet, const char *key)
     return file;
 }
 
-void sl_xet_note(struct sl_xet *xet, const char *commit, const char *name, const char *hash,
-                 uint64_t bytes)
+/* Under the lock. */
+static void turn_off(struct sl_xet *xet, const char *why)
 {
-    sl_autofree char *key = sl_asprintf(NULL, "%s %s", commit, name);
-    if (!key || !sl_xet_is_hash(hash) || bytes > SL_OBJECT_BYTES_MAX)
+    if (xet->locked.off)
         return;
-    SL_LOCKED(&xet->locked.mutex);
-    struct sl_xet_file *file = find(xet, key);
-    if (file && (strcmp(file->hash, hash) != 0 || file->bytes != bytes))
-        xet->locked.off = true; /* a hub that contradicts itself */
-    if (file || !(file = sl_alloc(sizeof(*file), NULL)))
-        return;
-    struct sl_xet_file **bucket = bucket_of(xet, key);
-    file->key = sl_steal(&key);
+    xet->locked.off = true;
+    sl_progress_add_fallback(xet->xorbs.config.progress);
+    sl_log(SL_LOG_WARN,
+           "Xet is not used any more for '%s', the hub's own links are: %s (source.hf.xet)",
+           xet->hf->store->uri, why);
+}
+
+/* Under the lock. The key becomes the file's. */
+static int add_file(struct sl_xet *xet, char **key, const char *hash, uint64_t bytes,
+                    struct sl_err *err)
+{
+    struct sl_xet_file **bucket = bucket_of(xet, *key), *file = sl_alloc(sizeof(*file), err);
+    if (!file)
+        return -1;
+    file->key = sl_steal(key);
     memcpy(file->hash, hash, sizeof(file->hash));
     file->bytes = bytes;
+    file->mode = xet->mode;
     pthread_mutex_init(&file->locked.mutex, NULL);
     file->next = *bucket;
     *bucket = file;
+    return 0;
+}
+
+/* It cannot be read through Xet: an error where nothing else will do. */
+static int leave(const struct sl_xet *xet, const char *name, const char *why, struct sl_err *err)
+{
+    if (xet->mode != SL_XET_ON)
+        return 0;
+    return sl_fail_code(err, SL_E_FORMAT, "xet",
+                        "cannot read '%.300s' of '%s' through Xet: the hub %s; set source.hf.xet "
+                        "to auto to read it by links",
+                        name, xet->hf->store->uri, why);
+}
+
+int sl_xet_note(struct sl_xet *xet, const char *commit, const char *name, const char *hash,
+                uint64_t bytes, struct sl_err *err)
+{
+    if (!sl_xet_is_hash(hash) || bytes > SL_OBJECT_BYTES_MAX)
+        return leave(xet, name, "gives a hash or a size for it that makes no sense", err);
+    sl_autofree char *key = sl_asprintf(err, "%s %s", commit, name);
+    if (!key)
+        return -1;
+    SL_LOCKED(&xet->locked.mutex);
+    const struct sl_xet_file *file = find(xet, key);
+    if (!file)
+        return add_file(xet, &key, hash, bytes, err);
+    if (strcmp(file->hash, hash) == 0 && file->bytes == bytes)
+        return 0;
+    if (leave(xet, name, "gives two hashes or sizes for it", err) < 0)
+        return -1;
+    turn_off(xet, "the hub gives two hashes or sizes for one file");
+    return 0;
 }
 
 /* Used or not any more. */
@@ -213,7 +255,10 @@ struct sl_xet_file *sl_xet_find(struct sl_xet *xet, const char *commit, const ch
 {
     bool off;
     struct sl_xet_file *file = find_noted(xet, commit, name, &off);
-    return off ? NULL : file;
+    if (xet->mode == SL_XET_ON || !file)
+        return file;
+    SL_LOCKED(&file->locked.mutex);
+    return off || file->locked.state == IS_WRONG ? NULL : file;
 }
 
 enum sl_delivery sl_xet_delivery(struct sl_xet *xet, const char *commit, const char *name)
@@ -309,8 +354,45 @@ static void keep(struct sl_xet_file *file, size_t count)
     file->locked.capacity = 0;
 }
 
+/* Another try may bring what is right. */
+static int wrong_for_now(struct sl_err *err, const char *why)
+{
+    wrong(err, why);
+    if (err)
+        err->retryable = true;
+    return -1;
+}
+
+/* Under the lock: all of it came, and is wrong. Which bytes are is not known, so only a hash of
+ * somebody else's can tell when all is right: it is read by links, or, where that will not do,
+ * through Xet once more. */
+static int leave_file(struct sl_xet_file *file, const char *why, bool vouched, struct sl_err *err)
+{
+    bool again = vouched && file->mode == SL_XET_ON && !file->locked.over;
+    file->locked.unchecked = true;
+    file->locked.state = again ? COLLECTS : IS_WRONG;
+    if (!again)
+        return vouched && file->mode != SL_XET_ON ? wrong_for_now(err, why) : wrong(err, why);
+    free(sl_steal(&file->locked.chunks));
+    free(sl_steal(&file->locked.kept));
+    file->locked.capacity = file->locked.count = 0;
+    file->locked.covered = 0;
+    file->locked.over = true;
+    return wrong_for_now(err, why);
+}
+
+/* Under the lock: a chunk is not what it was before. One of both is wrong. */
+static int doubt(struct sl_xet_file *file, bool vouched, struct sl_err *err)
+{
+    static const char why[] = "a chunk has changed";
+    if (++file->locked.doubts < DOUBTS_MAX)
+        return wrong_for_now(err, why);
+    file->locked.doubts = 0;
+    return leave_file(file, why, vouched, err);
+}
+
 /* Under the lock: its chunks in order, whose bytes add up to the file's. */
-static int check_file(struct sl_xet_file *file, struct sl_err *err)
+static int check_file(struct sl_xet_file *file, bool vouched, struct sl_err *err)
 {
     struct chunk *chunks = file->locked.chunks;
     size_t count = 0;
@@ -324,57 +406,57 @@ static int check_file(struct sl_xet_file *file, struct sl_err *err)
     sl_autofree struct sl_xet_node *nodes = sl_alloc_array(count, sizeof(*nodes), err);
     if (!nodes)
         return -1;
-    file->locked.state = IS_WRONG;
     for (size_t i = 0; i < count; end += chunks[i++].bytes) {
         if (chunks[i].offset != end)
-            return wrong(err, "its chunks overlap");
+            return leave_file(file, "its chunks overlap", vouched, err);
         memcpy(nodes[i].hash, chunks[i].hash, SL_XET_HASH_BYTES);
         nodes[i].bytes = chunks[i].bytes;
     }
     sl_xet_file_hash(nodes, count, hash);
     sl_xet_hash_text(hash, text);
     if (strcmp(text, file->hash) != 0)
-        return wrong(err, "its hash is another one");
+        return leave_file(file, "its hash is another one", vouched, err);
     keep(file, count);
     file->locked.state = IS_RIGHT;
     return 0;
 }
 
 /* Under the lock: a chunk of a file that is right came once more. */
-static int compare_again(const struct sl_xet_file *file, const struct chunk *chunk,
+static int compare_again(struct sl_xet_file *file, const struct chunk *chunk, bool vouched,
                          struct sl_err *err)
 {
     const struct kept *kept = file->locked.kept;
     size_t at = SL_LOWER_BOUND(i, file->locked.count, kept[i].offset < chunk->offset);
     bool same = at < file->locked.count && kept[at].offset == chunk->offset &&
                 memcmp(kept[at].hash, chunk->hash, sizeof(kept[at].hash)) == 0;
-    return same ? 0 : wrong(err, "a chunk has changed");
+    return same ? 0 : doubt(file, vouched, err);
 }
 
 int sl_xet_file_add(struct sl_xet_file *file, uint64_t offset, const void *data, size_t bytes,
-                    struct sl_err *err)
+                    bool vouched, struct sl_err *err)
 {
     struct chunk chunk = {.offset = offset, .bytes = (uint32_t)bytes};
     sl_xet_chunk_hash(data, bytes, chunk.hash);
     SL_LOCKED(&file->locked.mutex);
     if (file->locked.state == IS_RIGHT)
-        return compare_again(file, &chunk, err);
+        return compare_again(file, &chunk, vouched, err);
     if (file->locked.state == IS_WRONG)
-        return wrong(err, "its hash is another one");
+        return vouched && file->mode != SL_XET_ON ? wrong_for_now(err, "its hash is another one")
+                                                  : wrong(err, "its hash is another one");
     if (make_room(file, err) < 0)
         return -1;
     struct chunk *place = place_of(file->locked.chunks, file->locked.capacity, offset);
     if (place->bytes)
-        return memcmp(place, &chunk, sizeof(chunk)) == 0 ? 0 : wrong(err, "a chunk has changed");
+        return memcmp(place, &chunk, sizeof(chunk)) == 0 ? 0 : doubt(file, vouched, err);
     *place = chunk;
     file->locked.count++;
     file->locked.covered += bytes;
-    return file->locked.covered < file->bytes ? 0 : check_file(file, err);
+    return file->locked.covered < file->bytes ? 0 : check_file(file, vouched, err);
 }
 
 /* ---- whether it works ------------------------------------------------------------------------ */
 
-/* What another way to the same bytes cannot make better. */
+/* What another way to the same bytes cannot make better, or has been decided for its file. */
 static bool is_final(const struct sl_err *err)
 {
     return err->kind == SL_E_CANCELED || err->kind == SL_E_NO_SPACE ||
@@ -383,22 +465,13 @@ static bool is_final(const struct sl_err *err)
 
 void sl_xet_note_failure(struct sl_xet *xet, struct sl_err *err)
 {
+    if (err->retryable && strcmp(err->code, "xet-hash") == 0)
+        sl_log(SL_LOG_WARN, "%s: reading it again", err->message);
     if (is_final(err) || xet->mode == SL_XET_ON)
         return;
-    bool first = false;
-    {
-        SL_LOCKED(&xet->locked.mutex);
-        if (!err->retryable || ++xet->locked.failures >= FAILURES_MAX) {
-            first = !xet->locked.off;
-            xet->locked.off = true;
-        }
-    }
-    if (first) {
-        sl_progress_add_fallback(xet->xorbs.config.progress);
-        sl_log(SL_LOG_WARN,
-               "Xet is not used any more for '%s', the hub's own links are: %s (source.hf.xet)",
-               xet->hf->store->uri, err->message);
-    }
+    SL_LOCKED(&xet->locked.mutex);
+    if (!err->retryable || ++xet->locked.failures >= FAILURES_MAX)
+        turn_off(xet, err->message);
     err->retryable = true;
 }
 

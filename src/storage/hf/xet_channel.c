@@ -18,7 +18,7 @@ struct sl_channel {
     struct sl_xet_range *range; /* NULL: none yet */
     struct sl_source *source;
     uint64_t begin, end;
-    bool first;
+    bool first, vouched;
     unsigned hedge;
     enum { IDLE, BY_LINK, BY_XET, EMPTY } way;
 };
@@ -58,8 +58,9 @@ static int start_xet(struct sl_channel *channel, struct sl_xet_file *file, struc
         return 0;
     if (!channel->range)
         channel->range = sl_xet_range_new(channel->hf->xet, err);
-    if (channel->range && sl_xet_range_start(channel->range, file, channel->source->uri,
-                                             channel->begin, end, channel->hedge, err) == 0)
+    const struct sl_xet_asked asked = {channel->begin, end, channel->hedge, channel->vouched};
+    if (channel->range &&
+        sl_xet_range_start(channel->range, file, channel->source->uri, &asked, err) == 0)
         return 0;
     sl_xet_note_failure(channel->hf->xet, err);
     channel->way = IDLE;
@@ -160,6 +161,11 @@ static void channel_hedge(struct sl_channel *channel, unsigned hedge)
     channel->hedge = hedge;
 }
 
+static void channel_vouch(struct sl_channel *channel, bool vouched)
+{
+    channel->vouched = vouched;
+}
+
 static bool channel_sent_twice(const struct sl_channel *channel)
 {
     return channel->way == BY_XET ? sl_xet_range_sent_twice(channel->range)
@@ -186,4 +192,5 @@ static struct sl_exchange *channel_exchange(struct sl_channel *channel)
 const struct sl_transport sl_hf_transport = {
     SL_CHANNEL_FUNCTIONS,
     .channel_exchange = channel_exchange,
+    .channel_vouch = channel_vouch,
 };

@@ -1,11 +1,19 @@
-/* liblz4 reads frames; where the bytes of a chunk were grouped by their place in words of four, it
- * writes them beside, and they are put in their order from there. */
+/*
+ * Frames as Xet writes them are decoded block by block: liblz4's own reader of frames writes a
+ * block that is shorter than the frame's blocks may be into a buffer, and copies it, and here
+ * nearly every block is. Other frames are left to it. Where the bytes of a chunk were grouped by
+ * their place in words of four, they are written beside, and put in their order from there.
+ */
 #include "xet_chunk.h"
 
+#include <lz4.h>
 #include <lz4frame.h>
 #include <string.h>
 
-enum { NONE, LZ4, GROUPED_LZ4, GROUPS = 4, STEP = 16 };
+#include "buf.h"
+
+enum { NONE, LZ4, GROUPED_LZ4, GROUPS = 4, STEP = 16, BLOCK_HEAD_BYTES = 4 };
+#define STORED UINT32_C(0x80000000) /* of a block's head: it is not compressed */
 
 struct sl_xet_decoder {
     LZ4F_dctx *frames;
@@ -55,24 +63,78 @@ void sl_xet_decoder_free(struct sl_xet_decoder *decoder)
     free(decoder);
 }
 
-/* One frame, and nothing behind it. */
-static int unpack(struct sl_xet_decoder *decoder, const struct sl_xet_chunk *chunk,
-                  const uint8_t *data, uint8_t *raw, struct sl_err *err)
+/* Blocks that need nothing but themselves, and the end mark; no sums. */
+static bool is_plain(const LZ4F_frameInfo_t *info)
+{
+    return info->frameType == LZ4F_frame && info->blockMode == LZ4F_blockIndependent &&
+           info->blockChecksumFlag == LZ4F_noBlockChecksum &&
+           info->contentChecksumFlag == LZ4F_noContentChecksum && !info->contentSize &&
+           !info->dictID;
+}
+
+/* The bytes that a block makes: at least one, at most `room`. 0: it is broken. */
+static size_t unpack_block(const uint8_t *block, size_t bytes, bool stored, uint8_t *raw,
+                           size_t room)
+{
+    if (!stored) {
+        int made = LZ4_decompress_safe((const char *)block, (char *)raw, (int)bytes, (int)room);
+        return made > 0 ? (size_t)made : 0;
+    }
+    if (bytes > room)
+        return 0;
+    memcpy(raw, block, bytes);
+    return bytes;
+}
+
+static bool unpack_blocks(const uint8_t *data, size_t bytes, uint8_t *raw, size_t raw_bytes)
+{
+    while (bytes >= BLOCK_HEAD_BYTES) {
+        uint32_t head = sl_get_le32(data), block = head & ~STORED;
+        data += BLOCK_HEAD_BYTES;
+        bytes -= BLOCK_HEAD_BYTES;
+        if (!head)
+            return !bytes && !raw_bytes; /* the end mark */
+        if (block > bytes)
+            return false;
+        size_t made = unpack_block(data, block, head & STORED, raw, raw_bytes);
+        if (!made)
+            return false;
+        data += block;
+        bytes -= block;
+        raw += made;
+        raw_bytes -= made;
+    }
+    return false;
+}
+
+static bool unpack_frame(LZ4F_dctx *frames, const struct sl_xet_chunk *chunk, const uint8_t *data,
+                         size_t taken, uint8_t *raw)
 {
     const LZ4F_decompressOptions_t options = {.stableDst = 1};
-    size_t taken = 0, made = 0, wanted = 1;
-    LZ4F_resetDecompressionContext(decoder->frames);
+    size_t made = 0, wanted = 1;
     while (wanted && !LZ4F_isError(wanted)) {
         size_t in = chunk->packed_bytes - taken, out = chunk->raw_bytes - made;
-        wanted = LZ4F_decompress(decoder->frames, raw + made, &out, data + taken, &in, &options);
+        wanted = LZ4F_decompress(frames, raw + made, &out, data + taken, &in, &options);
         taken += in;
         made += out;
         if (!in && !out)
             break;
     }
-    if (wanted || taken != chunk->packed_bytes || made != chunk->raw_bytes)
-        return broken(err, "is not a whole LZ4 frame of its length");
-    return 0;
+    return !wanted && taken == chunk->packed_bytes && made == chunk->raw_bytes;
+}
+
+/* One frame, and nothing behind it. */
+static int unpack(struct sl_xet_decoder *decoder, const struct sl_xet_chunk *chunk,
+                  const uint8_t *data, uint8_t *raw, struct sl_err *err)
+{
+    LZ4F_frameInfo_t info;
+    size_t taken = chunk->packed_bytes;
+    LZ4F_resetDecompressionContext(decoder->frames);
+    bool whole = !LZ4F_isError(LZ4F_getFrameInfo(decoder->frames, &info, data, &taken)) &&
+                 (is_plain(&info) ? unpack_blocks(data + taken, chunk->packed_bytes - taken, raw,
+                                                  chunk->raw_bytes)
+                                  : unpack_frame(decoder->frames, chunk, data, taken, raw));
+    return whole ? 0 : broken(err, "is not a whole LZ4 frame of its length");
 }
 
 typedef uint8_t octets __attribute__((vector_size(STEP)));

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-enum { WINDOW_BYTES = 512 * 1024 };
+enum { WINDOW_BYTES = 256 * 1024 };
 
 struct window {
     uint8_t *data;
@@ -178,7 +178,10 @@ enum sl_io_state sl_xet_feed_peek(struct sl_xet_feed *feed, size_t bytes, const 
 
 void sl_xet_feed_take(struct sl_xet_feed *feed, size_t bytes)
 {
-    feed->open->at += bytes;
+    struct window *window = feed->open;
+    window->at += bytes;
+    if (window == &feed->stream && window->at == window->used)
+        window->at = window->used = 0; /* what comes next, where the cache has it */
 }
 
 void sl_xet_feed_close(struct sl_xet_feed *feed)

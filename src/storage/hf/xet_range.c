@@ -22,6 +22,7 @@ struct sl_xet_range {
     char *uri;
     char what[400];
     unsigned hedge;
+    bool vouched;
     uint64_t at, end; /* of the file: still to deliver */
     enum { IDLE, ASKING, BETWEEN, IN_TERM, ENDING } phase;
     bool asked_again; /* since its last byte: a signed URL had expired */
@@ -104,16 +105,18 @@ static int ask(struct sl_xet_range *range, struct sl_err *err)
 }
 
 int sl_xet_range_start(struct sl_xet_range *range, struct sl_xet_file *file, char *uri,
-                       uint64_t begin, uint64_t end, unsigned hedge, struct sl_err *err)
+                       const struct sl_xet_asked *asked, struct sl_err *err)
 {
     range->file = file;
     range->uri = uri;
-    range->at = begin;
-    range->end = end;
-    range->hedge = hedge;
+    range->at = asked->begin;
+    range->end = asked->end;
+    range->hedge = asked->hedge;
+    range->vouched = asked->vouched;
     range->asked_again = false;
     snprintf(range->what, sizeof(range->what),
-             "cannot read bytes %" PRIu64 "-%" PRIu64 " of '%.300s'", begin, end - 1, uri);
+             "cannot read bytes %" PRIu64 "-%" PRIu64 " of '%.300s'", asked->begin, asked->end - 1,
+             uri);
     return ask(range, err);
 }
 
@@ -198,7 +201,7 @@ static int decode(struct sl_xet_range *range, const struct sl_xet_chunk *chunk,
         err->retryable = true;
         return sl_wrap(err, "%s", range->what);
     }
-    if (sl_xet_file_add(range->file, range->place, raw, chunk->raw_bytes, err) < 0)
+    if (sl_xet_file_add(range->file, range->place, raw, chunk->raw_bytes, range->vouched, err) < 0)
         return sl_wrap(err, "%s", range->what);
     if (there) {
         *got = chunk->raw_bytes;

@@ -22,6 +22,19 @@ static int check_mirror(const char *text, struct sl_err *err)
     return result;
 }
 
+/* For one registry at least: whichever way it is asked. */
+static bool is_same_mirror(const char *a, const char *b)
+{
+    struct sl_oci_mirror one, other;
+    bool same = sl_oci_mirror_parse(a, &one, NULL) == 0;
+    same = sl_oci_mirror_parse(b, &other, NULL) == 0 && same;
+    same = same && strcmp(one.host, other.host) == 0 && strcmp(one.prefix, other.prefix) == 0 &&
+           (!one.registry || !other.registry || strcmp(one.registry, other.registry) == 0);
+    sl_oci_mirror_release(&one);
+    sl_oci_mirror_release(&other);
+    return same;
+}
+
 static const struct sl_option oci_rows[] = {
     SL_OPTION(sl_oci_options, docker_config, STRING, "",
               "file with logins, as `docker login` writes it; empty: REGISTRY_AUTH_FILE, "
@@ -41,7 +54,7 @@ static const struct sl_option oci_rows[] = {
     SL_OPTION(sl_oci_options, mirrors, LIST, "",
               "[REGISTRY=]HOST[:PORT][/PREFIX] of registries with the same blobs, asked in this "
               "order before the registry for what its digest checks",
-              .check = check_mirror, .value = "HOST"),
+              .check = check_mirror, .same = is_same_mirror, .value = "HOST"),
     SL_OPTION(sl_oci_options, trust_mirrors, BOOL, "false",
               "where the registry cannot be reached, believe mirrors: what a tag means, and "
               "headers of files before the files are checked"),

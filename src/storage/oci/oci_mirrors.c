@@ -16,9 +16,6 @@ static int add_mirror(struct sl_oci *oci, const struct sl_oci_mirror *mirror, bo
     sl_autofree char *name = sl_asprintf(err, "%s%s%s", mirror->host, slash, mirror->prefix);
     if (!name)
         return -1;
-    for (unsigned i = 0; i < oci->mirror_count; i++)
-        if (strcmp(oci->mirrors[i].name, name) == 0)
-            return sl_fail(err, SL_E_USAGE, "source.oci.mirrors names '%.100s' twice", name);
     if (oci->mirror_count == SL_OCI_MIRRORS_MAX)
         return sl_fail(err, SL_E_USAGE, "source.oci.mirrors names more than %d mirrors",
                        SL_OCI_MIRRORS_MAX);

@@ -94,6 +94,26 @@ static void print_pages(const struct sl_spec *spec, uint64_t bytes)
            "huge pages", (double)bytes * 0.22e-9);
 }
 
+static void describe_store(const struct sl_plan *plan,
+                           void (*row)(void *arg, const char *what, const char *text), void *arg)
+{
+    if (plan->source_count)
+        sl_store_describe(sl_source_store(plan->sources[0].source), row, arg);
+}
+
+static void print_mirror(void *arg, const char *what, const char *text)
+{
+    (void)arg;
+    if (strcmp(what, "mirror") == 0)
+        printf("  %-14s %12s  %s, asked first for what its digest checks\n", what, "", text);
+}
+
+static void write_mirror(void *arg, const char *what, const char *text)
+{
+    if (strcmp(what, "mirror") == 0)
+        sl_json_string(arg, text);
+}
+
 /* "4 connections", "4 to 16 connections". */
 static const char *connections_text(const struct sl_connections *connections, char text[40])
 {
@@ -142,6 +162,7 @@ static void print_plan(const struct sl_spec *spec, const struct sl_plan *plan, c
     snprintf(more, sizeof(more), "read for this plan in %s",
              sl_human_count(plan->index_requests, "request", count));
     print_row("indexes", plan->index_bytes, more);
+    describe_store(plan, print_mirror, NULL);
     print_names(plan);
     print_room(room);
 }
@@ -288,6 +309,10 @@ static int plan_one(struct sl_cli *cli, const struct sl_spec *spec, struct sl_js
     sl_json_key_uint(json, "destination_bytes", bytes);
     sl_json_key(json, "plan");
     sl_plan_json(json, plan);
+    sl_json_key(json, "mirrors");
+    sl_json_array(json);
+    describe_store(plan, write_mirror, json);
+    sl_json_end(json);
     sl_json_key(json, "room");
     sl_room_json(json, &room);
     sl_json_key_bool(json, "fits", fits == 0);

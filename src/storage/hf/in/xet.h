@@ -56,11 +56,12 @@ struct sl_tokens *sl_xet_tokens_new(struct sl_hf *hf, struct sl_err *err);
 
 /** A file of one commit. */
 struct sl_xet_file;
-/** The hub says that this file is on Xet. Nothing is noted where the texts make no sense, or
- * without memory. */
-void sl_xet_note(struct sl_xet *xet, const char *commit, const char *name, const char *hash,
-                 uint64_t bytes);
-/** NULL: it is not on Xet as far as is known, or Xet is not used any more. */
+/** The hub says that this file is on Xet. Where it said something else of the file before, or what
+ * makes no sense: in mode on SL_E_FORMAT, code "xet"; in mode auto Xet is not used any more, or not
+ * for this file. */
+int sl_xet_note(struct sl_xet *xet, const char *commit, const char *name, const char *hash,
+                uint64_t bytes, struct sl_err *err);
+/** NULL: it is not on Xet as far as is known, or Xet is not used any more, or not for this file. */
 struct sl_xet_file *sl_xet_find(struct sl_xet *xet, const char *commit, const char *name);
 const char *sl_xet_file_hash_text(const struct sl_xet_file *file);
 uint64_t sl_xet_file_bytes(const struct sl_xet_file *file);
@@ -68,9 +69,13 @@ uint64_t sl_xet_file_bytes(const struct sl_xet_file *file);
  * A whole chunk came, which begins there in the file. When every byte has come, the file's hash is
  * compared: SL_E_INTEGRITY, code "xet-hash", if it is another one, or if a chunk came twice and was
  * not the same. SL_E_NO_SPACE.
+ *
+ * The error is retryable where another try may bring what is right: a chunk that came twice, a few
+ * times; the whole file, if its bytes are vouched for (sl_fetch_vouch()). Then its delivery is not
+ * checked any more, so that the hash of who vouches decides.
  */
 int sl_xet_file_add(struct sl_xet_file *file, uint64_t offset, const void *data, size_t bytes,
-                    struct sl_err *err);
+                    bool vouched, struct sl_err *err);
 
 /** Whether every byte of it that has been read came through Xet and is the file whose hash the hub
  * lists. */

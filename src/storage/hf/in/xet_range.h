@@ -15,9 +15,14 @@ struct sl_xet_range;
 struct sl_xet_range *sl_xet_range_new(struct sl_xet *xet, struct sl_err *err);
 void sl_xet_range_free(struct sl_xet_range *range);
 /** [begin, end) of the file, begin < end <= its bytes. uri, for messages, is borrowed until it has
- * ended. hedge as of a request. */
+ * ended. hedge as of a request; vouched as sl_fetch_vouch(). */
+struct sl_xet_asked {
+    uint64_t begin, end;
+    unsigned hedge;
+    bool vouched;
+};
 int sl_xet_range_start(struct sl_xet_range *range, struct sl_xet_file *file, char *uri,
-                       uint64_t begin, uint64_t end, unsigned hedge, struct sl_err *err);
+                       const struct sl_xet_asked *asked, struct sl_err *err);
 /** As sl_transport.channel_read(). */
 enum sl_io_state sl_xet_range_read(struct sl_xet_range *range, void *data, size_t bytes,
                                    size_t *got, struct sl_err *err);
