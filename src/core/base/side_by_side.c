@@ -1,3 +1,5 @@
+/* Threads take the next number until there is none or a job has failed; the caller is one of them.
+ */
 #include "side_by_side.h"
 
 #include "mem.h"
@@ -41,6 +43,7 @@ static void *work(void *arg)
     return NULL;
 }
 
+/* There is no other thread before they start, and none behind the joins. */
 int sl_side_by_side(size_t count, unsigned most, const char *name,
                     int (*job)(void *arg, size_t number, struct sl_err *err), void *arg,
                     struct sl_err *err)

@@ -25,10 +25,10 @@ struct sl_reader_outcome {
     unsigned threads; /* 0: it ended before it began to read */
     enum sl_threads_why threads_why;
     size_t shared_files; /* that more threads than one wrote to */
-    uint64_t requests; /* for ranges, those that were sent again too */
-    uint64_t rows;     /* of slices, that were asked for with or without what lies between them */
-    uint64_t dropped;  /* bytes that lay there */
-    uint64_t worth;    /* what a request was worth when it ended, in bytes */
+    uint64_t requests;   /* for ranges, those that were sent again too */
+    uint64_t rows;       /* of slices, that were asked for with or without what lies between them */
+    uint64_t dropped;    /* bytes that lay there */
+    uint64_t worth;      /* what a request was worth when it ended, in bytes */
     enum sl_worth_why worth_why;
 };
 

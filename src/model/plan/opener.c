@@ -347,7 +347,7 @@ static void drop_rivals(struct sl_plan_own *own)
     own->candidate_count = kept;
 }
 
-/* Open what is not open yet. */
+/* Open what is not open yet. Behind sl_side_by_side() there is no other thread. */
 static int open_all(struct sl_plan *plan, struct opener *opener, struct sl_err *err)
 {
     size_t most = SL_MIN(count_requests(plan->own), (size_t)SL_OPENINGS_MAX);
