@@ -76,6 +76,7 @@ SL_TEST(one_that_stalls_changes_nothing_and_many_make_patient)
 struct desk {
     struct sl_plan plan;
     struct sl_range ranges[1000];
+    struct sl_extent extent; /* of all of them */
     struct sl_reader reader;
 };
 
@@ -85,8 +86,10 @@ static struct desk *open_desk(unsigned slots)
     ck_assert_ptr_nonnull(desk);
     desk->reader.plan = &desk->plan;
     pthread_mutex_init(&desk->reader.lock, NULL);
-    desk->reader.work.ranges = desk->ranges;
-    desk->reader.work.range_count = SL_COUNT(desk->ranges);
+    struct sl_err err = SL_ERR_INIT;
+    ck_assert_int_eq(sl_file_queues_init(&desk->reader.locked.queues, desk->ranges,
+                                         SL_COUNT(desk->ranges), &desk->extent, 1, &err),
+                     0);
     desk->reader.locked.slots = slots;
     desk->reader.locked.hedge_credit = SL_HEDGE_CREDIT;
     sl_counter_add(&desk->reader.landed, 100);
@@ -95,6 +98,7 @@ static struct desk *open_desk(unsigned slots)
 
 static void close_desk(struct desk *desk)
 {
+    sl_file_queues_release(&desk->reader.locked.queues);
     pthread_mutex_destroy(&desk->reader.lock);
     free(desk);
 }
@@ -166,10 +170,10 @@ SL_TEST(requests_sent_again_are_few_beside_ranges)
     sl_counter_add(&desk->reader.landed, 1);
     ck_assert_uint_eq(hedges_in_a_row(desk, &slow), 8);
     for (int i = 0; i < 100; i++)
-        ck_assert(sl_reader_take(&desk->reader, &job));
+        ck_assert(sl_reader_take(&desk->reader, 0, &job));
     ck_assert_uint_eq(hedges_in_a_row(desk, &slow), 6);
     for (int i = 0; i < 900; i++)
-        ck_assert(sl_reader_take(&desk->reader, &job));
+        ck_assert(sl_reader_take(&desk->reader, 0, &job));
     ck_assert_uint_eq(hedges_in_a_row(desk, &slow), 32);
     close_desk(desk);
 }

@@ -203,7 +203,8 @@ SL_TEST(a_run_that_ended_while_moving_is_completed_without_the_network)
     EXPECT(0, "weights.bin");
     ck_assert(holds("weights.bin", weights, sizeof(weights)));
     ck_assert_str_eq(names_in(to), "weights.bin");
-    RUN(&ran, "initializer", "--attempts", "1", uri, to); /* and only once */
+    /* and only once */
+    RUN(&ran, "initializer", "--attempts", "1", "--unreachable-seconds", "0", uri, to);
     EXPECT(1, "127.0.0.1");
 }
 

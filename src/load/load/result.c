@@ -20,6 +20,7 @@ static void json_reading(struct sl_json *json, const struct sl_load_result *resu
     sl_json_key_uint(json, "threads", reading->threads);
     sl_json_key_string(json, "threads_why",
                        reading->threads ? sl_threads_why_name(reading->threads_why) : "");
+    sl_json_key_uint(json, "files_shared", reading->shared_files);
     sl_json_key_uint(json, "range_bytes", result->range_bytes);
     sl_json_key_uint(json, "buffer_bytes", reading->buffer_bytes);
 }

@@ -1,8 +1,8 @@
 /*
- * Who reads what. Ranges come off the plan in its order; what a slot gives away comes first, since
- * it has waited longest. A slot's range is its own thread's alone: nobody takes from it, its thread
- * gives, when it sees that others are idle. So a byte is in one range at any moment, and the load
- * has ended when no range waits and none is being read.
+ * Who reads what. Each thread has a file as long as there are files (file_queues.h); what a slot
+ * gives away comes first, since it has waited longest. A slot's range is its own thread's alone:
+ * nobody takes from it, its thread gives, when it sees that others are idle. So a byte is in one
+ * range at any moment, and the load has ended when no range waits and none is being read.
  *
  * Sending a slow request again (slow.c): only where it is the request that is slow and not the
  * link. A link, a server or this process that stops stops everyone at about the same time; so what
@@ -24,22 +24,35 @@ enum {
 
 static bool has_work(const struct sl_reader *reader)
 {
-    return reader->locked.given_count || reader->locked.next_range < reader->work.range_count;
+    return reader->locked.given_count || sl_file_queues_left(&reader->locked.queues);
 }
 
-bool sl_reader_take(struct sl_reader *reader, struct sl_reader_job *job)
+/* With the lock. */
+static void take_given(struct sl_reader *reader, unsigned thread, struct sl_reader_job *job)
+{
+    *job = reader->locked.given[--reader->locked.given_count];
+    sl_file_queues_note(&reader->locked.queues, thread, &job->range);
+}
+
+bool sl_reader_take(struct sl_reader *reader, unsigned thread, struct sl_reader_job *job)
 {
     SL_LOCKED(&reader->lock);
     if (reader->locked.err.kind || !has_work(reader))
         return false;
     if (reader->locked.given_count)
-        *job = reader->locked.given[--reader->locked.given_count];
+        take_given(reader, thread, job);
     else
-        *job = (struct sl_reader_job){.range = reader->work.ranges[reader->locked.next_range++]};
+        job->range = *sl_file_queues_take(&reader->locked.queues, thread);
     reader->locked.busy++;
     if (reader->locked.hedge_credit < HEDGE_CREDIT_MAX)
         reader->locked.hedge_credit++;
     return true;
+}
+
+void sl_reader_leave(struct sl_reader *reader, unsigned thread)
+{
+    SL_LOCKED(&reader->lock);
+    sl_file_queues_leave(&reader->locked.queues, thread);
 }
 
 void sl_reader_began(struct sl_reader *reader, uint64_t first_ns, bool fresh)
@@ -72,7 +85,7 @@ bool sl_reader_finished(struct sl_reader *reader)
 bool sl_reader_used_up(struct sl_reader *reader)
 {
     SL_LOCKED(&reader->lock);
-    return reader->locked.next_range == reader->work.range_count;
+    return !sl_file_queues_left(&reader->locked.queues);
 }
 
 bool sl_reader_give(struct sl_reader *reader, const struct sl_reader_job *job)

@@ -199,6 +199,7 @@ static void report_outcome(const struct sl_reader *reader)
             .last_why = reader->locked.growth.why,
             .threads = reader->started ? concurrency->threads : 0,
             .threads_why = concurrency->threads_why,
+            .shared_files = reader->locked.queues.shared_count,
             .requests = requests,
             .dropped = sl_counter_get(&reader->dropped),
             .worth = sl_request_worth(&reader->locked.weigh.facts, 0),
@@ -207,12 +208,16 @@ static void report_outcome(const struct sl_reader *reader)
         };
 }
 
-static int make_given(struct sl_reader *reader, struct sl_err *err)
+/* What the threads take from. There is no other thread yet. */
+static int make_jobs(struct sl_reader *reader, struct sl_err *err)
 {
+    const struct sl_work *work = &reader->work;
     reader->given_max = reader->concurrency.connections.most;
-    SL_LOCKED(&reader->lock);
     reader->locked.given = sl_alloc_array(reader->given_max, sizeof(*reader->locked.given), err);
-    return reader->locked.given ? 0 : -1;
+    return reader->locked.given
+               ? sl_file_queues_init(&reader->locked.queues, work->ranges, work->range_count,
+                                     work->extents, reader->plan->file_count, err)
+               : -1;
 }
 
 struct thread_start {
@@ -271,7 +276,7 @@ static int read_all(struct sl_reader *reader, struct sl_err *err)
     sl_counter_add(&reader->resumed, reader->work.resumed_bytes);
     sl_progress_add_resumed(progress, reader->work.resumed_bytes);
     sl_metric_add(SL_M_RESUMED_BYTES, (int64_t)reader->work.resumed_bytes);
-    if (make_given(reader, err) < 0)
+    if (make_jobs(reader, err) < 0)
         return -1;
     sl_concurrency_take_threads(&reader->facts, &reader->concurrency);
     reader->started = true;
@@ -389,6 +394,7 @@ int sl_reader_run(const struct sl_plan *plan, struct sl_sink *sink, struct sl_jo
     free(reader.whole);
     free(reader.locked.bad); /* no other thread is left */
     free(reader.locked.given);
+    sl_file_queues_release(&reader.locked.queues);
     for (int i = 0; i < SL_WRITE_TURNS; i++)
         pthread_mutex_destroy(&reader.turns[i]);
     pthread_mutex_destroy(&reader.lock);

@@ -1,7 +1,8 @@
 /*
  * Carry out a plan: a few threads, each driving several connections through one poll(), take range
  * after range, read into a hot buffer (or into the sink's memory), feed the checks, write, commit.
- * Any free connection takes the next range. Several runs may go on at once, one for each sink.
+ * A thread keeps to one file as long as there are others for those beside it. Several runs may go
+ * on at once, one for each sink.
  */
 #ifndef SL_READER_H
 #define SL_READER_H
@@ -23,10 +24,11 @@ struct sl_reader_outcome {
     enum sl_growth_why last_why;
     unsigned threads; /* 0: it ended before it began to read */
     enum sl_threads_why threads_why;
-    uint64_t requests; /* for ranges, those that were sent again too */
-    uint64_t rows;     /* of slices, that were asked for with or without what lies between them */
-    uint64_t dropped;  /* bytes that lay there */
-    uint64_t worth;    /* what a request was worth when it ended, in bytes */
+    size_t shared_files; /* that more threads than one wrote to */
+    uint64_t requests;   /* for ranges, those that were sent again too */
+    uint64_t rows;       /* of slices, that were asked for with or without what lies between them */
+    uint64_t dropped;    /* bytes that lay there */
+    uint64_t worth;      /* what a request was worth when it ended, in bytes */
     enum sl_worth_why worth_why;
 };
 

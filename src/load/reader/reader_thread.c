@@ -81,6 +81,8 @@ static void close_slot(struct reader_thread *self, unsigned number)
     sl_slot_free(self->entries[number].slot);
     self->entries[number] = self->entries[--self->count];
     report_connections(self->reader, -1);
+    if (!self->count)
+        sl_reader_leave(self->reader, self->number);
 }
 
 static int open_slot(struct reader_thread *self, const struct sl_reader_job *job,
@@ -98,7 +100,7 @@ static int open_missing(struct reader_thread *self, struct sl_err *err)
 {
     struct sl_reader_job job;
     for (unsigned wanted = share(self); self->count < wanted;) {
-        if (!sl_reader_take(self->reader, &job))
+        if (!sl_reader_take(self->reader, self->number, &job))
             break;
         if (open_slot(self, &job, err) < 0)
             return -1;
@@ -115,7 +117,7 @@ static int assign(struct reader_thread *self, unsigned number, struct sl_err *er
     struct entry *entry = &self->entries[number];
     bool wanted = self->count <= share(self);
     struct sl_reader_job job;
-    bool found = wanted && sl_reader_take(self->reader, &job);
+    bool found = wanted && sl_reader_take(self->reader, self->number, &job);
     set_idle(self, entry, wanted && !found && !sl_reader_finished(self->reader));
     if (found)
         return sl_slot_start(entry->slot, &job, err);

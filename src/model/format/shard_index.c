@@ -1,9 +1,9 @@
 /*
  * A model in several files: an index (model.safetensors.index.json) maps each tensor's name to the
  * file that holds it. The map is hostile: file names must stay below the index, names must not
- * repeat. The headers of all shards are read by a few threads at once, one round trip instead of
- * one for each; then the tensors that the map names move into one index. What a shard holds beyond
- * the map is not part of the model.
+ * repeat. The headers of all shards are read side by side, one round trip instead of one for each;
+ * then the tensors that the map names move into one index. What a shard holds beyond the map is not
+ * part of the model.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -13,13 +13,12 @@
 #include "format.h"
 #include "json_pull.h"
 #include "names.h"
-#include "thread.h"
+#include "side_by_side.h"
 
 enum {
     MAP_BYTES_MAX = 100 * 1000 * 1000,
     SHARDS_MAX = 100000,
     SHARD_NAME_BYTES_MAX = 1024,
-    WORKERS_MAX = 8
 };
 
 /* One row of the map. */
@@ -253,60 +252,22 @@ static int read_shard(struct sl_store *store, bool files, struct shard *shard, s
     return index_shard(source, files, shard, err);
 }
 
-/* Threads take shards one after another; the error of the first shard that fails counts. */
-struct work {
+struct shards {
     struct sl_store *store;
     struct map *map;
-    pthread_mutex_t mutex;
-    struct {
-        size_t next, failed; /* failed: number of the shard, SIZE_MAX if none */
-        struct sl_err failure;
-    } locked;
 };
 
-static size_t take_shard(struct work *work)
+static int read_numbered(void *arg, size_t number, struct sl_err *err)
 {
-    SL_LOCKED(&work->mutex);
-    if (work->locked.failed != SIZE_MAX || work->locked.next == work->map->shard_count)
-        return SIZE_MAX;
-    return work->locked.next++;
-}
-
-static void *read_shards(void *arg)
-{
-    struct work *work = arg;
-    size_t number;
-    while ((number = take_shard(work)) != SIZE_MAX) {
-        struct sl_err failure = SL_ERR_INIT;
-        if (read_shard(work->store, work->map->files, &work->map->shards[number], &failure) == 0)
-            continue;
-        SL_LOCKED(&work->mutex);
-        if (number < work->locked.failed) {
-            work->locked.failed = number;
-            work->locked.failure = failure;
-        }
-    }
-    return NULL;
+    const struct shards *shards = arg;
+    return read_shard(shards->store, shards->map->files, &shards->map->shards[number], err);
 }
 
 static int read_all_shards(struct sl_store *store, struct map *map, struct sl_err *err)
 {
-    struct work work = {.store = store, .map = map, .mutex = PTHREAD_MUTEX_INITIALIZER};
-    work.locked.failed = SIZE_MAX;
-    pthread_t threads[WORKERS_MAX - 1];
-    size_t started = 0;
-    while (started + 1 < SL_MIN(map->shard_count, (size_t)WORKERS_MAX) &&
-           sl_thread_start(&threads[started], "index", read_shards, &work, NULL) == 0)
-        started++;
-    read_shards(&work); /* this thread works too, so none needs to start */
-    for (size_t i = 0; i < started; i++)
-        pthread_join(threads[i], NULL);
-    pthread_mutex_destroy(&work.mutex); /* no other thread is left */
-    if (work.locked.failed == SIZE_MAX)
-        return 0;
-    if (err)
-        *err = work.locked.failure;
-    return -1;
+    struct shards shards = {store, map};
+    return sl_side_by_side(map->shard_count, SL_OPENINGS_MAX, "sl-index", read_numbered, &shards,
+                           err);
 }
 
 /* ---- one index of all ------------------------------------------------------------------------ */

@@ -1,6 +1,6 @@
 /*
- * Opening objects. Each costs one small request, so latency rules and a few threads open them side
- * by side. Three ways, by price: an object of a listing with strong ETags is known without any
+ * Opening objects. Each costs one small request, so latency rules and threads open them side by
+ * side. Three ways, by price: an object of a listing with strong ETags is known without any
  * request; one that may hold a model is asked for its first bytes, which tells length, version and,
  * for most files, the whole index; any other is asked for its first byte. What turns out to be
  * plain data is kept as a known source, without the bytes read: memory does not grow with the
@@ -12,17 +12,15 @@
 #include "log.h"
 #include "names.h"
 #include "plan_parts.h"
+#include "side_by_side.h"
 
-enum { OPEN_THREADS = 16, NAMES_BETWEEN_LOOKS = 4096 /* at whether the load is canceled */ };
+enum { NAMES_BETWEEN_LOOKS = 4096 /* at whether the load is canceled */ };
 
 struct opener {
     struct sl_plan *plan;
     struct {
-        size_t next;
         uint64_t requests, bytes;
         bool newer; /* than the listing, or told of otherwise: some object */
-        bool failed;
-        struct sl_err err;
     } locked;
     pthread_mutex_t lock;
 };
@@ -176,33 +174,11 @@ static int open_one(struct opener *opener, struct sl_candidate *candidate, struc
     return 0;
 }
 
-/* The next candidate to open, NULL when there is none or a failure ended it all. */
-static struct sl_candidate *take_next(struct opener *opener)
-{
-    SL_LOCKED(&opener->lock);
-    struct sl_plan_own *own = opener->plan->own;
-    while (!opener->locked.failed && opener->locked.next < own->candidate_count) {
-        struct sl_candidate *candidate = &own->candidates[opener->locked.next++];
-        if (!candidate->source && !candidate->index)
-            return candidate;
-    }
-    return NULL;
-}
-
-static void *open_many(void *arg)
+static int open_numbered(void *arg, size_t number, struct sl_err *err)
 {
     struct opener *opener = arg;
-    struct sl_candidate *candidate;
-    while ((candidate = take_next(opener))) {
-        struct sl_err err = SL_ERR_INIT;
-        if (open_one(opener, candidate, &err) == 0)
-            continue;
-        SL_LOCKED(&opener->lock);
-        if (!opener->locked.failed)
-            opener->locked.err = err;
-        opener->locked.failed = true;
-    }
-    return NULL;
+    struct sl_candidate *candidate = &opener->plan->own->candidates[number];
+    return candidate->source || candidate->index ? 0 : open_one(opener, candidate, err);
 }
 
 static size_t count_requests(const struct sl_plan_own *own)
@@ -214,19 +190,6 @@ static size_t count_requests(const struct sl_plan_own *own)
                  (candidate->probe || !is_versioned(candidate));
     }
     return count;
-}
-
-/* This thread opens too, so a thread that cannot start costs time only. */
-static void run_threads(struct opener *opener)
-{
-    pthread_t threads[OPEN_THREADS];
-    size_t wanted = SL_MIN(count_requests(opener->plan->own), (size_t)OPEN_THREADS), started = 0;
-    while (started + 1 < wanted &&
-           sl_thread_start(&threads[started], "sl-open", open_many, opener, NULL) == 0)
-        started++;
-    open_many(opener);
-    for (size_t i = 0; i < started; i++)
-        pthread_join(threads[i], NULL);
 }
 
 /* What it holds, before it leaves the candidates. */
@@ -384,17 +347,16 @@ static void drop_rivals(struct sl_plan_own *own)
     own->candidate_count = kept;
 }
 
-/* Open what is not open yet. Behind run_threads() there is no other thread. */
+/* Open what is not open yet. Behind sl_side_by_side() there is no other thread. */
 static int open_all(struct sl_plan *plan, struct opener *opener, struct sl_err *err)
 {
-    run_threads(opener);
+    size_t most = SL_MIN(count_requests(plan->own), (size_t)SL_OPENINGS_MAX);
+    int failed = sl_side_by_side(plan->own->candidate_count, (unsigned)most, "sl-open",
+                                 open_numbered, opener, err);
     plan->index_requests += opener->locked.requests;
     plan->index_bytes += opener->locked.bytes;
-    opener->locked.requests = opener->locked.bytes = opener->locked.next = 0;
-    if (!opener->locked.failed)
-        return 0;
-    *err = opener->locked.err;
-    return -1;
+    opener->locked.requests = opener->locked.bytes = 0;
+    return failed;
 }
 
 /* The parts of a set come with its first; a set that is not whole is a broken model. */

@@ -29,6 +29,7 @@ static void own_free(struct sl_plan_own *own)
     free(own->candidates);
     sl_buf_release(&own->texts);
     free(own->covered);
+    pthread_mutex_destroy(&own->ahead.lock);
     if (!own->borrowed) {
         sl_store_free(own->store);
         sl_keys_free(own->keys);
@@ -221,6 +222,7 @@ struct sl_plan *sl_plan_new(const struct sl_spec *spec, const struct sl_plan_out
     plan->own = sl_alloc(sizeof(*plan->own), err);
     if (!plan->own)
         return NULL;
+    pthread_mutex_init(&plan->own->ahead.lock, NULL);
     plan->own->spec = spec;
     plan->own->output = *output;
     plan->own->picks = picks;
@@ -284,7 +286,10 @@ static int prepare(struct sl_plan *plan, const struct sl_source_config *config, 
         return 0;
     if (sl_plan_set_sidecars_aside(plan, err) < 0)
         return -1;
-    if (sl_plan_open(plan, err) < 0)
+    sl_plan_begin_sidecars(plan);
+    int failed = sl_plan_open(plan, err);
+    sl_plan_end_sidecars(plan, failed < 0);
+    if (failed < 0)
         return sl_plan_explain_missing(plan, err);
     if (sl_plan_add_sources(plan, err) < 0 || sl_plan_read_sidecars(plan, err) < 0 ||
         unlock(plan, err) < 0)

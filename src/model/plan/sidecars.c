@@ -19,13 +19,14 @@
 #include "lower_bound.h"
 #include "mapping.h"
 #include "plan_parts.h"
-
-enum { READ_THREADS = 16 };
+#include "side_by_side.h"
 
 void sl_plan_free_sidecars(struct sl_plan_own *own)
 {
-    for (size_t i = 0; i < own->listed_count; i++)
+    for (size_t i = 0; i < own->listed_count; i++) {
         free(own->listed[i].name);
+        sl_sidecar_free(own->listed[i].read);
+    }
     for (size_t i = 0; own->sidecars && i < own->sidecars_of; i++)
         sl_sidecar_free(own->sidecars[i]);
     free(own->listed);
@@ -77,7 +78,7 @@ static int set_aside(struct sl_plan_own *own, char *owner, uint64_t bytes, struc
         free(owner);
         return -1;
     }
-    own->listed[own->listed_count++] = (struct sl_plan_sidecar){owner, bytes};
+    own->listed[own->listed_count++] = (struct sl_plan_sidecar){.name = owner, .bytes = bytes};
     return 0;
 }
 
@@ -128,17 +129,7 @@ int sl_plan_set_sidecars_aside(struct sl_plan *plan, struct sl_err *err)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-struct readers {
-    struct sl_plan *plan;
-    pthread_mutex_t lock;
-    struct {
-        uint32_t next;
-        bool failed;
-        struct sl_err err;
-    } locked;
-};
-
-static const struct sl_plan_sidecar *find_listed(const struct sl_plan_own *own, const char *name)
+static struct sl_plan_sidecar *find_listed(const struct sl_plan_own *own, const char *name)
 {
     size_t at = SL_LOWER_BOUND(i, own->listed_count, strcmp(own->listed[i].name, name) < 0);
     bool found = at < own->listed_count && strcmp(own->listed[at].name, name) == 0;
@@ -157,30 +148,90 @@ static int read_whole(struct sl_source *source, char **text, struct sl_err *err)
     return *text ? sl_source_read(source, 0, *text, (size_t)bytes, err) : -1;
 }
 
-/* 0 without one is fine: not there. */
-static int read_one(struct readers *readers, uint32_t number, uint64_t bytes, struct sl_err *err)
+/* Of the object of this name; NULL without a failure: it has none. */
+static int read_one(struct sl_plan_own *own, const char *name, uint64_t bytes,
+                    struct sl_sidecar **out, struct sl_err *err)
 {
-    struct sl_plan *plan = readers->plan;
-    const char *name = plan->sources[number].name;
     SL_AUTO(sl_source) source = NULL;
     sl_autofree char *text = NULL;
     sl_autofree char *path = sl_asprintf(err, "%s%s", name, SL_SIDECAR_SUFFIX);
     uint64_t head = SL_MIN(SL_MAX(bytes, 64u * 1024), (uint64_t)SL_SIDECAR_TEXT_BYTES_MAX);
     if (!path)
         return -1;
-    if (sl_source_open(plan->own->store, path, head, &source, err) < 0)
+    if (sl_source_open(own->store, path, head, &source, err) < 0)
         return err->kind == SL_E_NOT_FOUND ? 0 : sl_wrap(err, "cannot read '%s'", path);
     if (read_whole(source, &text, err) < 0 ||
-        sl_sidecar_parse(text, (size_t)sl_source_bytes(source), &plan->own->sidecars[number], err) <
-            0)
+        sl_sidecar_parse(text, (size_t)sl_source_bytes(source), out, err) < 0)
         return sl_wrap(err, "'%s'", path);
     uint64_t requests;
     sl_source_counts(source, &requests, &bytes);
-    SL_LOCKED(&readers->lock);
-    plan->index_requests += requests;
-    plan->index_bytes += bytes;
+    SL_LOCKED(&own->ahead.lock);
+    own->ahead.locked.requests += requests;
+    own->ahead.locked.bytes += bytes;
     return 0;
 }
+
+/* ---- ahead of need ---- */
+
+static bool is_stopped(struct sl_plan_own *own)
+{
+    SL_LOCKED(&own->ahead.lock);
+    return own->ahead.locked.stop;
+}
+
+/* One that fails is read again where its failure counts: it may be of an object that is left out.
+ */
+static int read_ahead(void *arg, size_t number, struct sl_err *err)
+{
+    struct sl_plan_own *own = arg;
+    struct sl_plan_sidecar *listed = &own->listed[number];
+    struct sl_err why = SL_ERR_INIT;
+    if (is_stopped(own))
+        return sl_fail(err, SL_E_CANCELED, "nothing is opened any more");
+    if (listed->wanted && read_one(own, listed->name, listed->bytes, &listed->read, &why) < 0)
+        sl_log(SL_LOG_DEBUG, "%s", why.message);
+    return 0;
+}
+
+static void *run_ahead(void *arg)
+{
+    struct sl_plan_own *own = arg;
+    struct sl_err unused = SL_ERR_INIT;
+    (void)sl_side_by_side(own->listed_count, SL_OPENINGS_MAX, "sl-sidecar", read_ahead, own,
+                          &unused);
+    return NULL;
+}
+
+void sl_plan_begin_sidecars(struct sl_plan *plan)
+{
+    struct sl_plan_own *own = plan->own;
+    bool any = false;
+    for (size_t i = 0; i < own->listed_count; i++) {
+        struct sl_plan_sidecar *listed = &own->listed[i];
+        const struct sl_candidate key = {.name = listed->name};
+        listed->wanted =
+            bsearch(&key, own->candidates, own->candidate_count, sizeof(key), by_candidate) != NULL;
+        any = any || listed->wanted;
+    }
+    own->ahead.started =
+        any && wanted(plan) &&
+        sl_thread_start(&own->ahead.thread, "sl-sidecars", run_ahead, own, NULL) == 0;
+}
+
+void sl_plan_end_sidecars(struct sl_plan *plan, bool stop)
+{
+    struct sl_plan_own *own = plan->own;
+    if (!own->ahead.started)
+        return;
+    {
+        SL_LOCKED(&own->ahead.lock);
+        own->ahead.locked.stop = stop;
+    }
+    pthread_join(own->ahead.thread, NULL);
+    own->ahead.started = false;
+}
+
+/* ---- of the sources ---- */
 
 /* Is it to be asked for, and how long is it? */
 static bool is_asked_for(const struct sl_plan *plan, uint32_t number, uint64_t *bytes)
@@ -191,45 +242,33 @@ static bool is_asked_for(const struct sl_plan *plan, uint32_t number, uint64_t *
     return listed || own->spec->verify.sidecar == SL_SIDECAR_REQUIRE;
 }
 
-static void *read_many(void *arg)
+static int read_numbered(void *arg, size_t number, struct sl_err *err)
 {
-    struct readers *readers = arg;
-    for (;;) {
-        uint32_t number;
-        uint64_t bytes;
-        {
-            SL_LOCKED(&readers->lock);
-            if (readers->locked.failed || readers->locked.next == readers->plan->source_count)
-                return NULL;
-            number = readers->locked.next++;
-        }
-        struct sl_err err = SL_ERR_INIT;
-        if (!is_asked_for(readers->plan, number, &bytes) ||
-            read_one(readers, number, bytes, &err) == 0)
-            continue;
-        SL_LOCKED(&readers->lock);
-        if (!readers->locked.failed)
-            readers->locked.err = err;
-        readers->locked.failed = true;
-    }
+    struct sl_plan *plan = arg;
+    struct sl_plan_own *own = plan->own;
+    uint64_t bytes;
+    if (own->sidecars[number] || !is_asked_for(plan, (uint32_t)number, &bytes))
+        return 0;
+    return read_one(own, plan->sources[number].name, bytes, &own->sidecars[number], err);
 }
 
-/* This thread reads too, so one that cannot start costs time only. */
+/* Those that were not read ahead. */
 static int read_all(struct sl_plan *plan, size_t count, struct sl_err *err)
 {
-    struct readers readers = {.plan = plan, .lock = PTHREAD_MUTEX_INITIALIZER};
-    pthread_t threads[READ_THREADS];
-    size_t most = SL_MIN(count, (size_t)READ_THREADS), started = 0;
-    while (started + 1 < most &&
-           sl_thread_start(&threads[started], "sl-sidecar", read_many, &readers, NULL) == 0)
-        started++;
-    read_many(&readers);
-    for (size_t i = 0; i < started; i++)
-        pthread_join(threads[i], NULL);
-    if (!readers.locked.failed) /* no other thread is left */
-        return 0;
-    *err = readers.locked.err;
-    return -1;
+    struct sl_plan_own *own = plan->own;
+    for (uint32_t i = 0; i < plan->source_count; i++) {
+        struct sl_plan_sidecar *listed = find_listed(own, plan->sources[i].name);
+        if (!listed || !listed->read)
+            continue;
+        own->sidecars[i] = sl_steal(&listed->read);
+        count--;
+    }
+    size_t most = SL_MIN(count, (size_t)SL_OPENINGS_MAX);
+    int failed =
+        sl_side_by_side(plan->source_count, (unsigned)most, "sl-sidecar", read_numbered, plan, err);
+    plan->index_requests += own->ahead.locked.requests; /* no other thread is left */
+    plan->index_bytes += own->ahead.locked.bytes;
+    return failed;
 }
 
 /* ---- judging --------------------------------------------------------------------------------- */

@@ -9,17 +9,13 @@
 #include "hash.h"
 #include "log.h"
 #include "plan_parts.h"
+#include "side_by_side.h"
 
-enum { ASK_THREADS = 16 };
 #define LARGE_BYTES (UINT64_C(64) * 1024 * 1024)
 
 struct asking {
     struct sl_plan *plan;
     struct sl_checksums *sums; /* one a source */
-    pthread_mutex_t lock;
-    struct {
-        uint32_t next;
-    } locked;
 };
 
 static bool costs_nothing(const struct sl_plan *plan, uint32_t number)
@@ -42,35 +38,16 @@ static bool is_asked(const struct sl_plan *plan, uint32_t number)
            (hashes == SL_HASHES_REQUIRE || bytes >= LARGE_BYTES || costs_nothing(plan, number));
 }
 
-static void *ask_many(void *arg)
+static int ask(void *arg, size_t number, struct sl_err *err)
 {
     struct asking *asking = arg;
-    for (;;) {
-        uint32_t number;
-        {
-            SL_LOCKED(&asking->lock);
-            if (asking->locked.next == asking->plan->source_count)
-                return NULL;
-            number = asking->locked.next++;
-        }
-        struct sl_source *source = asking->plan->sources[number].source;
-        struct sl_err err = SL_ERR_INIT;
-        if (is_asked(asking->plan, number) &&
-            sl_source_checksums(source, &asking->sums[number], &err) < 0)
-            sl_log(SL_LOG_DEBUG, "no checksums of '%s': %s", sl_source_uri(source), err.message);
-    }
-}
-
-static void ask_all(struct asking *asking, size_t count)
-{
-    pthread_t threads[ASK_THREADS];
-    size_t wanted = SL_MIN(count, (size_t)ASK_THREADS), started = 0;
-    while (started + 1 < wanted &&
-           sl_thread_start(&threads[started], "sl-ask", ask_many, asking, NULL) == 0)
-        started++;
-    ask_many(asking);
-    for (size_t i = 0; i < started; i++)
-        pthread_join(threads[i], NULL);
+    struct sl_source *source = asking->plan->sources[number].source;
+    struct sl_err why = SL_ERR_INIT;
+    (void)err; /* that a store does not say is not a failure */
+    if (is_asked(asking->plan, (uint32_t)number) &&
+        sl_source_checksums(source, &asking->sums[number], &why) < 0)
+        sl_log(SL_LOG_DEBUG, "no checksums of '%s': %s", sl_source_uri(source), why.message);
+    return 0;
 }
 
 /* What git hashes before the bytes of a blob. */
@@ -150,8 +127,10 @@ int sl_plan_check_stores(struct sl_plan *plan, struct sl_err *err)
     sl_autofree struct sl_checksums *sums = sl_alloc_array(plan->source_count, sizeof(*sums), err);
     if (!sums)
         return -1;
-    struct asking asking = {.plan = plan, .sums = sums, .lock = PTHREAD_MUTEX_INITIALIZER};
-    ask_all(&asking, count);
+    struct asking asking = {.plan = plan, .sums = sums};
+    if (sl_side_by_side(plan->source_count, (unsigned)SL_MIN(count, (size_t)SL_OPENINGS_MAX),
+                        "sl-ask", ask, &asking, err) < 0)
+        return -1;
     plan->index_requests += requests;
     for (uint32_t i = 0; i < plan->source_count; i++) {
         leave_out_missing(plan, i, &sums[i], &said);

@@ -37,6 +37,8 @@ struct sl_progress;
 enum sl_hedge { SL_HEDGE_AUTO, SL_HEDGE_OFF };
 
 enum { SL_STORE_KINDS_MAX = 16 };
+/** Small requests that a caller sends side by side while it opens objects. */
+enum { SL_OPENINGS_MAX = 32 };
 
 /** The values of one kind's options: a struct that the table describes. */
 struct sl_store_options {

@@ -4,6 +4,7 @@
 
 #include "crypt.h"
 #include "fetch.h"
+#include "file_queues.h"
 #include "hash.h"
 #include "mapping.h"
 #include "pace.h"
@@ -106,7 +107,7 @@ struct sl_reader {
     pthread_mutex_t turns[SL_WRITE_TURNS];
     pthread_mutex_t lock;
     struct {
-        size_t next_range;
+        struct sl_file_queues queues;
         size_t composed;             /* the target whose blocks are taken */
         uint64_t composed_bytes;     /* of it: taken */
         struct sl_reader_job *given; /* what slots gave away, at most given_max */
@@ -133,9 +134,11 @@ void sl_reader_fail(struct sl_reader *reader, const struct sl_err *err);
 
 /* ---- jobs: who reads what (any thread) ------------------------------------------------------ */
 
-/** Something to read, to be followed by sl_reader_ended(). False if there is nothing now or the
- * load has failed. */
-bool sl_reader_take(struct sl_reader *reader, struct sl_reader_job *job);
+/** Something to read for one of the threads, to be followed by sl_reader_ended(). False if there is
+ * nothing now or the load has failed. */
+bool sl_reader_take(struct sl_reader *reader, unsigned thread, struct sl_reader_job *job);
+/** This thread reads nothing for now: others may go on with its file. */
+void sl_reader_leave(struct sl_reader *reader, unsigned thread);
 /** An answer began, so long after its request; fresh: on a connection that may be new. */
 void sl_reader_began(struct sl_reader *reader, uint64_t first_ns, bool fresh);
 /** What was taken has been read: so many bytes, in so much time; gap_ns: longest between two reads,

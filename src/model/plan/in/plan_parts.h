@@ -25,6 +25,8 @@ struct sl_candidate {
 struct sl_plan_sidecar {
     char *name; /* of the object */
     uint64_t bytes;
+    bool wanted;             /* its object takes part, as far as the listing tells */
+    struct sl_sidecar *read; /* ahead of need; NULL: not yet */
 };
 
 struct sl_plan_own {
@@ -43,6 +45,15 @@ struct sl_plan_own {
     struct sl_minisign_key *signer;
     struct sl_plan_sidecar *listed; /* sidecars beside objects of a listing, by name */
     size_t listed_count, listed_capacity;
+    struct {
+        pthread_t thread; /* reads sidecars while objects are opened */
+        bool started;
+        pthread_mutex_t lock;
+        struct {
+            bool stop;
+            uint64_t requests, bytes; /* for all sidecars */
+        } locked;
+    } ahead;
     struct sl_sidecar **sidecars; /* one a source, NULL: none; NULL: of no source */
     bool *authentic;              /* one a source: its sidecar is signed by the signer */
     size_t sidecars_of;           /* how many of both */
@@ -138,6 +149,10 @@ int sl_plan_note_sidecar(struct sl_plan_own *own, const char *name, uint64_t byt
                          struct sl_err *err);
 /** sidecars.c: objects that are sidecars of others leave the candidates, as verify.sidecar says. */
 int sl_plan_set_sidecars_aside(struct sl_plan *plan, struct sl_err *err);
+/** sidecars.c: the sidecars that the listing shows are read from now on, by a thread aside, until
+ * sl_plan_end_sidecars(), which waits for them, or, with stop, for those that were asked for. */
+void sl_plan_begin_sidecars(struct sl_plan *plan);
+void sl_plan_end_sidecars(struct sl_plan *plan, bool stop);
 /** sidecars.c: own->sidecars of the sources that have one, read side by side and judged. */
 int sl_plan_read_sidecars(struct sl_plan *plan, struct sl_err *err);
 /** store_checks.c: what stores keep of whole objects that have no other hash. */
