@@ -106,7 +106,7 @@ SL_TEST(what_is_missing_is_9)
 SL_TEST(a_load_into_the_pool_is_the_daemons)
 {
     RUN(&ran, "load", spec);
-    check_said(2, ran.err, "the pool is the node daemon's");
+    check_said(2, ran.err, "only `sluice serve` takes 'pool'");
 }
 
 static bool prepare(void)

@@ -104,15 +104,14 @@ int sl_verify_mismatch(const struct sl_check *check, const uint8_t digest[SL_HAS
     snprintf(code, sizeof(code), "E_HASH_%s", name);
     for (end = code; *end; end++)
         *end = (char)toupper((unsigned char)*end);
-    return sl_fail_code(
-        err, SL_E_INTEGRITY, code,
-        "%s%s: its %s is %s, expected %s: the bytes are damaged%s; load again, and "
-        "upload the object again if this persists%s",
-        check->what, where, name, actual, expected,
-        check->range   ? ", or the object was changed after its sidecar was made"
-        : check->given ? ", or the hash in the spec is of another file"
-                       : "",
-        check->range ? ", or make its sidecar again with `sluice sign`" : "");
+    return sl_fail_code(err, SL_E_INTEGRITY, code,
+                        "%s%s: its %s is %s, expected %s: the bytes are damaged%s; load again, and "
+                        "upload the object again if this persists%s",
+                        check->what, where, name, actual, expected,
+                        check->range   ? ", or the object was changed after its sidecar was made"
+                        : check->given ? ", or the hash in the spec is of another file"
+                                       : "",
+                        check->range ? ", or make its sidecar again with `sluice sign`" : "");
 }
 
 bool sl_verify_agrees(const struct sl_check *check, const uint8_t digest[SL_HASH_BYTES_MAX])
