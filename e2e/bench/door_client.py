@@ -1,5 +1,6 @@
 """One trial of doors.py: door_client.py CLIENT URI {whole|tensor|slice}. Prints one line of JSON."""
 import json
+import os
 import resource
 import sys
 import time
@@ -40,9 +41,14 @@ def sluice_(uri, work):
 def tensorizer_(uri, work):
     from tensorizer import TensorDeserializer
 
+    from tensorizer.stream_io import open_stream
+
     def run():
         wanted = None if work == "whole" else lambda name: name == NAME
-        with TensorDeserializer(uri, device="cpu", filter_func=wanted, num_readers=None) as found:
+        address = os.environ.get("AWS_ENDPOINT_URL", "").removeprefix("http://")
+        keys = {"s3_access_key_id": os.environ.get("AWS_ACCESS_KEY_ID"), "s3_secret_access_key": os.environ.get("AWS_SECRET_ACCESS_KEY"),
+                "s3_endpoint": address, "force_http": True, "s3_region_name": os.environ.get("AWS_REGION")}
+        with TensorDeserializer(open_stream(uri, **keys) if uri.startswith("s3:") else uri, device="cpu", filter_func=wanted, num_readers=None) as found:
             yield from list(found.values())
 
     return run

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""The Python doors beside their originals, interleaved, in one run: from a tmpfs and over HTTP (nginx).
+"""The Python doors beside their originals, interleaved, in one run: from a tmpfs, over HTTP (nginx) and from S3 (versitygw).
 
     e2e/torch2.py                                              once: torch 2 and the peers
-    e2e/bench/doors.py [--mib 256] [--rounds 5] [--places tmpfs,http] [--library build/lib/libsluice.so.0]
+    e2e/bench/doors.py [--mib 256] [--rounds 5] [--places tmpfs,http,s3] [--library build/lib/libsluice.so.0]
 
 Each trial is a process of its own: a whole model of 16 tensors, one tensor, or the first hundredth of one tensor's rows, each byte touched.
 Trials are told on the standard error as they end, then one line of JSON a row: seconds from after the imports to the last tensor, seconds to the first, bytes of tensors, seconds of processor time,
-peak memory beyond the imports, bytes that the server sent; of each [median, least, most]. Figures are of the machine they were taken on,
+peak memory beyond the imports, bytes that nginx sent; of each [median, least, most]. Figures are of the machine they were taken on,
 which should do nothing else.
 """
 import argparse
@@ -24,14 +24,16 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, os.path.dirname(HERE))
 import torch2  # noqa: E402
+from s3client import S3  # noqa: E402
+from servers import versitygw_program  # noqa: E402
 
 CLIENT = os.path.join(HERE, "door_client.py")
 # What is tried: (client, file, places, works).
 ROWS = (
-    ("sluice", "m.safetensors", "tmpfs http", "whole tensor slice"), ("safetensors", "m.safetensors", "tmpfs", "whole tensor slice"),
-    ("runai", "m.safetensors", "tmpfs", "whole"), ("fastsafetensors", "m.safetensors", "tmpfs", "whole tensor"),
-    ("sluice tensors", "m.tensors", "tmpfs http", "whole tensor slice"), ("tensorizer", "m.tensors", "tmpfs http", "whole tensor"),
-    ("sluice pt", "m.pt", "tmpfs http", "whole tensor slice"), ("torch.load", "m.pt", "tmpfs", "whole tensor slice"),
+    ("sluice", "m.safetensors", "tmpfs http s3", "whole tensor slice"), ("safetensors", "m.safetensors", "tmpfs", "whole tensor slice"),
+    ("runai", "m.safetensors", "tmpfs s3", "whole"), ("fastsafetensors", "m.safetensors", "tmpfs", "whole tensor"),
+    ("sluice tensors", "m.tensors", "tmpfs http s3", "whole tensor slice"), ("tensorizer", "m.tensors", "tmpfs http s3", "whole tensor"),
+    ("sluice pt", "m.pt", "tmpfs http s3", "whole tensor slice"), ("torch.load", "m.pt", "tmpfs", "whole tensor slice"),
     ("zipslicer", "m.pt", "tmpfs", "whole tensor"),
 )
 MAKE = """import sys, torch, safetensors.torch, tensorizer
@@ -69,13 +71,39 @@ class Server:
             return sum(int(line) for line in file)
 
 
+class Store(S3):
+    """versitygw over a folder, with the files in a bucket."""
+
+    def __init__(self, root, place):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            super().__init__(probe.getsockname()[1], "doors", "doors-secret")
+        command = [versitygw_program(), "--port", f"127.0.0.1:{self.port}", "--region", self.region, "--quiet", "--keep-alive", "posix", place]
+        self.process = subprocess.Popen(command, env={**os.environ, "ROOT_ACCESS_KEY": self.access, "ROOT_SECRET_KEY": self.secret},
+                                        cwd=place, stdout=subprocess.DEVNULL)
+        while socket.socket().connect_ex(("127.0.0.1", self.port)):
+            if self.process.poll() is not None:
+                raise SystemExit("versitygw did not start")
+            time.sleep(0.05)
+        self.make_bucket("doors")
+        for name in os.listdir(root):
+            with open(os.path.join(root, name), "rb") as file:
+                self.put("doors", name, file.read())
+
+    def env(self):
+        """Of sluice, of boto3 and tensorizer, and of Run:ai's streamer."""
+        return {**super().env(), "AWS_DEFAULT_REGION": self.region, "RUNAI_STREAMER_S3_ENDPOINT": self.endpoint,
+                "RUNAI_STREAMER_S3_USE_VIRTUAL_ADDRESSING": "0", "AWS_EC2_METADATA_DISABLED": "true"}
+
+
 def measure(client, uri, work, env, server):
     before = server.sent()
     done = subprocess.run([torch2.PYTHON, "-W", "ignore", CLIENT, client, uri, work], capture_output=True, text=True, env=env,
                           stdin=subprocess.DEVNULL, timeout=600)
     if done.returncode:
         return {"error": (done.stderr.strip().splitlines() or ["?"])[-1][:200]}
-    return {**json.loads(done.stdout.strip().splitlines()[-1]), "sent": server.sent() - before}
+    found = json.loads(done.stdout.strip().splitlines()[-1])
+    return found if uri.startswith("s3:") else {**found, "sent": server.sent() - before}
 
 
 def summary(found):
@@ -90,7 +118,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mib", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--places", default="tmpfs,http")
+    parser.add_argument("--places", default="tmpfs,http,s3")
     parser.add_argument("--library", default=os.path.join(ROOT, "build", "lib", "libsluice.so.0"))
     wanted = parser.parse_args()
     if not torch2.there():
@@ -99,22 +127,25 @@ def main():
            "PYTHONDONTWRITEBYTECODE": "1"}
     with tempfile.TemporaryDirectory(dir="/dev/shm") as root, tempfile.TemporaryDirectory() as place:
         subprocess.run([torch2.PYTHON, "-W", "ignore", "-c", MAKE, root, str(wanted.mib)], check=True)
-        server = Server(root, place)
+        os.mkdir(os.path.join(place, "store"))
+        server, store = Server(root, place), Store(root, os.path.join(place, "store"))
+        env.update(store.env())
+        starts = {"tmpfs": root, "http": f"http://127.0.0.1:{server.port}", "s3": "s3://doors"}
         try:
             rows = [(client, file, where, work) for client, file, places, works in ROWS for where in places.split()
                     if where in wanted.places.split(",") for work in works.split()]
             found = {row: [] for row in rows}
             for _ in range(wanted.rounds):
                 for client, file, where, work in rows:
-                    uri = os.path.join(root, file) if where == "tmpfs" else f"http://127.0.0.1:{server.port}/{file}"
-                    one = measure(client, uri, work, env, server)
+                    one = measure(client, f"{starts[where]}/{file}", work, env, server)
                     found[client, file, where, work].append(one)
                     print(client, where, work, one, file=sys.stderr, flush=True)
             for row in rows:
                 print(json.dumps({"client": row[0], "place": row[2], "work": row[3], "rounds": wanted.rounds, **summary(found[row])}))
         finally:
-            server.process.terminate()
-            server.process.wait()
+            for process in (server.process, store.process):
+                process.terminate()
+                process.wait()
 
 
 if __name__ == "__main__":
