@@ -100,6 +100,7 @@ int cuDevicePrimaryCtxRelease_v2(int device)
     pthread_mutex_lock(&fake.lock);
     struct sl_cuda_context *context = &fake.contexts[fake_device(device)];
     bool ends = context->refs == 1;
+    bool drains = ends && fake.sticky && !fake.held; /* nobody could wait for its streams */
     if (!context->refs)
         result = SL_CUDA_INVALID_CONTEXT;
     else if (--context->refs == 0)
@@ -107,6 +108,8 @@ int cuDevicePrimaryCtxRelease_v2(int device)
     pthread_mutex_unlock(&fake.lock);
     if (ends && fake.context_us)
         usleep(fake.context_us);
+    if (drains)
+        fake_drain(context);
     return result;
 }
 
