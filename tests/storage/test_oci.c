@@ -1,12 +1,15 @@
 /* What a registry is told and says: references, manifests, challenges, logins. */
 #include <check.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "await.h"
 #include "claims.h"
+#include "fake_clock.h"
 #include "oci_store.h"
 #include "stores.h"
 #include "thread.h"
@@ -418,6 +421,43 @@ SL_TEST_LOOP(a_helper_is_asked_for_a_login, 0, SL_COUNT(helpers))
         ck_assert_msg(!strstr(err.message, "s3cret"), "%s", err.message);
     }
     sl_oci_login_release(&login);
+}
+
+struct hanging {
+    char folder[32], begun[64];
+    struct sl_cancel *cancel;
+    bool ends_by_time;
+};
+
+/* Once it runs. */
+static void *end_it(void *arg)
+{
+    const struct hanging *hanging = arg;
+    SL_AWAIT(access(hanging->begun, F_OK) == 0, "the helper");
+    if (hanging->ends_by_time)
+        fake_clock_turn(61 * SL_NS_PER_S);
+    else
+        sl_cancel_raise(hanging->cancel, 0);
+    return NULL;
+}
+
+SL_TEST_LOOP(a_helper_that_hangs_is_ended_in_time, 0, 2)
+{
+    struct sl_oci_login login = {0};
+    struct sl_err err = SL_ERR_INIT;
+    struct hanging hanging = {.cancel = sl_cancel_new(&err), .ends_by_time = _i};
+    pthread_t thread;
+    make_helper(hanging.folder, "echo > \"${0%/*}/begun\"; sleep 1000");
+    snprintf(hanging.begun, sizeof(hanging.begun), "%s/begun", hanging.folder);
+    fake_clock_hold();
+    ck_assert_int_eq(pthread_create(&thread, NULL, end_it, &hanging), 0);
+    ck_assert_int_lt(sl_oci_helper_ask("x", "h.io", hanging.cancel, &login, &err), 0);
+    ck_assert_int_eq(err.kind, hanging.ends_by_time ? SL_E_AUTH : SL_E_CANCELED);
+    ck_assert(!hanging.ends_by_time || strstr(err.message, "takes too long"));
+    pthread_join(thread, NULL);
+    remove(hanging.begun);
+    remove_helper(hanging.folder);
+    sl_cancel_free(hanging.cancel);
 }
 
 SL_TEST_LOOP(no_helper_is_looked_for_beside_path, 0, 6)

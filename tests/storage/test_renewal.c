@@ -7,6 +7,7 @@
 #include "await.h"
 #include "claims.h"
 #include "gs_store.h"
+#include "gs_user.h"
 #include "range_server.h"
 #include "scratch.h"
 #include "source.h"
@@ -33,24 +34,14 @@ static bool answer(const struct sl_server_request *request, struct sl_server_rep
 
 static void setup(void)
 {
-    char path[SL_SCRATCH_PATH_BYTES + 16];
     clearenv();
     gs = (struct sl_gs_options){0};
     config = (struct sl_source_config){.options = {{&sl_gs_table, &gs}}, .attempts = 3};
     config.cancel = sl_cancel_new(&err);
     server = sl_server_start();
     sl_server_handle(server, answer, NULL);
-    setenv("STORAGE_EMULATOR_HOST", strstr(sl_server_url(server, ""), "//") + 2, 1);
     folder_fd = sl_scratch_open(folder);
-    snprintf(path, sizeof(path), "%s/user.json", folder);
-    FILE *file = fopen(path, "w");
-    ck_assert_ptr_nonnull(file);
-    fprintf(file,
-            "{\"type\": \"authorized_user\", \"client_id\": \"id\", \"client_secret\": \"s\", "
-            "\"refresh_token\": \"r\", \"token_uri\": \"%s\"}",
-            sl_server_url(server, "/token"));
-    fclose(file);
-    setenv("GOOGLE_APPLICATION_CREDENTIALS", path, 1);
+    sl_gs_user_of(server, folder);
 }
 
 static void teardown(void)

@@ -60,6 +60,10 @@ void sl_test_environment(void)
                                         "HF_TOKEN",
                                         "HF_TOKEN_PATH",
                                         "HUGGING_FACE_HUB_TOKEN",
+                                        "MODELSCOPE_API_TOKEN",
+                                        "MODELSCOPE_DOMAIN",
+                                        "MODELSCOPE_ENDPOINT",
+                                        "MODELSCOPE_PREFER_AI_SITE",
                                         "TRANSFORMERS_OFFLINE",
                                         "XDG_CACHE_HOME"};
     for (size_t i = 0; i < SL_COUNT(names); i++)

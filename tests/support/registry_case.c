@@ -174,8 +174,8 @@ void registry_case_teardown(void)
     spec_case_reset();
 }
 
-int define_as(const char *name, unsigned bytes, unsigned version,
-              const struct sl_model_options *wanted, const char *replace)
+static int define_at(const struct sl_holder *place, const char *name, unsigned bytes,
+                     unsigned version, const struct sl_model_options *wanted, const char *replace)
 {
     char text[512];
     snprintf(text, sizeof(text),
@@ -183,7 +183,19 @@ int define_as(const char *name, unsigned bytes, unsigned version,
              "source: {uri: memory://m/%u/%u}\nsink: {tmpfs: {path: /t, replace: %s}}\n",
              name, bytes, version, replace);
     ck_assert_msg(parse(text) == 0, "%s", err.message);
-    return sl_registry_define(registry, &specs.items[0], &holder, wanted, &err);
+    return sl_registry_define(registry, &specs.items[0], place, wanted, &err);
+}
+
+int define_as(const char *name, unsigned bytes, unsigned version,
+              const struct sl_model_options *wanted, const char *replace)
+{
+    return define_at(&holder, name, bytes, version, wanted, replace);
+}
+
+void load_at(const struct sl_holder *place, const char *name, unsigned bytes)
+{
+    const struct sl_model_options wanted = {SL_MODEL_OF_REQUEST, false, true};
+    ck_assert_msg(define_at(place, name, bytes, 1, &wanted, "keep-old") == 0, "%s", err.message);
 }
 
 void define(const char *name, unsigned bytes, unsigned version)

@@ -43,6 +43,8 @@ void permit(unsigned count);
 /** A model whose source is "memory://m/BYTES/VERSION". */
 int define_as(const char *name, unsigned bytes, unsigned version,
               const struct sl_model_options *wanted, const char *replace);
+/** … with a holder of the test's own, to be loaded. */
+void load_at(const struct sl_holder *place, const char *name, unsigned bytes);
 void define(const char *name, unsigned bytes, unsigned version);
 void define_config(const char *name, unsigned bytes, unsigned version, bool pin, bool load);
 /** Wait for a lease; NULL with err. */

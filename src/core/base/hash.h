@@ -13,7 +13,7 @@
 #include "hash_kind.h"
 #include "mem.h"
 
-/** "crc32", "crc32c", "sha256", "blake2b512", "crc64nvme", "sha1", "md5". */
+/** "crc32", "crc32c", "sha256", "blake2b512", "crc64nvme", "sha1", "md5": constants. */
 const char *sl_hash_name(enum sl_hash_kind kind);
 /** 4, 8, 16, 20, 32 or 64. CRC digests are big-endian bytes, so that their hex reads as the number.
  */

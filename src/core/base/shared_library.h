@@ -1,7 +1,7 @@
 /*
  * Libraries that a program opens when it first needs them, since most starts do not, and loading
  * them takes longer than a small load. In static builds they are parts of the program. Whoever
- * wraps one has a table of its functions, and a lock around opening it.
+ * wraps one has a table of its functions, and a lock around opening it, so that any thread may ask.
  */
 #ifndef SL_SHARED_LIBRARY_H
 #define SL_SHARED_LIBRARY_H

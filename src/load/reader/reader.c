@@ -11,6 +11,7 @@
 #include "metrics.h"
 #include "reader_parts.h"
 #include "stages.h"
+#include "thread_cancel.h"
 
 enum { BAD_CHECKS_MAX = 4096, WHOLE_REQUEST_BYTES = 256 * 1024 };
 #define REMEMBERED_NS (250 * SL_NS_PER_MS)
@@ -227,9 +228,11 @@ struct thread_start {
 
 static void *run_thread(void *arg)
 {
-    struct thread_start *start = arg;
+    const struct thread_start *start = arg;
+    struct sl_cancel *before = sl_thread_cancel_set(start->reader->config->cancel);
     sl_reader_compose(start->reader);
     sl_reader_thread_run(start->reader, start->thread);
+    sl_thread_cancel_set(before);
     return NULL;
 }
 
@@ -239,6 +242,7 @@ static void run_threads(struct sl_reader *reader)
     struct thread_start starts[SL_THREADS_MAX];
     struct sl_err err = SL_ERR_INIT;
     unsigned started = 1;
+    starts[0] = (struct thread_start){reader, 0};
     for (; started < reader->concurrency.threads; started++) {
         starts[started] = (struct thread_start){reader, started};
         if (sl_thread_start(&threads[started], "sluice-read", run_thread, &starts[started], &err) <
@@ -247,8 +251,7 @@ static void run_threads(struct sl_reader *reader)
             break;
         }
     }
-    sl_reader_compose(reader);
-    sl_reader_thread_run(reader, 0);
+    run_thread(&starts[0]);
     for (unsigned i = 1; i < started; i++)
         pthread_join(threads[i], NULL);
 }

@@ -17,6 +17,7 @@
 #include "reader_parts.h"
 #include "reread.h"
 #include "source.h"
+#include "thread_cancel.h"
 
 enum {
     WAITING_MAX = 4096, /* a store that breaks more than this at a time is broken */
@@ -153,6 +154,7 @@ static void *run(void *arg)
 {
     struct sl_reader *reader = arg;
     const struct sl_check *check;
+    sl_thread_cancel_set(reader->config->cancel);
     while ((check = take(&reader->repair))) {
         struct sl_err err = SL_ERR_INIT;
         int failed = fetch_again(reader, check, &err);

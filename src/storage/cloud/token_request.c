@@ -9,7 +9,7 @@
 
 #include "json.h"
 #include "retry.h"
-#include "thread.h"
+#include "thread_cancel.h"
 #include "tokens.h"
 #include "url.h"
 
@@ -73,11 +73,12 @@ char *sl_token_from_file(const char *path, struct sl_err *err)
 }
 
 /* One try on a connection of its own. */
-static int ask(const struct sl_token_request *request, struct sl_answer *answer, struct sl_err *err)
+static int ask(const struct sl_token_request *request, struct sl_cancel *cancel,
+               struct sl_answer *answer, struct sl_err *err)
 {
     unsigned seconds = request->seconds ? request->seconds : SECONDS_DEFAULT, count = 0;
     const struct sl_connect connect = {.tls = request->tls,
-                                       .cancel = request->cancel,
+                                       .cancel = cancel,
                                        .stall_seconds = seconds,
                                        .connect_seconds = seconds,
                                        .direct = request->direct};
@@ -102,9 +103,10 @@ int sl_token_request(const struct sl_token_request *request, struct sl_answer *a
                      struct sl_err *err)
 {
     unsigned limit = request->tries ? request->tries : TRIES_DEFAULT;
+    struct sl_cancel *cancel = sl_thread_cancel(request->cancel);
     for (unsigned tries = 1;; tries++) {
         struct sl_err why = SL_ERR_INIT;
-        int result = ask(request, answer, &why);
+        int result = ask(request, cancel, answer, &why);
         bool passing = result < 0 ? why.retryable : sl_retry_status(answer->status);
         if (!passing || tries >= limit) {
             if (result == 0)
@@ -115,7 +117,7 @@ int sl_token_request(const struct sl_token_request *request, struct sl_answer *a
         }
         if (result == 0)
             sl_secret_answer_release(answer);
-        if (sl_sleep_ms(PAUSE_MS << (tries - 1), request->cancel, err) < 0)
+        if (sl_sleep_ms(PAUSE_MS << (tries - 1), cancel, err) < 0)
             return -1;
     }
 }

@@ -7,7 +7,7 @@
 #include <openssl/crypto.h>
 #include <string.h>
 
-#include "thread.h"
+#include "thread_cancel.h"
 
 enum {
     FAILURE_SECONDS = 5,     /* a failure is told to those who waited for it */
@@ -128,8 +128,11 @@ static int ensure(struct sl_tokens *tokens, struct sl_err *err)
         int64_t now = sl_wall_seconds();
         if (fresh(tokens, now) || (tokens->locked.busy && good(tokens, now)))
             return 0;
+        if (sl_cancel_check(sl_thread_cancel(NULL), err) < 0)
+            return -1;
         if (!tokens->locked.busy) {
-            if (!waited || tokens->locked.failed + FAILURE_SECONDS <= now)
+            if (!waited || tokens->locked.failed + FAILURE_SECONDS <= now ||
+                tokens->locked.failure.kind == SL_E_CANCELED) /* another's end is not ours */
                 return refresh(tokens, err);
             *err = tokens->locked.failure;
             return -1;

@@ -186,9 +186,12 @@ static int add_credentials(struct sl_http_base *base, struct sl_range_request *r
         if (sl_range_add_header(request, err, "%s", headers + at) < 0)
             return -1;
     }
-    if (base->locked.bearer.used)
-        return sl_range_add_header(request, err, "Authorization: Bearer %s",
-                                   sl_buf_string(&base->locked.bearer));
+    const char *bearer = base->locked.bearer.used ? sl_buf_string(&base->locked.bearer) : NULL;
+    if (bearer && base->bearer_cookie &&
+        sl_range_add_header(request, err, "Cookie: %s=%s", base->bearer_cookie, bearer) < 0)
+        return -1;
+    if (bearer)
+        return sl_range_add_header(request, err, "Authorization: Bearer %s", bearer);
     if (base->login && !authorized)
         return sl_range_add_header(request, err, "Authorization: %s", base->login);
     return 0;

@@ -24,7 +24,8 @@ struct sl_http_base {
     const char *section;                          /* for messages: "source.http" */
     const char *bearer_token_file, *headers_file; /* NULL or "": none */
     const char *bearer_token;                     /* where there is no file; NULL or "": none */
-    const char *bearer_from; /* for messages; NULL: "SECTION.bearerTokenFile" */
+    const char *bearer_from;   /* for messages; NULL: "SECTION.bearerTokenFile" */
+    const char *bearer_cookie; /* of this name it is sent, too; NULL: it is not */
     bool windows; /* its origin says how long it takes no requests (http_window.h), and is obeyed */
     /* Of an answer to sl_http_get() that is not a success: make the error. NULL: by status alone.
      */
@@ -70,7 +71,8 @@ int sl_http_redirect(struct sl_http_base *base, struct sl_http_object *object, c
                      const char *to, int status, struct sl_err *err);
 /**
  * sl_store_kind.recover: a link that expired (401, 403, 404, 410) or cannot be reached is resolved
- * again, credential files are read again after 401.
+ * again, credential files are read again after 401. False with err: they cannot be read; without:
+ * there is nothing to do about it.
  */
 bool sl_http_recover(struct sl_http_base *base, struct sl_http_object *object,
                      const struct sl_err *why, struct sl_err *err);

@@ -14,6 +14,7 @@
 
 #include "buf.h"
 #include "http_base.h"
+#include "http_range.h"
 #include "url.h"
 
 enum { REDIRECTS_MAX = 10 };
@@ -24,7 +25,8 @@ struct sl_channel {
     struct sl_exchange *exchange;
     struct sl_source *source;
     uint64_t begin, end; /* asked for */
-    uint64_t left;       /* of the answer's body */
+    uint64_t skip, left; /* of the answer's body: before the range, of the range */
+    bool cut;            /* more of it comes behind the range */
     bool first;
     unsigned hedge; /* as of a request */
     unsigned redirects;
@@ -308,26 +310,12 @@ static enum sl_io_state judge_version(struct sl_channel *channel, uint64_t total
     return compare_versions(channel, &source->version, &channel->announced, err);
 }
 
-/* "bytes a-b/total", *known false for a total of '*'; or, with unsatisfied, "bytes * /total". */
-static bool parse_content_range(const char *text, bool unsatisfied, uint64_t *a, uint64_t *b,
-                                uint64_t *total, bool *known)
+static void take_body(struct sl_channel *channel, uint64_t skip, uint64_t left, bool cut)
 {
-    if (strncasecmp(text, "bytes", 5) != 0 || (text[5] != ' ' && text[5] != '='))
-        return false;
-    text += 6;
-    if (unsatisfied) {
-        if (*text++ != '*')
-            return false;
-    } else if (!sl_take_digits(&text, a) || *text++ != '-' || !sl_take_digits(&text, b) ||
-               *a > *b) {
-        return false;
-    }
-    if (*text++ != '/')
-        return false;
-    *known = *text != '*';
-    if (!*known)
-        return text[1] == 0;
-    return sl_take_digits(&text, total) && *text == 0;
+    channel->skip = skip;
+    channel->left = left;
+    channel->cut = cut;
+    channel->phase = BODY;
 }
 
 static enum sl_io_state judge_partial(struct sl_channel *channel, struct sl_err *err)
@@ -339,7 +327,7 @@ static enum sl_io_state judge_partial(struct sl_channel *channel, struct sl_err 
         return break_contract(channel, err, "with multipart/byteranges to one range");
     if (!*range)
         return break_contract(channel, err, "without Content-Range");
-    if (!parse_content_range(range, false, &a, &b, &total, &known))
+    if (!sl_content_range_parse(range, false, &a, &b, &total, &known))
         return break_contract(channel, err, "with a Content-Range '%.100s' that makes no sense",
                               range);
     if (!known && channel->first)
@@ -351,7 +339,7 @@ static enum sl_io_state judge_partial(struct sl_channel *channel, struct sl_err 
         return SL_IO_FAILED;
     if (a != at + channel->begin || b + 1 != at + end)
         return break_contract(channel, err, "with another range: '%.100s'", range);
-    channel->left = end - channel->begin;
+    take_body(channel, 0, end - channel->begin, false);
     int64_t length = sl_exchange_content_length(channel->exchange);
     if (length >= 0 && (uint64_t)length != channel->left)
         return break_contract(channel, err,
@@ -361,21 +349,24 @@ static enum sl_io_state judge_partial(struct sl_channel *channel, struct sl_err 
     return SL_IO_DATA;
 }
 
-/* 200 to a range request is good only if the whole object was wanted. */
+/* 200 to a range request is good only if the whole object was wanted, or the kind has it cut. */
 static enum sl_io_state judge_whole(struct sl_channel *channel, struct sl_err *err)
 {
     int64_t length = sl_exchange_content_length(channel->exchange);
-    bool wanted = channel->first ? length >= 0 && (uint64_t)length <= channel->end
-                                 : channel->begin == 0 &&
-                                       channel->end == bytes_of(channel->source) && length >= 0;
+    bool known = length >= 0;
+    uint64_t total = known ? (uint64_t)length : bytes_of(channel->source);
+    bool cuts = total <= channel->hooks->cuts_bytes_max;
+    bool wanted = channel->first ? known && (cuts || total <= channel->end)
+                                 : cuts || (known && channel->begin == 0 &&
+                                            channel->end == bytes_of(channel->source));
     if (!wanted)
         return break_contract(
             channel, err,
             "instead of 206 Partial Content: the server does not support range requests");
-    if (judge_version(channel, (uint64_t)length, err) != SL_IO_DATA)
+    if (judge_version(channel, total, err) != SL_IO_DATA)
         return SL_IO_FAILED;
-    channel->left = (uint64_t)length;
-    channel->phase = BODY;
+    uint64_t end = cuts ? SL_MIN(channel->end, total) : total;
+    take_body(channel, channel->begin, end - channel->begin, end < total);
     return SL_IO_DATA;
 }
 
@@ -385,9 +376,9 @@ static enum sl_io_state judge_unsatisfied(struct sl_channel *channel, struct sl_
 {
     uint64_t a, b, total = 0;
     bool has_total = false;
-    bool known =
-        parse_content_range(header(channel, "Content-Range"), true, &a, &b, &total, &has_total) &&
-        has_total;
+    bool known = sl_content_range_parse(header(channel, "Content-Range"), true, &a, &b, &total,
+                                        &has_total) &&
+                 has_total;
     if (channel->first && known && total == 0) {
         if (judge_version(channel, 0, err) != SL_IO_DATA)
             return SL_IO_FAILED;
@@ -427,9 +418,11 @@ static enum sl_io_state judge_redirect(struct sl_channel *channel, struct sl_err
     return send_request(channel, err) < 0 ? SL_IO_FAILED : SL_IO_WAIT;
 }
 
-/* What the kind has to say to the first answer. */
+/* What the kind has to say to the answer. */
 static int hear_kind(struct sl_channel *channel, struct sl_err *err)
 {
+    if (channel->hooks->check && channel->hooks->check(channel->source, channel->exchange, err) < 0)
+        return -1;
     return channel->first && channel->hooks->answered
                ? channel->hooks->answered(channel->source, channel->exchange, &channel->announced,
                                           err)
@@ -502,21 +495,34 @@ static enum sl_io_state refuse(struct sl_channel *channel, struct sl_err *err)
     return SL_IO_FAILED;
 }
 
+static enum sl_io_state break_off(struct sl_channel *channel, struct sl_err *err)
+{
+    sl_fail(err, SL_E_NET,
+            "the answer to bytes %" PRIu64 "-%" PRIu64 " of '%s' ended %" PRIu64 " bytes early",
+            channel->begin, channel->end - 1, channel->source->uri, channel->skip + channel->left);
+    channel_abort(channel);
+    return SL_IO_FAILED;
+}
+
 static enum sl_io_state read_range(struct sl_channel *channel, void *data, size_t bytes,
                                    size_t *got, struct sl_err *err)
 {
     uint8_t beyond;
+    if (channel->skip) {
+        enum sl_io_state state =
+            sl_http_pass_over(channel->exchange, &channel->skip, data, bytes, err);
+        if (state != SL_IO_DATA)
+            return state == SL_IO_END ? break_off(channel, err) : state;
+    }
     if (channel->left) {
         enum sl_io_state state = sl_exchange_body(channel->exchange, data,
                                                   (size_t)SL_MIN(bytes, channel->left), got, err);
         channel->left -= *got;
-        if (state != SL_IO_END)
-            return state;
-        sl_fail(err, SL_E_NET,
-                "the answer to bytes %" PRIu64 "-%" PRIu64 " of '%s' ended %" PRIu64 " bytes early",
-                channel->begin, channel->end - 1, channel->source->uri, channel->left);
+        return state == SL_IO_END ? break_off(channel, err) : state;
+    }
+    if (channel->cut) {
         channel_abort(channel);
-        return SL_IO_FAILED;
+        return SL_IO_END;
     }
     size_t more;
     enum sl_io_state state = sl_exchange_body(channel->exchange, &beyond, 1, &more, err);

@@ -3,7 +3,7 @@
  * and from that when a request is worth sending once more, and when it has failed.
  *
  * Computation alone: lengths of time in ns go in and come out, no clock is read, so that tables can
- * test it. An estimate belongs to whoever holds it (a host, a load), under its lock.
+ * test it. Any thread; an estimate belongs to whoever holds it (a host, a load), under its lock.
  */
 #ifndef SL_LATENCY_H
 #define SL_LATENCY_H

@@ -20,6 +20,7 @@
 #include "metrics.h"
 #include "oci_stream.h"
 #include "progress.h"
+#include "thread_cancel.h"
 
 struct sl_channel {
     struct sl_oci *oci;
@@ -186,7 +187,7 @@ static bool ends_all(const struct sl_err *why)
 }
 
 /* The endpoint in hand failed so: is there another one, which is in hand now? */
-static bool turn(struct sl_channel *channel, const struct sl_err *why)
+static bool turn(struct sl_channel *channel, struct sl_err *why)
 {
     struct sl_oci *oci = channel->oci;
     if (ends_all(why))
@@ -202,6 +203,8 @@ static bool turn(struct sl_channel *channel, const struct sl_err *why)
     if (!channel->recovered && (channel->recovered = why->http_status != 0) &&
         sl_oci_endpoint_recover(channel->place.at, channel->place.object, why, NULL))
         return true;
+    if (sl_cancel_check(sl_thread_cancel(oci->store->config.cancel), why) < 0)
+        return false; /* and what would have recovered it was broken off */
     sl_oci_endpoint_failed(channel->place.at, channel->piece.digest, why);
     turn_to(channel, channel->number + 1);
     return true;

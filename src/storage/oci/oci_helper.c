@@ -20,7 +20,7 @@
 #include "log.h"
 #include "oci_auth.h"
 #include "spawn.h"
-#include "thread.h"
+#include "thread_cancel.h"
 
 enum { NAME_BYTES_MAX = 64, OUTPUT_BYTES_MAX = 64 * 1024, LIMIT_SECONDS = 60, ENDING_MS = 2 };
 
@@ -84,6 +84,7 @@ static int start(struct helper *helper, struct sl_err *err)
     if (in < 0 || dprintf(in, "%s\n", place) < 0 || lseek(in, 0, SEEK_SET) < 0 ||
         pipe2(ends, O_CLOEXEC) < 0)
         return sl_fail_errno(err, SL_E_NO_SPACE, errno, "cannot ask a credential helper");
+    fcntl(ends[0], F_SETFL, O_NONBLOCK); /* its end of the pipe stays as programs expect it */
     const int fds[] = {in, ends[1], -1};
     int failed = sl_spawn(helper->path, argv, fds, &helper->pid);
     close(ends[1]);
@@ -171,7 +172,7 @@ int sl_oci_helper_ask(const char *name, const char *host, struct sl_cancel *canc
 {
     struct helper helper = {.name = name,
                             .host = host,
-                            .cancel = cancel,
+                            .cancel = sl_thread_cancel(cancel),
                             .out = -1,
                             .end_ns = sl_now_ns() + LIMIT_SECONDS * SL_NS_PER_S};
     sl_autosecretbuf output = SL_BUF_INIT(OUTPUT_BYTES_MAX);

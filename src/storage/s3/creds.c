@@ -17,6 +17,7 @@
 #include "creds_remote.h"
 #include "log.h"
 #include "s3_options.h"
+#include "thread_cancel.h"
 
 enum {
     REFRESH_SECONDS = 15 * 60,
@@ -330,7 +331,7 @@ static int ask_for_caller(struct sl_creds *creds, const struct sl_web_identity *
     struct sl_web_identity identity = *of_role;
     identity.token = brought.identity_token ? brought.identity_token : "";
     int result = sl_creds_from_sts(&identity, creds->sts_endpoint ? config->tls : NULL,
-                                   config->cancel, key, err);
+                                   sl_thread_cancel(config->cancel), key, err);
     sl_caller_credentials_release(&brought);
     return result;
 }
@@ -348,11 +349,12 @@ static int ask_service(struct sl_creds *creds, struct sl_key *key, bool *none, s
     /* TLS options of the spec are for the store, and for an STS of the same house: Amazon's gets
        the system's certificates and is always verified */
     const struct sl_tls_options *tls = creds->sts_endpoint ? config->tls : NULL;
+    struct sl_cancel *cancel = sl_thread_cancel(config->cancel);
     if (creds->kind == KIND_STS)
-        return sl_creds_from_sts(&identity, tls, config->cancel, key, err);
+        return sl_creds_from_sts(&identity, tls, cancel, key, err);
     if (creds->kind == KIND_CONTAINER)
-        return sl_creds_from_container(config->cancel, key, err);
-    return sl_creds_from_instance(config->cancel, key, none, err);
+        return sl_creds_from_container(cancel, key, err);
+    return sl_creds_from_instance(cancel, key, none, err);
 }
 
 static bool fresh(const struct sl_creds *creds, int64_t now)
@@ -405,8 +407,11 @@ static int ensure(struct sl_creds *creds, struct sl_err *err)
         const struct sl_key *key = &creds->locked.key;
         if (fresh(creds, now))
             return 0;
+        if (sl_cancel_check(sl_thread_cancel(NULL), err) < 0)
+            return -1;
         if (!creds->locked.busy) {
-            if (waited && creds->locked.failed + FAILURE_SECONDS > now) {
+            if (waited && creds->locked.failed + FAILURE_SECONDS > now &&
+                creds->locked.failure.kind != SL_E_CANCELED) { /* another's end is not ours */
                 *err = creds->locked.failure;
                 return -1;
             }

@@ -53,6 +53,8 @@ int sl_s3_prestage(struct sl_store *store, const char *const *names, size_t coun
     for (size_t i = 0; i < count; i++)
         if (sl_cancel_check(stop, err) < 0 || ask_for(store->impl, exchange, names[i], err) < 0)
             return -1;
-    sl_log(SL_LOG_INFO, "asked '%s' to cache %zu objects", store->uri, count);
+    char objects[40];
+    sl_log(SL_LOG_INFO, "asked '%s' to cache %s", store->uri,
+           sl_human_count(count, "object", objects));
     return 0;
 }
