@@ -62,17 +62,22 @@ def hub(_):
     return server
 
 
-def hf_python(_):
-    """A Python with the hub's own client."""
-    own = os.path.join(CACHE, "hf-venv")
+def python_with(folder, module, packages):
+    """A Python that imports a module, in a folder of the cache."""
+    own = os.path.join(CACHE, folder)
     python = os.path.join(own, "bin", "python")
-    if os.access(python, os.X_OK) and subprocess.run([python, "-c", "import huggingface_hub"], capture_output=True).returncode == 0:
+    if os.access(python, os.X_OK) and subprocess.run([python, "-c", f"import {module}"], capture_output=True).returncode == 0:
         return python
-    for command in ([sys.executable, "-m", "venv", own], [python, "-m", "pip", "install", "-q", *PACKAGES]):
+    for command in ([sys.executable, "-m", "venv", own], [python, "-m", "pip", "install", "-q", *packages]):
         done = run_client(command, timeout=600)
         if done.returncode:
             raise Skip(f"{' '.join(command[:4])}: {(done.stderr or done.stdout).strip()[-200:]}")
     return python
+
+
+def hf_python(_):
+    """A Python with the hub's own client."""
+    return python_with("hf-venv", "huggingface_hub", PACKAGES)
 
 
 class Cas:

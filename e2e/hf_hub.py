@@ -31,19 +31,15 @@ class File:
                 **({"xetHash": self.xet} if self.xet else {})}
 
 
-class Hub:
-    """repos: {"org/name": {commit: {path: File}}}; refs: {"org/name": {"main": commit}}."""
+class Servers:
+    """A hub and the host that its links lead to; what was asked of them, and what came where it should not."""
 
-    def __init__(self):
-        self.repos, self.refs = {}, {}
-        self.token = None           # who does not send it gets 401
-        self.gated = set()          # repositories whose terms nobody has accepted
-        self.refuse = []            # (status, headers) of the next requests to the hub
+    def __init__(self, hub_handler, cdn_handler):
+        self.token = None  # who does not send it is refused
         self.requests, self.leaked = [], []
         self.links, self.oldest = 0, 0
-        self.cas, self.cas_seconds = None, 3600  # URL of the Xet store; how long its tokens are good
         self.lock = threading.Lock()
-        self.hub, self.cdn = self.serve(HubHandler), self.serve(CdnHandler)
+        self.hub, self.cdn = self.serve(hub_handler), self.serve(cdn_handler)
         self.url = f"http://127.0.0.1:{self.hub.server_port}"
         self.cdn_url = f"http://localhost:{self.cdn.server_port}"
 
@@ -57,6 +53,17 @@ class Hub:
         for server in (self.hub, self.cdn):
             server.shutdown()
             server.server_close()
+
+
+class Hub(Servers):
+    """repos: {"org/name": {commit: {path: File}}}; refs: {"org/name": {"main": commit}}."""
+
+    def __init__(self):
+        self.repos, self.refs = {}, {}
+        self.gated = set()          # repositories whose terms nobody has accepted
+        self.refuse = []            # (status, headers) of the next requests to the hub
+        self.cas, self.cas_seconds = None, 3600  # URL of the Xet store; how long its tokens are good
+        super().__init__(HubHandler, CdnHandler)
 
     def commit(self, repo, files, revision="main"):
         """A new commit of all these files: {path: (bytes, large)}, or (bytes, large, Xet's hash)."""

@@ -12,6 +12,7 @@
 #include "gs_options.h"
 #include "hf_options.h"
 #include "http_store.h"
+#include "ms_options.h"
 #include "oci_options.h"
 #include "range_server.h"
 #include "redis_options.h"
@@ -324,7 +325,8 @@ SL_TEST(uris_are_told_apart)
         {"gs://b/k", "gs://b/k", SL_STORAGE_REMOTE, &sl_gs_store},
         {"hf://o/m", "hf://o/m", SL_STORAGE_REMOTE, &sl_hf_store},
         {"hf://o/m:main", "hf://o/m:main", SL_STORAGE_REMOTE, &sl_hf_store},
-        {"modelscope://o/m", NULL, -1},
+        {"modelscope://o/m:v1", "modelscope://o/m:v1", SL_STORAGE_REMOTE, &sl_ms_store},
+        {"ms://o/m", "ms://o/m", SL_STORAGE_REMOTE, &sl_ms_store},
         {"hdfs://h/p", NULL, -1},
         {"webhdfs://h/p", NULL, -1},
         {"oci://h.io/r", "oci://h.io/r", SL_STORAGE_REMOTE, &sl_oci_store},

@@ -43,15 +43,9 @@ static int hf_check(const char *uri, struct sl_err *err)
     return result;
 }
 
-static int find_endpoint(struct sl_hf *hf, const struct sl_hf_options *options, struct sl_err *err)
+int sl_hf_open_endpoint(struct sl_http_base *base, const char *url, const char *from,
+                        char **endpoint, struct sl_err *err)
 {
-    const char *from = "source.hf.endpoint", *url = options ? options->endpoint : NULL;
-    if (!url || !*url) {
-        from = "HF_ENDPOINT";
-        url = getenv(from);
-    }
-    if (!url || !*url)
-        url = hub;
     size_t bytes = strlen(url);
     while (bytes && url[bytes - 1] == '/')
         bytes--;
@@ -60,14 +54,24 @@ static int find_endpoint(struct sl_hf *hf, const struct sl_hf_options *options, 
         return -1;
     if (strcspn(trimmed, "?#") < bytes)
         return sl_fail(err, SL_E_USAGE, "%s: the URL of a hub must have no query", from);
-    if (sl_http_base_open(&hf->http, trimmed, err) < 0)
+    if (sl_http_base_open(base, trimmed, err) < 0)
         return sl_wrap(err, "%s", from);
-    if (!hf->http.url.userinfo) /* a login of .netrc would stand in the token's place */
-        free(sl_steal(&hf->http.login));
-    hf->endpoint = sl_url_format(&hf->http.url, false, err);
-    for (bytes = hf->endpoint ? strlen(hf->endpoint) : 0; bytes && hf->endpoint[bytes - 1] == '/';)
-        hf->endpoint[--bytes] = 0;
-    return hf->endpoint ? 0 : -1;
+    if (!base->url.userinfo) /* a login of .netrc would stand in the token's place */
+        free(sl_steal(&base->login));
+    char *text = *endpoint = sl_url_format(&base->url, false, err);
+    for (bytes = text ? strlen(text) : 0; bytes && text[bytes - 1] == '/';)
+        text[--bytes] = 0;
+    return text ? 0 : -1;
+}
+
+static int find_endpoint(struct sl_hf *hf, const struct sl_hf_options *options, struct sl_err *err)
+{
+    const char *from = "source.hf.endpoint", *url = options ? options->endpoint : NULL;
+    if (!url || !*url) {
+        from = "HF_ENDPOINT";
+        url = getenv(from);
+    }
+    return sl_hf_open_endpoint(&hf->http, url && *url ? url : hub, from, &hf->endpoint, err);
 }
 
 static int refuse_offline(const char *uri, struct sl_err *err)

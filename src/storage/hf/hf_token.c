@@ -1,4 +1,4 @@
-/* Where the token comes from, in the order of the hub's client. */
+/* Where the token comes from, in the order of the hub's client, and where it may go. */
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -17,8 +17,7 @@ bool sl_hf_variable_is_true(const char *name)
     return false;
 }
 
-/* Without blanks around it. NULL: it is not set, or holds nothing. */
-static char *literal_of(const char *name, struct sl_err *err)
+char *sl_hf_variable_text(const char *name, struct sl_err *err)
 {
     const char *value = getenv(name);
     value = value ? value + strspn(value, " \t\r\n") : "";
@@ -70,7 +69,7 @@ static int find_implicit(struct sl_hf *hf, struct sl_err *err)
             "it and give a token by source.hf.tokenFile or HF_TOKEN");
     for (size_t i = 0; i < SL_COUNT(literals) && !hf->token; i++) {
         struct sl_err why = SL_ERR_INIT;
-        hf->token = literal_of(literals[i], &why);
+        hf->token = sl_hf_variable_text(literals[i], &why);
         hf->token_from = hf->token ? literals[i] : NULL;
         if (why.kind) {
             if (err)
@@ -90,21 +89,21 @@ static int find_implicit(struct sl_hf *hf, struct sl_err *err)
     return 0;
 }
 
-/* Over plain http everybody on the way would have the token. One that was given for it is refused;
- * one that was only found stays here. */
-static int keep_from_the_wire(struct sl_hf *hf, const struct sl_hf_options *options,
-                              struct sl_err *err)
+int sl_hf_may_send(const struct sl_http_base *base, const char *from, bool given,
+                   struct sl_err *err)
 {
-    if (hf->http.url.tls || sl_url_host_is_near(hf->http.url.host))
-        return 0;
-    if (options && options->token_file && options->token_file[0])
+    if (base->url.tls || sl_url_host_is_near(base->url.host))
+        return 1;
+    sl_autofree char *hub = sl_url_format(&base->url, false, err);
+    if (!hub)
+        return -1;
+    if (given)
         return sl_fail(err, SL_E_AUTH,
-                       "source.hf.tokenFile: '%.100s' is plain http, which shows the token to "
-                       "everyone on the network path: use https, or leave the token out",
-                       hf->endpoint);
+                       "%s: '%.100s' is plain http, which shows the token to everyone on the "
+                       "network path: use https, or leave the token out",
+                       from, hub);
     sl_log(SL_LOG_WARN, "the token from %s is not sent to '%s', which is plain http: use https",
-           hf->token_from, hf->endpoint);
-    sl_hf_forget_token(hf);
+           from, hub);
     return 0;
 }
 
@@ -127,8 +126,12 @@ int sl_hf_find_token(struct sl_hf *hf, const struct sl_hf_options *options, stru
     } else if (find_implicit(hf, err) < 0) {
         return -1;
     }
-    if (hf->token_from && keep_from_the_wire(hf, options, err) < 0)
+    bool given = options && options->token_file && options->token_file[0];
+    int sent = hf->token_from ? sl_hf_may_send(&hf->http, hf->token_from, given, err) : 1;
+    if (sent < 0)
         return -1;
+    if (!sent)
+        sl_hf_forget_token(hf);
     hf->http.bearer_token = hf->token;
     hf->http.bearer_token_file = hf->token_file;
     hf->http.bearer_from = hf->token_from;

@@ -1,5 +1,5 @@
-/* What an hf:// URI names. The grammar is that of the hub's client; KServe's ORG/NAME:REVISION is
- * taken too. */
+/* What an hf:// or ms:// URI names. The grammar is that of Hugging Face's client; KServe's
+ * ORG/NAME:REVISION is taken too. */
 #include <ctype.h>
 #include <string.h>
 #include <strings.h>
@@ -10,13 +10,14 @@ enum { NAME_BYTES_MAX = 96 };
 
 static int refuse(const char *uri, struct sl_err *err, const char *why)
 {
+    const char *scheme = strncasecmp(uri, "hf:", 3) == 0 ? "hf" : "ms";
     return sl_fail(err, SL_E_USAGE,
-                   "'%.300s' %s: expected hf://ORG/NAME[@REVISION][/PATH], such as "
-                   "hf://Qwen/Qwen2.5-7B-Instruct",
-                   uri, why);
+                   "'%.300s' %s: expected %s://ORG/NAME[@REVISION][/PATH], such as "
+                   "%s://Qwen/Qwen2.5-7B-Instruct",
+                   uri, why, scheme, scheme);
 }
 
-/* As the hub allows it: it becomes part of URLs and of folders' names. */
+/* As hubs allow it: it becomes part of URLs and of folders' names. */
 static bool is_name(const char *text, size_t bytes)
 {
     if (bytes < 1 || bytes > NAME_BYTES_MAX || strchr("-.", text[0]) ||
@@ -62,11 +63,11 @@ static size_t revision_bytes(const char *text)
     return strcspn(text, "/");
 }
 
-static int take_revision(const char *uri, const char **rest, struct sl_hf_uri *parts,
-                         struct sl_err *err)
+static int take_revision(const char *uri, const char **rest, const char *usual,
+                         struct sl_hf_uri *parts, struct sl_err *err)
 {
     if (**rest != '@' && **rest != ':') {
-        parts->revision = sl_strdup("main", err);
+        parts->revision = sl_strdup(usual, err);
         return parts->revision ? 0 : -1;
     }
     size_t bytes = revision_bytes(*rest + 1);
@@ -84,26 +85,32 @@ static int take_revision(const char *uri, const char **rest, struct sl_hf_uri *p
     return 0;
 }
 
-int sl_hf_uri_parse(const char *uri, struct sl_hf_uri *parts, struct sl_err *err)
+int sl_hf_repository_parse(const char *uri, const char *rest, const char *usual,
+                           struct sl_hf_uri *parts, struct sl_err *err)
 {
-    *parts = (struct sl_hf_uri){.kind = ""};
-    if (strncasecmp(uri, "hf://", 5) != 0)
-        return refuse(uri, err, "is not an hf:// URI");
-    const char *rest = uri + 5;
-    if (take_kind(uri, &rest, parts, err) < 0)
-        return -1;
     size_t org = strcspn(rest, "/"), name = rest[org] ? strcspn(rest + org + 1, "/@:") : 0;
     if (!is_name(rest, org) || !is_name(rest + org + 1, name))
         return refuse(uri, err, "names no repository");
     parts->repo = sl_strndup(rest, org + 1 + name, err);
     rest += org + 1 + name;
-    if (!parts->repo || take_revision(uri, &rest, parts, err) < 0)
+    if (!parts->repo || take_revision(uri, &rest, usual, parts, err) < 0)
         return -1;
     rest += *rest == '/';
     if (!sl_repository_path_is_plain(rest))
         return refuse(uri, err, "has an invalid path");
     parts->path = sl_strdup(rest, err);
     return parts->path ? 0 : -1;
+}
+
+int sl_hf_uri_parse(const char *uri, struct sl_hf_uri *parts, struct sl_err *err)
+{
+    *parts = (struct sl_hf_uri){.kind = ""};
+    if (strncasecmp(uri, "hf://", 5) != 0)
+        return refuse(uri, err, "is not an hf:// URI");
+    const char *rest = uri + 5;
+    return take_kind(uri, &rest, parts, err) < 0
+               ? -1
+               : sl_hf_repository_parse(uri, rest, "main", parts, err);
 }
 
 void sl_hf_uri_release(struct sl_hf_uri *parts)

@@ -1,4 +1,4 @@
-/* URIs of repositories (hf://, oci://) end in a path: which part of it is the store's. */
+/* URIs of repositories (hf://, ms://, oci://) end in a path: which part of it is the store's. */
 #include <string.h>
 
 #include "store_kind.h"

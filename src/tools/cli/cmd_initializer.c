@@ -67,14 +67,15 @@ static int print_results(const struct sl_initializer *job, const struct sl_initi
 
 static void report(const struct sl_initializer *job, const struct sl_initialized *done)
 {
-    char summary[512], bytes[32], line[2048] = "";
+    char summary[512], bytes[32], files[40], line[2048] = "";
     for (size_t i = 0; i < job->pair_count; i++) {
         const char *to = job->arguments[2 * i + 1];
         sl_autofree char *uri = sl_storage_uri_sanitize(job->arguments[2 * i], NULL);
         const char *from = uri ? uri : "the model";
         if (done[i].unpacked)
-            snprintf(line, sizeof(line), "'%s' is in %s: %llu files unpacked, %s", from, to,
-                     (unsigned long long)done[i].files, sl_human_bytes(done[i].bytes, bytes));
+            snprintf(line, sizeof(line), "'%s' is in %s: %s unpacked, %s", from, to,
+                     sl_human_count(done[i].files, "file", files),
+                     sl_human_bytes(done[i].bytes, bytes));
         else if (done[i].load.path[0])
             snprintf(line, sizeof(line), "'%s' is in %s: %s", from, to,
                      sl_load_summary(&done[i].load, summary));

@@ -200,11 +200,12 @@ unsigned sl_destination_make_room(struct sl_destination *destination, uint64_t b
         return 0;
     for (size_t i = 0; i < choice->objects.count; i++)
         removed += remove_old(destination, sl_choosing_file(choice, choice->objects.items[i].name));
+    char files[40];
     if (removed)
         sl_log(SL_LOG_INFO,
-               "removed %u files of an earlier run from '%s': the new ones would not fit beside "
-               "them",
-               removed, destination->path);
+               "removed %s of an earlier run from '%s': the new ones would not fit beside what "
+               "was there",
+               sl_human_count(removed, "file", files), destination->path);
     return removed;
 }
 

@@ -1,6 +1,7 @@
 /*
  * KServe's storage initializer: models of any number of sources into directories, ready to be
- * listed by an engine, with nothing else in them. docs/kserve.md is its contract.
+ * listed by an engine, with nothing else in them. docs/kserve.md is its contract. For one thread of
+ * the process at a time.
  */
 #ifndef SL_INITIALIZER_H
 #define SL_INITIALIZER_H

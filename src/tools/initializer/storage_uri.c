@@ -42,8 +42,6 @@ char *sl_storage_uri_sanitize(const char *argument, struct sl_err *err)
 static const struct {
     const char *scheme, *advice;
 } foreign[] = {
-    {"modelscope://",
-     "copy the model to an object store once, or leave modelscope:// to KServe's own initializer"},
     {"hdfs://", "use an S3 gateway, or leave hdfs:// to KServe's own initializer"},
     {"webhdfs://", "use an S3 gateway, or leave webhdfs:// to KServe's own initializer"},
     {"oci+native://",

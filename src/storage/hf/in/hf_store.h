@@ -9,6 +9,7 @@
 #define SL_HF_STORE_H
 
 #include "hf_options.h"
+#include "hf_repository.h"
 #include "http_base.h"
 #include "source.h"
 #include "xet.h"
@@ -19,17 +20,6 @@ enum {
     SL_HF_REVISION_BYTES_MAX = 255,
     SL_HF_WINDOW_SECONDS_MAX = 300, /* of a refusal (429) that is waited for */
 };
-
-/** hf://[models/|datasets/|spaces/]ORG/NAME[@REVISION][/PATH], taken apart. */
-struct sl_hf_uri {
-    const char *kind; /* "" or "datasets/", "spaces/" */
-    char *repo;       /* ORG/NAME */
-    char *revision;   /* decoded; "main" if none is written */
-    char *path;       /* of a file, or of a folder with '/' at its end; "": all */
-};
-/** SL_E_USAGE. Release it after a failure, too. */
-int sl_hf_uri_parse(const char *uri, struct sl_hf_uri *parts, struct sl_err *err);
-void sl_hf_uri_release(struct sl_hf_uri *parts);
 
 /** store->impl */
 struct sl_hf {
@@ -51,9 +41,6 @@ struct sl_hf {
 int sl_hf_find_token(struct sl_hf *hf, const struct sl_hf_options *options, struct sl_err *err);
 /** It is wiped. */
 void sl_hf_forget_token(struct sl_hf *hf);
-/** hf_token.c: is the variable one of 1, on, yes, true? */
-bool sl_hf_variable_is_true(const char *name);
-
 /** The commit that the revision is now; asked for once. Blocks. Any thread. */
 int sl_hf_commit(struct sl_hf *hf, char commit[SL_HF_COMMIT_BYTES], struct sl_err *err);
 /** Is it 40 lower-case hex digits? */
