@@ -1,11 +1,11 @@
 /* Reads that end early: canceled by another thread, a descriptor, a callback, the clock; and what a
  * read tells meanwhile. */
 #include <pthread.h>
-#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "await.h"
 #include "claims.h"
 #include "mem.h"
 #include "memory_store.h"
@@ -64,8 +64,7 @@ static int read_steps_stalled(struct stalled *stalled, uint64_t step,
 static void *cancel_when_stalled(void *arg)
 {
     struct stalled *stalled = arg;
-    while (!sl_server_stalled_count(stalled->server))
-        sched_yield();
+    SL_AWAIT(sl_server_stalled_count(stalled->server), "the request that stalls");
     sluice_cancel(stalled->source);
     return NULL;
 }
@@ -88,8 +87,7 @@ static void *write_when_stalled(void *arg)
 {
     struct stalled *stalled = ((void **)arg)[0];
     const int *fds = ((void **)arg)[1];
-    while (!sl_server_stalled_count(stalled->server))
-        sched_yield();
+    SL_AWAIT(sl_server_stalled_count(stalled->server), "the request that stalls");
     ck_assert_int_eq(write(fds[1], "x", 1), 1);
     return NULL;
 }

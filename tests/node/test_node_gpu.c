@@ -251,6 +251,8 @@ SL_TEST(a_deposit_lies_where_its_maker_put_it)
 }
 
 /* A deposit, but for its commit. */
+static float *almost_there; /* its tensor */
+
 static struct sluice_deposit *almost(struct sluice_model *source, int cancel_fd)
 {
     static const uint64_t shape[1] = {GPU_CASE_ITEMS};
@@ -272,8 +274,9 @@ static struct sluice_deposit *almost(struct sluice_model *source, int cancel_fd)
     ck_assert_int_eq(sluice_deposit_add(made, "t", "F32", 1, shape, NULL, 4 * GPU_CASE_ITEMS, &data,
                                         &gpu_case_error),
                      0);
+    almost_there = data;
     for (unsigned i = 0; i < GPU_CASE_ITEMS; i++)
-        ((float *)data)[i] = (float)i;
+        almost_there[i] = (float)i;
     return made;
 }
 
@@ -461,6 +464,26 @@ SL_TEST(memory_that_cannot_be_made_read_only_where_it_is_is_mapped_anew)
         sluice_detach(gpu);
         SL_AWAIT(sluice_evict(gpu_case.socket, "h", "k", &bytes, &error) == 0, "its eviction");
     }
+    sluice_detach(host);
+}
+
+/* It was unmapped to be mapped anew, and is again what it was. */
+SL_TEST(a_deposit_that_cannot_be_made_read_only_stays_its_makers)
+{
+    struct sluice_error error = {0};
+    node_case_open(&gpu_case, "", GPU_CASE_ON("h", "small", "host"), NULL);
+    struct sluice_model *host = gpu_case_attach("h", NULL, "host");
+    ck_assert_msg(host, "%s", gpu_case_error.message);
+    struct sluice_deposit *deposit = almost(host, -1);
+    for (uint64_t nth = 1; nth <= 2; nth++)
+        gpu_case_fake->fail_call("cuMemSetAccess", nth, SL_CUDA_INVALID_VALUE);
+    gpu_case_fake->fail_call("cuMemMap", 1, SL_CUDA_UNKNOWN);
+    ck_assert_int_eq(sluice_deposit_commit(deposit, &error), -1);
+    ck_assert_int_eq(error.kind, SLUICE_GPU);
+    ck_assert_ptr_nonnull(strstr(error.message, "read-only"));
+    for (unsigned i = 0; i < GPU_CASE_ITEMS; i++)
+        ck_assert(almost_there[i]++ == (float)i);
+    sluice_deposit_end(deposit);
     sluice_detach(host);
 }
 

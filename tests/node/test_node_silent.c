@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "await.h"
 #include "claims.h"
 #include "early_child.h"
 #include "node_case.h"
@@ -90,9 +91,7 @@ static struct sluice_model *attach(int timeout_ms)
 
 static void await_loading(uint64_t count)
 {
-    for (int i = 0; i < PATIENCE_MS && node_case_counts(&c).loading != count; i++)
-        usleep(1000);
-    ck_assert_uint_eq(node_case_counts(&c).loading, count);
+    SL_AWAIT(node_case_counts(&c).loading == count, "the number of loads");
 }
 
 SL_TEST(silent_sources_hold_up_nobody_once_their_clients_have_gone)

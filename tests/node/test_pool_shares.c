@@ -17,6 +17,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "await.h"
 #include "claims.h"
 #include "early_child.h"
 #include "log.h"
@@ -284,9 +285,7 @@ SL_TEST(who_has_used_up_its_share_is_told_so)
     ck_assert_ptr_nonnull(strstr(hostile->error.message, "user 4001"));
     expect_served(1, OTHER);
     expect_root_is_served();
-    for (int i = 0; i < PATIENCE_MS && counts().leases != 10; i++)
-        usleep(1000); /* the others' end is noticed by itself */
-    ck_assert_uint_eq(counts().leases, 10);
+    SL_AWAIT(counts().leases == 10, "the end of the others"); /* noticed by itself */
 }
 
 /* Until its connection has ended. */

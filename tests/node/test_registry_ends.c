@@ -35,9 +35,9 @@ SL_TEST(the_next_ask_tries_again_when_the_time_has_come)
         SL_LOCKED(&lock);
         fake.fail = SL_OK;
     }
-    struct sl_model_ref *ref;
-    while (!(ref = ask("m")))
-        ck_assert_int_eq(err.kind, SL_E_NET);
+    struct sl_model_ref *ref = NULL;
+    SL_AWAIT((ref = ask("m")) || err.kind != SL_E_NET, "the next try");
+    ck_assert_msg(ref, "%s", err.message);
     sl_registry_release(registry, ref);
 }
 

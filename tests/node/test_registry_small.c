@@ -1,5 +1,6 @@
-/* Small models that pass large ones: which may, that one does at a time and takes nobody's place,
- * and the questions to sources on which that depends. */
+/* Places beside the usual ones: small models that pass large ones (which may, that one does at a
+ * time and takes nobody's place, and the questions to sources on which that depends), and models of
+ * the host beside loads onto GPUs. */
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -191,6 +192,32 @@ SL_TEST(another_spec_is_another_question)
     await_admitted(3);
     ck_assert(is("changing", "loading"));
     ck_assert_uint_eq(sources.asked, 2);
+}
+
+/* A driver that hangs never gives a place back. */
+SL_TEST(models_of_the_host_go_beside_loads_onto_gpus)
+{
+    static struct sl_holder on_gpu; /* outlives the test */
+    on_gpu = holder;
+    on_gpu.placement = SL_PLACEMENT(SL_SPACE_GPU);
+    reopen_with_places(10000, 2);
+    sl_registry_set_gpu_budget(registry, 0, 10000);
+    fake.gated = true;
+    load_at(&on_gpu, "gpu-a", 400);
+    load("host-a", 400);
+    await_admitted(2);
+    load_at(&on_gpu, "gpu-b", 400);
+    load("host-b", 400);
+    ck_assert(is("gpu-b", "queued") && is("host-b", "queued")); /* a usual place will be free */
+    ck_assert_int_eq(sl_registry_forget(registry, "host-a", &err), 0);
+    await_admitted(4);
+    ck_assert(is("gpu-b", "loading") && is("host-b", "loading"));
+    load_at(&on_gpu, "gpu-c", 400);
+    load("host-c", 400);
+    ck_assert(is("gpu-c", "queued") && is("host-c", "queued")); /* one at a time */
+    ck_assert_int_eq(sl_registry_forget(registry, "host-b", &err), 0);
+    await_admitted(5);
+    ck_assert(is("gpu-c", "queued") && is("host-c", "loading"));
 }
 
 static void ask_by_uri(const char *name, unsigned bytes, uint32_t uid)

@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "await.h"
 #include "claims.h"
 #include "model_maker.h"
 #include "run_sluice.h"
@@ -55,13 +56,11 @@ static void write_config(void)
 /* Until it has told where it listens. */
 static void await_announcement(const char *out, pid_t daemon)
 {
-    uint64_t until = sl_now_ns() + LIMIT_SECONDS * SL_NS_PER_S;
     struct stat status;
-    while (stat(out, &status) < 0 || status.st_size == 0) {
-        ck_assert_msg(sl_now_ns() < until && waitpid(daemon, NULL, WNOHANG) == 0,
-                      "the daemon does not listen: see %s", scratch);
-        usleep(1000);
-    }
+    SL_AWAIT((stat(out, &status) == 0 && status.st_size > 0) || waitpid(daemon, NULL, WNOHANG) != 0,
+             "the daemon's announcement");
+    ck_assert_msg(stat(out, &status) == 0 && status.st_size > 0, "the daemon ended: see %s",
+                  scratch);
 }
 
 static void look_into(pid_t pid)

@@ -115,7 +115,7 @@ static void take_knobs(void)
     take_faults(getenv("FAKE_CUDA_FAIL"));
     fake.sticky = 0;
     fake.held = fake.kernels_held = fake.contexts_held = false;
-    fake.held_call = NULL;
+    fake.held_call = getenv("FAKE_CUDA_HANG");
 }
 
 static void begin(void)
@@ -161,6 +161,8 @@ int fake_enter(const char *name, int needs)
     pthread_mutex_lock(&fake.lock);
     fake.counts.calls++;
     ++*calls_of(name);
+    if (is_set_to("FAKE_CUDA_HANG", name))
+        fprintf(stderr, "the driver hangs in %s\n", name);
     while (fake.held_call && strcmp(fake.held_call, name) == 0)
         pthread_cond_wait(&fake.unheld, &fake.lock);
     if (!(needs & FAKE_EARLY))

@@ -31,6 +31,7 @@
  *    FAKE_CUDA_ELAPSED_US  what the driver says that anything between two events took, 1
  *    FAKE_CUDA_FAIL        "cuMemCreate:3:2,*:17:700": the third call of that fails with result 2,
  *                          the 17th call of all with 700, from 1 on
+ *    FAKE_CUDA_HANG        a function that never returns; stderr says so when it is called
  *    FAKE_CUDA_REPORT      a file to which a line of counts is added when the process ends
  */
 #ifndef SL_FAKE_CUDA_H

@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "await.h"
 #include "memory_store.h"
 #include "model_maker.h"
 #include "pool_index.h"
@@ -349,15 +350,9 @@ void pool_case_fill_all(struct sl_pool_model *model)
 
 void pool_case_await(struct pool_case *pool, const unsigned *counter, unsigned value)
 {
-    for (int i = 0; i < 60000; i++) {
-        {
-            SL_LOCKED(&pool->lock);
-            if (*counter == value)
-                return;
-        }
-        usleep(1000);
-    }
-    ck_abort_msg("a counter is %u, not %u", *counter, value);
+    char what[64];
+    snprintf(what, sizeof(what), "a counter of %u", value);
+    SL_AWAIT(pool_case_count(pool, counter) == value, what);
 }
 
 void pool_case_counts(struct pool_case *pool, struct sl_pool_counts *counts)
@@ -366,17 +361,19 @@ void pool_case_counts(struct pool_case *pool, struct sl_pool_counts *counts)
     *counts = pool->server->locked.counts;
 }
 
-void pool_case_settle(struct pool_case *pool, uint64_t clients, uint64_t leases)
+static bool has_counts(struct pool_case *pool, uint64_t clients, uint64_t leases)
 {
     struct sl_pool_counts counts;
-    for (int i = 0; i < 60000; i++) {
-        pool_case_counts(pool, &counts);
-        if (counts.clients == clients && counts.leases == leases)
-            return;
-        usleep(1000);
-    }
-    ck_abort_msg("%llu clients and %llu leases", (unsigned long long)counts.clients,
-                 (unsigned long long)counts.leases);
+    pool_case_counts(pool, &counts);
+    return counts.clients == clients && counts.leases == leases;
+}
+
+void pool_case_settle(struct pool_case *pool, uint64_t clients, uint64_t leases)
+{
+    char what[96];
+    snprintf(what, sizeof(what), "%llu clients with %llu leases", (unsigned long long)clients,
+             (unsigned long long)leases);
+    SL_AWAIT(has_counts(pool, clients, leases), what);
 }
 
 unsigned pool_case_count_fds(void)

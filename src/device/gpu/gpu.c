@@ -141,27 +141,34 @@ void sl_gpu_poke(struct sl_gpu *gpu)
     pthread_cond_signal(&gpu->wake);
 }
 
+/* -1: it was not begun, since the GPU is lost. */
+static int wait_for_task(struct sl_gpu *gpu, struct sl_gpu_task *task, bool always)
+{
+    SL_LOCKED(&gpu->lock);
+    if (gpu->locked.lost.kind && !always) {
+        *task->err = gpu->locked.lost;
+        return -1;
+    }
+    *gpu->locked.last = task;
+    gpu->locked.last = &task->next;
+    pthread_cond_signal(&gpu->wake);
+    while (!task->done)
+        pthread_cond_wait(&gpu->finished, &gpu->lock);
+    return task->result;
+}
+
 int sl_gpu_call(struct sl_gpu *gpu, int (*run)(struct sl_gpu *gpu, void *arg, struct sl_err *err),
                 void *arg, bool always, struct sl_err *err)
 {
     struct sl_err why = SL_ERR_INIT;
     struct sl_gpu_task task = {.run = run, .arg = arg, .err = &why};
-    {
-        SL_LOCKED(&gpu->lock);
-        if (gpu->locked.lost.kind && !always) {
-            if (err)
-                *err = gpu->locked.lost;
-            return -1;
-        }
-        *gpu->locked.last = &task;
-        gpu->locked.last = &task.next;
-        pthread_cond_signal(&gpu->wake);
-        while (!task.done)
-            pthread_cond_wait(&gpu->finished, &gpu->lock);
-    }
-    if (task.result < 0 && err)
+    struct sl_gpu_wait wait;
+    sl_gpu_wait_begin(&wait, gpu->device.ordinal);
+    int result = wait_for_task(gpu, &task, always);
+    sl_gpu_wait_end(&wait);
+    if (result < 0 && err)
         *err = why;
-    return task.result;
+    return result;
 }
 
 /* ---- life ----------------------------------------------------------------------------------- */
@@ -169,8 +176,12 @@ int sl_gpu_call(struct sl_gpu *gpu, int (*run)(struct sl_gpu *gpu, void *arg, st
 int sl_gpu_count(int *count, struct sl_err *err)
 {
     struct sl_cuda_err why;
+    struct sl_gpu_wait wait;
+    sl_gpu_wait_begin(&wait, -1);
     const struct sl_cuda *cuda = sl_cuda_open(&why);
-    return cuda && sl_cuda_device_count(cuda, count, &why) == 0 ? 0 : sl_gpu_fail(err, &why);
+    int done = cuda ? sl_cuda_device_count(cuda, count, &why) : -1;
+    sl_gpu_wait_end(&wait);
+    return done == 0 ? 0 : sl_gpu_fail(err, &why);
 }
 
 /* There is no other thread yet. */
@@ -186,6 +197,17 @@ static void init_locks(struct sl_gpu *gpu)
     gpu->locked.last = &gpu->locked.first;
 }
 
+/* It may take seconds, and for ever. */
+static int open_driver(struct sl_gpu *gpu, int ordinal, struct sl_cuda_err *why)
+{
+    struct sl_gpu_wait wait;
+    sl_gpu_wait_begin(&wait, ordinal);
+    gpu->cuda = sl_cuda_open(why);
+    int done = gpu->cuda ? sl_cuda_device(gpu->cuda, ordinal, &gpu->device, why) : -1;
+    sl_gpu_wait_end(&wait);
+    return done;
+}
+
 struct sl_gpu *sl_gpu_open(int ordinal, struct sl_err *err)
 {
     struct sl_cuda_err why;
@@ -194,8 +216,7 @@ struct sl_gpu *sl_gpu_open(int ordinal, struct sl_err *err)
     if (!gpu)
         return NULL;
     init_locks(gpu);
-    gpu->cuda = sl_cuda_open(&why);
-    if (!gpu->cuda || sl_cuda_device(gpu->cuda, ordinal, &gpu->device, &why) < 0) {
+    if (open_driver(gpu, ordinal, &why) < 0) {
         sl_gpu_fail(err, &why);
         return NULL;
     }
@@ -206,18 +227,25 @@ struct sl_gpu *sl_gpu_open(int ordinal, struct sl_err *err)
     return sl_steal(&gpu);
 }
 
+static void end_thread(struct sl_gpu *gpu)
+{
+    struct sl_gpu_wait wait;
+    sl_gpu_wait_begin(&wait, gpu->device.ordinal);
+    {
+        SL_LOCKED(&gpu->lock);
+        gpu->locked.ends = true;
+        pthread_cond_signal(&gpu->wake);
+    }
+    pthread_join(gpu->thread, NULL);
+    sl_gpu_wait_end(&wait);
+}
+
 void sl_gpu_free(struct sl_gpu *gpu)
 {
     if (!gpu)
         return;
-    if (gpu->has_thread) {
-        {
-            SL_LOCKED(&gpu->lock);
-            gpu->locked.ends = true;
-            pthread_cond_signal(&gpu->wake);
-        }
-        pthread_join(gpu->thread, NULL);
-    }
+    if (gpu->has_thread)
+        end_thread(gpu);
     pthread_mutex_destroy(&gpu->lock);
     pthread_cond_destroy(&gpu->wake);
     pthread_cond_destroy(&gpu->finished);

@@ -33,6 +33,10 @@ SL_AUTO_DEFINE(sl_gpu)
 /** How many GPUs this process sees; starts the driver. SL_E_GPU. */
 int sl_gpu_count(int *count, struct sl_err *err);
 
+/** Does anybody wait for a driver at this moment, and for which GPU's? *ordinal -1: it is about
+ * none yet. Any thread; never blocks. */
+bool sl_gpu_is_waited_for(int *ordinal);
+
 /** So long after their last use the context, pinned memory and kernels stay for the next, unless
  * the GPU is lost; 0, as opened: not at all. What is older goes soon. Never blocks. */
 void sl_gpu_set_warm(struct sl_gpu *gpu, uint64_t ns);

@@ -1,14 +1,20 @@
 /*
- * A buffer is FREE, OPEN (bytes of one stretch of a file are put into it) or CLOSED: each queue
- * copies it to its GPU, and it is free again when the last of them has. It closes when it is full,
- * when it is old, when somebody needs one and none is free nor on its way, or when its bytes are
- * put again elsewhere: copies begin in the order of closing, in one stream a queue, and what takes
- * a shape does so in the same order, in another; so what was put later lands later.
+ *              bytes of a stretch of a file                 it is due, and
+ *              that no open one continues                   nobody writes into it
+ *     FREE --------------------------------> OPEN -----------------------------------> CLOSED
+ *      ^                                                                                 |
+ *      '---------------- each queue that it is for has copied it to its GPU -------------'
+ *
+ * It is due to close when it is full, when it is old, when somebody needs one and none is free nor
+ * on its way, or when its bytes are put again elsewhere: copies begin in the order of closing, in
+ * one stream a queue, and what takes a shape does so in the same order, in another; so what was put
+ * later lands later. Of an old one that somebody still writes into, what lies before that goes by
+ * itself (close_part()).
  *
  * Buffers are numbered as they open, and a note of a queue waits for all with a number up to the
  * highest of its time. A buffer is closed a few milliseconds after it was opened however few bytes
- * it has, so no note waits long for a reader that is slow. Lanes do not wait for each other but for
- * buffers: the slowest GPU sets the pace.
+ * it has, so no note waits long for a reader that is slow. Queues do not wait for each other but
+ * for buffers: the slowest GPU sets the pace.
  *
  * All calls to the driver are in this file's second half, and made by the GPU's thread.
  */

@@ -306,6 +306,20 @@ int sl_api_device_make(const struct sl_api_device *device, uint64_t bytes, uint6
     return done < 0 ? sl_api_device_fail(&err, error) : 0;
 }
 
+/* Twice, since the depositor may hold pointers into it. */
+static int map_again(const struct sl_api_device *device, uint64_t handle, uint64_t address,
+                     uint64_t bytes, struct sl_cuda_err *err)
+{
+    const struct sl_cuda *cuda = device->cuda;
+    int result = cuda->mem_map(address, bytes, 0, handle, 0);
+    if (result)
+        result = cuda->mem_map(address, bytes, 0, handle, 0);
+    return sl_cuda_check(cuda, result, err,
+                         "map %llu bytes of cuda:%d again, so that the deposit's memory cannot be "
+                         "used any more",
+                         (unsigned long long)bytes, device->info.ordinal);
+}
+
 /* Access to memory that is mapped. A driver may refuse to take rights away from a live mapping:
  * then it is mapped anew, at the same addresses, since what is there was told to others. */
 static int make_read_only(const struct sl_api_device *device, uint64_t handle, uint64_t address,
@@ -317,11 +331,11 @@ static int make_read_only(const struct sl_api_device *device, uint64_t handle, u
     int result = cuda->mem_set_access(address, bytes, &access, 1);
     bool is_refused = result == SL_CUDA_INVALID_VALUE || result == SL_CUDA_NOT_SUPPORTED;
     if (is_refused && cuda->mem_unmap(address, bytes) == 0) {
-        if (sl_cuda_check(cuda, cuda->mem_map(address, bytes, 0, handle, 0), err,
-                          "map %llu bytes of cuda:%d again", (unsigned long long)bytes,
-                          device->info.ordinal) < 0)
+        if (map_again(device, handle, address, bytes, err) < 0)
             return -1;
         result = cuda->mem_set_access(address, bytes, &access, 1);
+        if (result) /* the depositor may go on with what it has */
+            allow(device, address, bytes, SL_CUDA_READ_WRITE, NULL);
     }
     return sl_cuda_check(cuda, result, err, "make memory of cuda:%d read-only",
                          device->info.ordinal);

@@ -1,4 +1,4 @@
-/* Memory with owners, made of a mapping; for who maps files. */
+/* Memory with owners, made of a mapping; for who maps files. Any thread. */
 #ifndef SL_API_MAPPED_H
 #define SL_API_MAPPED_H
 

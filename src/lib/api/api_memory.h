@@ -8,7 +8,7 @@
 void *sl_api_alloc(size_t bytes);
 /** As realloc(): what there was stays on failure. */
 void *sl_api_grow(void *old, size_t bytes);
-/** A copy with its NUL; NULL without memory. */
+/** A copy with its NUL, to be freed; NULL without memory. */
 char *sl_api_copy(const char *text);
 
 /** Copy from our struct what the caller's has room for; both begin with their size, and his stays.

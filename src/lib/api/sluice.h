@@ -519,9 +519,9 @@ struct sluice_read_options {
  *
  * What is checked: of a tensor that is read whole, its hashes. Of a slice no hash can be told,
  * since hashes are over whole tensors; but decryption checks every piece that it touches, and where
- * the object has a sidecar (docs/verify.md), whatever ranges of it are read whole are checked. With
- * SLUICE_VERIFY_REQUIRE a slice of what is neither is refused. Only the rows that a slice takes are
- * fetched, and gaps between them that are shorter than a request is worth.
+ * the object has a sidecar (docs/sidecars.md), whatever ranges of it are read whole are checked.
+ * With SLUICE_VERIFY_REQUIRE a slice of what is neither is refused. Only the rows that a slice
+ * takes are fetched, and gaps between them that cost less than a request. Errors: any kind.
  */
 SLUICE_API int sluice_read(struct sluice_source *source, const struct sluice_read *reads,
                            size_t count, const struct sluice_read_options *options,
@@ -531,12 +531,12 @@ SLUICE_API int sluice_read(struct sluice_source *source, const struct sluice_rea
  * a local file as they are read (tensor.file), it is a mapping of the file, copied page by page
  * when written: nothing is read or checked, and a program that changes the file in place changes
  * what was not written to yet. Otherwise the tensor is read, as sluice_read() with these options
- * does, without done().
+ * does, without done(). *memory is the caller's until sluice_unmap(). Errors as sluice_read().
  */
 SLUICE_API int sluice_map(struct sluice_source *source, uint64_t number,
                           const struct sluice_read_options *options, struct sluice_memory **memory,
                           struct sluice_error *error);
-/** All objects, or what the spec makes of them, into a directory, as `sluice load`. Blocks. */
+/** All objects, or what the spec makes of them, into a directory. Blocks. As `sluice load`. */
 SLUICE_API int sluice_pull(const char *uri, const char *directory,
                            const struct sluice_open_options *options, struct sluice_error *error);
 

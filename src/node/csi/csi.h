@@ -1,7 +1,8 @@
 /*
  * The driver that a kubelet calls: the services Identity, Node and Controller of the Container
  * Storage Interface on a unix socket, and the registration with the kubelet on another one. What a
- * call means for models is volumes.h's; here are the protocol, its limits and its codes.
+ * call means for models is volumes.h's; here are the protocol, its limits and its codes. Opened and
+ * closed by the main thread.
  *
  * The protocol: container-storage-interface/spec on GitHub, spec.md; the registration: kubelet's
  * pluginregistration/v1 (k8s.io/kubelet/pkg/apis).

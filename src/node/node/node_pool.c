@@ -14,12 +14,15 @@
 
 enum { POOL_BACKLOG = 512 };
 
-/* An attach that waits. */
+/* An attach that waits, from its request to its answer. */
 struct attach {
+    struct sl_deferred_call call; /* first: to find its GPU */
     struct sl_node_pool *pool;
     struct sl_pool_request *request;
-    unsigned space;      /* where it is wanted */
-    struct attach *next; /* guarded by the pool */
+    unsigned space; /* where it is wanted */
+    /* Guarded by the pool: */
+    struct attach *next;
+    bool gone; /* its client */
 };
 
 /* ---- attach --------------------------------------------------------------------------------- */
@@ -49,10 +52,17 @@ static void leave_list(struct attach *attach)
     take_attach(attach->pool, attach);
 }
 
+/* It is in no list any more. */
 static void refuse(struct attach *attach, const struct sl_err *why)
 {
     sl_pool_request_refuse(attach->request, why);
     free(attach);
+}
+
+static void leave_and_refuse(struct attach *attach, const struct sl_err *why)
+{
+    leave_list(attach);
+    refuse(attach, why);
 }
 
 static void refuse_place(const char *name, uint32_t placement, struct sl_err *err)
@@ -104,13 +114,18 @@ static void on_answer(void *arg, struct sl_model_ref *ref, const struct sl_err *
     free(attach);
 }
 
+static void run_attach(struct sl_deferred_call *call);
+
 static struct attach *new_attach(struct sl_node_pool *pool, struct sl_pool_request *request,
-                                 unsigned space, struct sl_err *err)
+                                 struct sl_err *err)
 {
     struct attach *attach = sl_alloc(sizeof(*attach), err);
     if (!attach)
         return NULL;
-    *attach = (struct attach){pool, request, space, NULL};
+    attach->call.run = run_attach;
+    attach->pool = pool;
+    attach->request = request;
+    attach->space = SL_SPACE_HOST;
     SL_LOCKED(&pool->lock);
     *find_attach(pool, request) = attach;
     return attach;
@@ -183,51 +198,85 @@ static int find_space(struct sl_node_pool *pool, const struct sl_pool_attach_arg
     return -1;
 }
 
-static void attach_now(struct sl_node_pool *pool, struct sl_pool_request *request)
+static bool is_gone(const struct attach *attach)
 {
-    const struct sl_pool_attach_args *wanted = sl_pool_request_args(request);
+    SL_LOCKED(&attach->pool->lock);
+    return attach->gone;
+}
+
+/* Its place, and its name there; nothing is defined for a client that has left. */
+static int find_wanted(struct attach *attach, char of_uri[SL_NODE_URI_NAME], const char **name,
+                       struct sl_err *err)
+{
+    const struct sl_pool_attach_args *wanted = sl_pool_request_args(attach->request);
+    if (find_space(attach->pool, wanted, &attach->space, err) < 0)
+        return -1;
+    if (is_gone(attach))
+        return sl_fail(err, SL_E_CANCELED, "its client has gone");
+    return find_name(attach->pool, wanted->model, attach->space, wanted->peer.uid, of_uri, name,
+                     err);
+}
+
+/* While the lock is held no answer frees it. goes: its client has just gone. NULL: that has not, or
+ * the answer is on its way, or nothing was asked yet and so the registry knows nothing of it. */
+static struct attach *withdraw(struct sl_node_pool *pool, const struct sl_pool_request *request,
+                               bool goes)
+{
+    SL_LOCKED(&pool->lock);
+    struct attach *attach = *find_attach(pool, request);
+    if (!attach)
+        return NULL;
+    attach->gone |= goes;
+    if (!attach->gone || !sl_registry_withdraw(pool->registry, attach))
+        return NULL;
+    take_attach(pool, attach);
+    return attach;
+}
+
+static void refuse_gone(struct attach *attach)
+{
+    static const struct sl_err why = {.kind = SL_E_CANCELED, .message = "its client has gone"};
+    if (attach)
+        refuse(attach, &why);
+}
+
+static void ask(struct attach *attach, const char *name, const char *who)
+{
+    struct sl_node_pool *pool = attach->pool;
+    const struct sl_pool_request *request = attach->request;
+    struct sl_err err = SL_ERR_INIT;
+    const struct sl_ask wanted = {.name = name,
+                                  .kind = SL_REF_LEASE,
+                                  .who = who,
+                                  .early = true,
+                                  .present = sl_pool_request_args(request)->present_only,
+                                  .answer = on_answer,
+                                  .arg = attach};
+    if (sl_registry_ask(pool->registry, &wanted, &err) < 0)
+        leave_and_refuse(attach, &err);
+    else
+        refuse_gone(withdraw(pool, request, false)); /* it may have gone just before */
+}
+
+static void begin(struct attach *attach)
+{
+    const struct sl_pool_attach_args *wanted = sl_pool_request_args(attach->request);
     struct sl_err err = SL_ERR_INIT;
     char who[SL_REF_WHO_BYTES], of_uri[SL_NODE_URI_NAME];
     const char *name;
     snprintf(who, sizeof(who), "pid %d uid %u %.40s", wanted->peer.pid, wanted->peer.uid,
              wanted->peer.name);
-    unsigned space = SL_SPACE_HOST;
-    if (find_space(pool, wanted, &space, &err) < 0) {
-        sl_pool_request_refuse(request, &err);
-        return;
-    }
-    struct attach *attach =
-        find_name(pool, wanted->model, space, wanted->peer.uid, of_uri, &name, &err) < 0
-            ? NULL
-            : new_attach(pool, request, space, &err);
-    const struct sl_ask ask = {.name = name,
-                               .kind = SL_REF_LEASE,
-                               .who = who,
-                               .early = true,
-                               .present = wanted->present_only,
-                               .answer = on_answer,
-                               .arg = attach};
-    if (!attach)
-        sl_pool_request_refuse(request, &err);
+    if (find_wanted(attach, of_uri, &name, &err) < 0)
+        leave_and_refuse(attach, &err);
     else if (*wanted->key)
         attach_derived(attach, wanted, name, who);
-    else if (sl_registry_ask(pool->registry, &ask, &err) < 0) {
-        leave_list(attach);
-        refuse(attach, &err);
-    }
+    else
+        ask(attach, name, who);
 }
 
-/* An attach that names a GPU which is not known yet. */
-struct seeking {
-    struct sl_deferred_call call; /* first */
-    struct sl_node_pool *pool;
-    struct sl_pool_request *request;
-};
-
-static void seek(struct sl_deferred_call *call)
+static void run_attach(struct sl_deferred_call *call)
 {
-    sl_autofree struct seeking *seeking = (struct seeking *)call;
-    attach_now(seeking->pool, seeking->request);
+    begin((struct attach *)call);
 }
 
 /* The driver may take seconds to open GPUs, or hang: a thread that does nothing else asks it, so
@@ -236,36 +285,18 @@ static void attach(void *arg, struct sl_pool_request *request)
 {
     struct sl_node_pool *pool = arg;
     struct sl_err err = SL_ERR_INIT;
-    if (!pool->gpus || !sl_gpu_holders_opens(pool->gpus, sl_pool_request_args(request)->device)) {
-        attach_now(pool, request);
-        return;
-    }
-    struct seeking *seeking = sl_alloc(sizeof(*seeking), &err);
-    if (!seeking) {
+    struct attach *waiting = new_attach(pool, request, &err);
+    if (!waiting)
         sl_pool_request_refuse(request, &err);
-        return;
-    }
-    *seeking = (struct seeking){{.run = seek}, pool, request};
-    sl_deferred_thread_add(pool->driver, &seeking->call);
-}
-
-/* While the lock is held no answer frees it. */
-static struct attach *withdraw(struct sl_node_pool *pool, const struct sl_pool_request *request)
-{
-    SL_LOCKED(&pool->lock);
-    struct attach *attach = *find_attach(pool, request);
-    if (!attach || !sl_registry_withdraw(pool->registry, attach))
-        return NULL; /* its answer is on its way */
-    take_attach(pool, attach);
-    return attach;
+    else if (pool->gpus && sl_gpu_holders_opens(pool->gpus, sl_pool_request_args(request)->device))
+        sl_deferred_thread_add(pool->driver, &waiting->call);
+    else
+        begin(waiting);
 }
 
 static void withdrawn(void *arg, struct sl_pool_request *request)
 {
-    static const struct sl_err why = {.kind = SL_E_CANCELED, .message = "its client has gone"};
-    struct attach *attach = withdraw(arg, request);
-    if (attach)
-        refuse(attach, &why);
+    refuse_gone(withdraw(arg, request, true));
 }
 
 static void released(void *arg, void *cookie)

@@ -213,18 +213,18 @@ int sl_registry_evict_derived(struct sl_registry *registry, const char *name, co
 
 /* ---- what people may do --------------------------------------------------------------------- */
 
-/* Each: SL_E_NOT_FOUND for an unknown name, SL_E_USAGE with a code for what is not possible now. */
-
 /** Look at the source again, and load a new version if there is one: by a thread of the registry.
- */
+ * Here and below -1 is SL_E_NOT_FOUND for an unknown name, or SL_E_USAGE with a code for what is
+ * not possible now. */
 int sl_registry_load(struct sl_registry *registry, const char *name, struct sl_err *err);
-/** By hand, beside a pin of the config, which stays: code "config". */
+/** By hand, beside a pin of the config, which stays: SL_E_USAGE, code "config". */
 int sl_registry_pin(struct sl_registry *registry, const char *name, bool pin, struct sl_err *err);
 /** Begin to take every version that was loaded out of memory; *bytes (may be NULL): how much. Codes
  * "busy", "pinned", "loading". */
 int sl_registry_evict(struct sl_registry *registry, const char *name, uint64_t *bytes,
                       struct sl_err *err);
-/** As evict, a load under way ends, and the name goes too. Codes "busy", "config". */
+/** As sl_registry_evict(); a load under way ends, too, and the name goes. Codes "busy", "config".
+ */
 int sl_registry_forget(struct sl_registry *registry, const char *name, struct sl_err *err);
 
 /* ---- looking -------------------------------------------------------------------------------- */

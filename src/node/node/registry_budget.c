@@ -503,7 +503,7 @@ void sl_registry_hold(struct sl_registry *registry, bool held)
     registry->locked.held = held;
     if (!held) {
         pthread_cond_broadcast(&registry->work);
-        pthread_cond_broadcast(&registry->small);
+        pthread_cond_broadcast(&registry->beside);
     }
 }
 

@@ -2,7 +2,8 @@
  * Who loads next. Places go in the order of the queue. One more place is for small models, so that
  * a few MiB do not wait until large models are there: who waits, and is at most an eighth as large
  * as each model that is being loaded, may pass the others there, one at a time. It takes no place
- * away, so nobody waits longer for his.
+ * away, so nobody waits longer for his. Another place is for the host's memory, while loads onto
+ * GPUs have all usual ones: a driver that hangs never gives one back.
  *
  * How large a model is, its source is asked once all places are taken: for a listing, not for a
  * plan. That is done by the thread that has the small place, one model after another.
@@ -27,7 +28,7 @@ void registry_queue(struct sl_registry *registry, struct model *model)
     *registry->locked.queue_end = model;
     registry->locked.queue_end = &model->queue_next;
     pthread_cond_signal(&registry->work);
-    pthread_cond_signal(&registry->small);
+    pthread_cond_broadcast(&registry->beside);
 }
 
 /* One user has half of the places for what it asks for by URI, and all users leave one for models
@@ -46,7 +47,7 @@ static bool has_place(const struct sl_registry *registry, const struct model *wa
 }
 
 /* The first that may begin. */
-static struct model *take(struct sl_registry *registry, bool beside,
+static struct model *take(struct sl_registry *registry, enum load_place place,
                           bool (*may)(const struct sl_registry *, const struct model *))
 {
     struct model **at = &registry->locked.queue;
@@ -58,15 +59,44 @@ static struct model *take(struct sl_registry *registry, bool beside,
     *at = model->queue_next;
     if (!*at)
         registry->locked.queue_end = at;
-    model->beside = beside;
+    model->place = place;
     registry_stop_measuring(registry, model);
-    pthread_cond_signal(&registry->small);
+    pthread_cond_broadcast(&registry->beside);
     return model;
 }
 
 struct model *registry_take_queued(struct sl_registry *registry)
 {
-    return take(registry, false, has_place);
+    struct model *model = take(registry, PLACE_USUAL, has_place);
+    registry->locked.taken += model != NULL;
+    return model;
+}
+
+static bool are_taken(const struct sl_registry *registry)
+{
+    return registry->locked.taken >= registry->loads_at_once;
+}
+
+/* ---- beside GPUs ---------------------------------------------------------------------------- */
+
+static bool is_for_host(const struct model *model)
+{
+    return sl_placement_has(model->holder->placement, SL_SPACE_HOST);
+}
+
+static bool goes_beside_gpus(const struct sl_registry *registry, const struct model *wanting)
+{
+    if (!is_for_host(wanting) || !has_place(registry, wanting))
+        return false;
+    for (const struct model *model = registry->locked.models; model; model = model->next)
+        if (model->work == WORK_RUNNING && model->place == PLACE_USUAL && is_for_host(model))
+            return false;
+    return true;
+}
+
+struct model *registry_take_host(struct sl_registry *registry)
+{
+    return are_taken(registry) ? take(registry, PLACE_HOST, goes_beside_gpus) : NULL;
 }
 
 /* ---- small ones ----------------------------------------------------------------------------- */
@@ -85,7 +115,7 @@ static bool is_small(const struct sl_registry *registry, const struct model *wan
     if (!wanting->measured_bytes)
         return false;
     for (const struct model *model = registry->locked.models; model; model = model->next)
-        if (model->work == WORK_RUNNING && !model->beside &&
+        if (model->work == WORK_RUNNING && model->place == PLACE_USUAL &&
             loading_bytes(model) / SMALL_PART < wanting->measured_bytes)
             return false;
     return true;
@@ -96,14 +126,9 @@ static bool may_pass(const struct sl_registry *registry, const struct model *mod
     return is_small(registry, model) && has_place(registry, model);
 }
 
-static bool are_taken(const struct sl_registry *registry)
-{
-    return registry->locked.taken >= registry->loads_at_once;
-}
-
 struct model *registry_take_small(struct sl_registry *registry)
 {
-    return are_taken(registry) ? take(registry, true, may_pass) : NULL;
+    return are_taken(registry) ? take(registry, PLACE_SMALL, may_pass) : NULL;
 }
 
 /* ---- how large they are --------------------------------------------------------------------- */
@@ -190,7 +215,7 @@ void registry_measure(struct sl_registry *registry)
 static const char *small_one(const struct sl_registry *registry)
 {
     for (const struct model *model = registry->locked.models; model; model = model->next)
-        if (model->work == WORK_RUNNING && model->beside)
+        if (model->work == WORK_RUNNING && model->place == PLACE_SMALL)
             return model->name;
     return NULL;
 }

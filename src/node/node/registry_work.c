@@ -153,7 +153,7 @@ static int take_resident(struct job *job, const char *version, const uint8_t ide
     if (!job->found && !job->follows) {
         resident->state = RESIDENT_LOADING;
         resident->bytes = bytes;
-        pthread_cond_signal(&registry->small);
+        pthread_cond_broadcast(&registry->beside);
     }
     resident->busy += job->resident != resident;
     job->resident = resident;
@@ -400,28 +400,43 @@ static void run_job(struct job *job, int begun, struct sl_err *err)
         end_job(job, done, body, err);
 }
 
+/* False: the end. */
+static bool run_next(struct sl_registry *registry, pthread_cond_t *more,
+                     struct model *(*take)(struct sl_registry *registry))
+{
+    struct job job = {.registry = registry};
+    struct sl_err err = SL_ERR_INIT;
+    int begun;
+    {
+        SL_LOCKED(&registry->lock);
+        while (!registry->locked.stopping && !(job.model = take(registry)))
+            pthread_cond_wait(more, &registry->lock);
+        if (registry->locked.stopping)
+            return false;
+        begun = begin_job(&job, &err);
+        registry_update_gauges(registry);
+    }
+    run_job(&job, begun, &err);
+    return true;
+}
+
 void *registry_worker(void *arg)
 {
     struct sl_registry *registry = arg;
-    for (;;) {
-        struct job job = {.registry = registry};
-        struct sl_err err = SL_ERR_INIT;
-        int begun;
-        {
-            SL_LOCKED(&registry->lock);
-            while (!registry->locked.stopping && !(job.model = registry_take_queued(registry)))
-                pthread_cond_wait(&registry->work, &registry->lock);
-            if (registry->locked.stopping)
-                return NULL;
-            registry->locked.taken++;
-            begun = begin_job(&job, &err);
-            registry_update_gauges(registry);
-        }
-        run_job(&job, begun, &err);
+    while (run_next(registry, &registry->work, registry_take_queued)) {
         SL_LOCKED(&registry->lock);
         registry->locked.taken--;
-        pthread_cond_signal(&registry->small);
+        pthread_cond_broadcast(&registry->beside);
     }
+    return NULL;
+}
+
+void *registry_host_worker(void *arg)
+{
+    struct sl_registry *registry = arg;
+    while (run_next(registry, &registry->beside, registry_take_host))
+        ;
+    return NULL;
 }
 
 void *registry_small_worker(void *arg)
@@ -435,7 +450,7 @@ void *registry_small_worker(void *arg)
             SL_LOCKED(&registry->lock);
             while (!registry->locked.stopping && !(job.model = registry_take_small(registry)) &&
                    !registry_may_measure(registry))
-                pthread_cond_wait(&registry->small, &registry->lock);
+                pthread_cond_wait(&registry->beside, &registry->lock);
             if (registry->locked.stopping)
                 return NULL;
             if (job.model)
@@ -460,6 +475,10 @@ static int start(struct sl_registry *registry, struct sl_err *err)
                         err) < 0)
         return -1;
     registry->has_small_worker = true;
+    if (sl_thread_start(&registry->host_worker, "sluice-host", registry_host_worker, registry,
+                        err) < 0)
+        return -1;
+    registry->has_host_worker = true;
     for (; registry->worker_count < registry->loads_at_once; registry->worker_count++)
         if (sl_thread_start(&registry->workers[registry->worker_count], "sluice-load",
                             registry_worker, registry, err) < 0)
@@ -477,7 +496,7 @@ struct sl_registry *sl_registry_new(const struct sl_registry_config *config, str
     pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
     pthread_mutex_init(&registry->lock, NULL);
     pthread_cond_init(&registry->work, NULL);
-    pthread_cond_init(&registry->small, NULL);
+    pthread_cond_init(&registry->beside, NULL);
     pthread_cond_init(&registry->clean, &clock);
     pthread_cond_init(&registry->changed, &clock);
     pthread_condattr_destroy(&clock);
@@ -508,7 +527,7 @@ static void begin_stop(struct sl_registry *registry)
     if (registry->locked.measuring_cancel)
         sl_cancel_raise(registry->locked.measuring_cancel, 0);
     pthread_cond_broadcast(&registry->work);
-    pthread_cond_broadcast(&registry->small);
+    pthread_cond_broadcast(&registry->beside);
     pthread_cond_broadcast(&registry->clean);
     pthread_cond_broadcast(&registry->changed);
 }
@@ -522,6 +541,9 @@ void sl_registry_stop(struct sl_registry *registry)
     if (registry->has_small_worker)
         pthread_join(registry->small_worker, NULL);
     registry->has_small_worker = false;
+    if (registry->has_host_worker)
+        pthread_join(registry->host_worker, NULL);
+    registry->has_host_worker = false;
     if (registry->has_janitor)
         pthread_join(registry->janitor, NULL);
     registry->has_janitor = false;
@@ -569,7 +591,7 @@ void sl_registry_free(struct sl_registry *registry)
     registry->locked.budgets[SL_SPACE_HOST] = 0; /* the gauges show nothing any more */
     registry_update_gauges(registry);
     pthread_cond_destroy(&registry->work);
-    pthread_cond_destroy(&registry->small);
+    pthread_cond_destroy(&registry->beside);
     pthread_cond_destroy(&registry->clean);
     pthread_cond_destroy(&registry->changed);
     pthread_mutex_destroy(&registry->lock);

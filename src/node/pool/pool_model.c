@@ -350,8 +350,17 @@ static int seal(struct sl_pool_model *model, struct sl_pool_copy *copy, struct s
     return 0;
 }
 
+/* Without the lock: a driver may hang, and who gives copies out takes it. */
+static void unmap_gpus(const struct sl_pool_model *model)
+{
+    for (size_t i = 0; i < model->copy_count; i++)
+        for (size_t n = 0; n < model->copies[i]->slab_count; n++)
+            sl_slab_unmap_gpu(&model->copies[i]->slabs[n]);
+}
+
 int sl_pool_model_finish(struct sl_pool_model *model, struct sl_err *err)
 {
+    unmap_gpus(model);
     for (size_t i = 0; i < model->copy_count; i++)
         if (seal(model, model->copies[i], err) < 0)
             return -1;
@@ -393,6 +402,7 @@ void sl_pool_model_fail(struct sl_pool_model *model, const struct sl_err *why)
 
 void sl_pool_model_give_up(struct sl_pool_model *model)
 {
+    unmap_gpus(model);
     SL_LOCKED(&model->lock);
     for (size_t i = 0; i < model->copy_count; i++)
         for (size_t n = 0; n < model->copies[i]->slab_count; n++)

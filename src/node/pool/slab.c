@@ -310,10 +310,14 @@ static int seal_memfd(struct sl_slab *slab, struct sl_err *err)
     return 0;
 }
 
-int sl_slab_seal(struct sl_slab *slab, struct sl_err *err)
+void sl_slab_unmap_gpu(struct sl_slab *slab)
 {
     if (slab->gpu)
         sl_gpu_memory_unmap(slab->gpu, &slab->memory);
+}
+
+int sl_slab_seal(struct sl_slab *slab, struct sl_err *err)
+{
     if (!slab->sealed && slab->kind == SL_SLAB_MEMFD && seal_memfd(slab, err) < 0)
         return -1;
     slab->sealed = true;
@@ -322,16 +326,13 @@ int sl_slab_seal(struct sl_slab *slab, struct sl_err *err)
 
 void sl_slab_give_up(struct sl_slab *slab)
 {
-    if (slab->gpu)
-        sl_gpu_memory_unmap(slab->gpu, &slab->memory);
     if (slab->map)
         slab->sealed = seal_memfd(slab, NULL) == 0; /* it is sealed for writing in any case */
 }
 
 void sl_slab_release(struct sl_slab *slab)
 {
-    if (slab->gpu)
-        sl_gpu_memory_unmap(slab->gpu, &slab->memory);
+    sl_slab_unmap_gpu(slab);
     unmap(slab);
     if (slab->fd >= 0)
         close(slab->fd);

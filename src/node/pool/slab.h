@@ -83,8 +83,11 @@ int sl_slab_give_out(struct sl_slab *slab, struct sl_err *err);
  * there. SL_E_NO_SPACE. */
 int sl_slab_find_room(const struct sl_slab *slab, uint64_t offset, uint64_t bytes,
                       struct sl_err *err);
-/** No more writing. Memory that a reader has pinned meanwhile (a GPU driver does) is not a failure.
- * A seal that cannot be set is: SL_E_INTEGRITY. */
+/** Of a GPU's, which is full or given up: its descriptor alone keeps the memory from now on. Blocks
+ * for the GPU's driver, which may hang: with no lock that others wait for. Of others nothing. */
+void sl_slab_unmap_gpu(struct sl_slab *slab);
+/** No more writing; a GPU's is unmapped already. Memory that a reader has pinned meanwhile (a GPU
+ * driver does) is not a failure. A seal that cannot be set is: SL_E_INTEGRITY. */
 int sl_slab_seal(struct sl_slab *slab, struct sl_err *err);
 /** Nobody writes into it any more, and it is not to be read: what it takes beside its memory is
  * given back. */

@@ -1,7 +1,7 @@
 /*
  * Models at paths of pods: what CSI asks of a node. A publish loads a model, or joins its load, and
  * binds the folder of its version, read-only, at the target; a reference of the registry keeps that
- * version in memory until the unpublish. Nothing here knows gRPC.
+ * version in memory until the unpublish. Nothing here knows gRPC. Any thread, but open and free.
  *
  * How an err becomes a status: its `code` first ("aborted", "exists", "precondition"), else its
  * kind, as err.def says.
@@ -15,8 +15,8 @@ struct sl_volumes;
 /**
  * Take over what an earlier daemon published, then be ready for more; a thread of its own sweeps up
  * behind pods that went without a word. Blocks for reading records and mounts. node: outlives the
- * volumes; spec: what of its `csi` and `pool` sections is needed is copied. Any thread may call
- * what is below. SL_E_USAGE: the kubelet's directory; SL_E_NO_SPACE.
+ * volumes; spec: what of its `csi` and `pool` sections is needed is copied. SL_E_USAGE: the
+ * kubelet's directory; SL_E_NO_SPACE.
  */
 struct sl_volumes *sl_volumes_open(struct sl_node *node, const struct sl_node_spec *spec,
                                    struct sl_err *err);

@@ -44,6 +44,14 @@ struct sl_gpu {
     } locked;
 };
 
+/** Somebody waits for the driver from here on; on the stack of who does. */
+struct sl_gpu_wait {
+    int ordinal; /* -1: of no GPU in particular */
+    struct sl_gpu_wait *next;
+};
+void sl_gpu_wait_begin(struct sl_gpu_wait *wait, int ordinal);
+void sl_gpu_wait_end(const struct sl_gpu_wait *wait);
+
 /** The GPU's thread alone: what was idle for long enough goes. When to come again, as a chore
  * says. */
 uint64_t sl_gpu_cool(struct sl_gpu *gpu);

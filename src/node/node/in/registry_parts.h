@@ -123,6 +123,7 @@ enum work {
     WORK_RUNNING,
     WORK_FOLLOWS, /* no worker has it: it ends with the load of another model */
 };
+enum load_place { PLACE_USUAL, PLACE_SMALL, PLACE_HOST };
 struct model {
     char name[64];
     struct spec_box *box; /* NULL: found in memory, not defined */
@@ -139,7 +140,7 @@ struct model {
     bool was_ready;
     enum work work;
     bool load_again;         /* once more, when the running load ends */
-    bool beside;             /* the running load has the place for small models */
+    enum load_place place;   /* that the running load has */
     bool measured;           /* while queued: its source was asked … */
     uint64_t measured_bytes; /* … and says so; 0: it does not tell */
     struct sl_err err;       /* of the last load; SL_OK: it went well, or there was none */
@@ -157,12 +158,12 @@ struct model {
 
 struct sl_registry {
     unsigned loads_at_once, retry_ms, retry_max_ms;
-    pthread_t workers[LOADS_MAX], small_worker, janitor;
+    pthread_t workers[LOADS_MAX], small_worker, host_worker, janitor;
     unsigned worker_count;
-    bool has_small_worker, has_janitor;
+    bool has_small_worker, has_host_worker, has_janitor;
     pthread_mutex_t lock;
-    pthread_cond_t work, small, clean, changed; /* for workers; for the one of small models; for the
-                                                   janitor; for who waits */
+    pthread_cond_t work, beside, clean, changed; /* for workers; for those with a place of their
+                                                    own; for the janitor; for who waits */
     struct {
         struct model *models;
         size_t model_count;
@@ -213,7 +214,10 @@ struct waiter *registry_take_waiters(struct model *model, bool early, struct res
 void registry_queue(struct sl_registry *registry, struct model *model);
 /** Out of the queue, for a worker that has a place; NULL: none may begin. */
 struct model *registry_take_queued(struct sl_registry *registry);
-/** Out of the queue, past others, for the place that only small models have; NULL: none may. */
+/** Out of the queue, past others, for the place of models that go into the host's memory while
+ * loads onto GPUs have all usual ones; NULL: none may. */
+struct model *registry_take_host(struct sl_registry *registry);
+/** The same for the place that only small models have. */
 struct model *registry_take_small(struct sl_registry *registry);
 /** Is there one of which it matters how large it is? */
 bool registry_may_measure(const struct sl_registry *registry);
@@ -233,6 +237,7 @@ void registry_note_error(const struct sl_registry *registry, struct model *model
                          const struct sl_err *err);
 void *registry_worker(void *registry);
 void *registry_small_worker(void *registry);
+void *registry_host_worker(void *registry);
 void *registry_janitor(void *registry);
 /** registry_janitor.c: without the lock: whatever it was left and has not done. */
 void registry_run_laters(struct sl_registry *registry);
