@@ -344,7 +344,7 @@ SL_TEST(hashes_and_schemes_are_checked)
     expect(HEAD "source: {uri: 's4://m/'}\nsink: {tmpfs: {path: /t}}\n",
            "m.yaml:4:15: 'uri': 's4://' is not supported, did you mean 's3://'? There are: a path, "
            "file://, s3://, gs://, az://, azure://, abfs://, abfss://, http://, https://, hf://, "
-           "oci://, "
+           "ms://, modelscope://, oci://, "
            "redis://, rediss://\n");
 }
 

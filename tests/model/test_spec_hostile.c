@@ -196,6 +196,10 @@ SL_TEST(the_schema_is_json_and_closed)
     json_t *schema = sl_json_parse(sl_buf_string(&text), text.used, "schema", &err);
     ck_assert_ptr_nonnull(schema);
     ck_assert(json_is_false(json_object_get(schema, "additionalProperties")));
+    ck_assert_str_eq(sl_json_get_string(schema, "$id"), "urn:sluice:v1alpha1:model");
+    json_t *kind = json_object_get(json_object_get(schema, "properties"), "kind");
+    const json_t *first = json_array_get(json_object_get(kind, "anyOf"), 0);
+    ck_assert_str_eq(sl_json_get_string(first, "const"), "Model");
     json_t *readers = json_object_get(json_object_get(schema, "properties"), "readers");
     ck_assert(json_is_false(json_object_get(readers, "additionalProperties")));
     ck_assert_ptr_nonnull(json_object_get(json_object_get(readers, "properties"), "rangeBytes"));

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "await.h"
 #include "claims.h"
 #include "cli.h"
 #include "json.h"
@@ -62,6 +63,38 @@ SL_TEST(all_wrong_flags_are_said_at_once)
     /* A value that is wrong is said before a directory is asked for. */
     RUN(&ran, "load", "/x", "--connections", "abc");
     expect_usage("--connections: expected a whole number or 'auto', not 'abc'");
+}
+
+SL_TEST(a_wrong_flag_hides_no_wrong_value)
+{
+    RUN(&ran, "load", "m.bin", "--frob", "--connections", "abc", "--to", "/x", "--set",
+        "verify.hashes=maybe", "--set", "no.such=1", "--attempts", "3");
+    ck_assert_int_eq(ran.exit_code, 2);
+    static const char *const lines[] = {
+        "unknown flag '--frob'", "--connections: expected a whole number or 'auto'",
+        "--set verify.hashes: expected one of", "--set no.such: unknown key 'no'",
+        "error: 4 mistakes on the command line"};
+    for (size_t i = 0; i < SL_COUNT(lines); i++)
+        ck_assert_msg(strstr(ran.err, lines[i]) != NULL, "%s", ran.err);
+    ck_assert_msg(!strstr(ran.err, "missing"), "%s", ran.err);
+    RUN(&ran, "load", "m.bin", "--frob", "--attempts", "3");
+    expect_usage("unknown flag '--frob': see `sluice load --help`");
+}
+
+SL_TEST(an_unsupported_scheme_lists_those_that_are)
+{
+    static const struct {
+        const char *uri, *says;
+    } rows[] = {
+        {"ftp://host/m", "URI: 'ftp://' is not supported: use a path, or one of "},
+        {"hdfs://host/m", "URI: 'hdfs://' is not supported: use a path, or one of "},
+        {"htps://host/m", "URI: 'htps://' is not supported, did you mean 'https://'? There are: "},
+    };
+    for (size_t i = 0; i < SL_COUNT(rows); i++) {
+        RUN(&ran, "load", rows[i].uri, "--to", "/dev/shm/x");
+        ck_assert_msg(ran.exit_code == 2 && strstr(ran.err, rows[i].says), "%s", ran.err);
+        ck_assert_msg(strstr(ran.err, "s3://") && strstr(ran.err, "rediss://"), "%s", ran.err);
+    }
 }
 
 SL_TEST(a_path_that_is_not_there_may_have_meant_something_else)
@@ -366,32 +399,25 @@ SL_TEST(a_signal_ends_a_server)
         (const char *const[]){"share", "/usr/include", "--listen", "127.0.0.1:0", NULL}, err_path,
         err_path);
     char text[256] = "";
-    for (int i = 0; i < 6000 && !strstr(text, "127.0.0.1"); i++) {
-        usleep(10000);
-        ck_assert_int_ge(pread(fd, text, sizeof(text) - 1, 0), 0);
-    }
+    SL_AWAIT(pread(fd, text, sizeof(text) - 1, 0) > 0 && strstr(text, "127.0.0.1"),
+             "where it listens");
     ck_assert_int_eq(kill(pid, SIGTERM), 0);
     int code = wait_sluice(pid);
-    ck_assert_msg(code == 0 || code == 143, "%d: %s", code, text);
+    ck_assert_msg(code == 0, "%d: %s", code, text);
     close(fd);
     unlink(err_path);
 }
 
-/* Until the process runs `sluice` and sleeps, as it does while it waits for its input. */
-static void wait_until_asleep(pid_t pid)
+/* Does the process run `sluice` and sleep, as it does while it waits for its input? */
+static bool is_asleep(pid_t pid)
 {
     char path[64], text[256];
     snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-    for (int i = 0; i < 6000; i++) {
-        int fd = open(path, O_RDONLY | O_CLOEXEC);
-        ssize_t bytes = read(fd, text, sizeof(text) - 1);
-        close(fd);
-        text[bytes > 0 ? bytes : 0] = 0;
-        if (strstr(text, "(sluice) S"))
-            return;
-        usleep(5000);
-    }
-    ck_abort_msg("sluice did not come to wait: %s", text);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t bytes = read(fd, text, sizeof(text) - 1);
+    close(fd);
+    text[bytes > 0 ? bytes : 0] = 0;
+    return strstr(text, "(sluice) S") != NULL;
 }
 
 SL_TEST(a_signal_ends_the_wait_for_a_spec)
@@ -407,7 +433,7 @@ SL_TEST(a_signal_ends_the_wait_for_a_spec)
         int writer =
             open(fifo, O_WRONLY | O_CLOEXEC); /* returns when the shell opens the other end */
         ck_assert_int_ge(writer, 0);
-        wait_until_asleep(pid);
+        SL_AWAIT(is_asleep(pid), "the wait for a spec");
         ck_assert_int_eq(kill(pid, signals[i]), 0);
         ck_assert_int_eq(wait_sluice(pid), 128 + signals[i]);
         close(writer);

@@ -5,6 +5,16 @@
  * The first part of a window after a step is not counted: new connections need a few round trips to
  * get going.
  *
+ *     on trial      what is seen                          then
+ *     a step up     more comes                            it stays, and the next step up
+ *                   no more comes                         taken back; rest, then a step down
+ *                   none may be added, or no processor    rest, then a step down (up, where there
+ *                   is left                               are no more than the least)
+ *     a step down   as much comes                         it stays, and the next step down
+ *                   less comes                            taken back; rest, then a step up
+ *                   there are no more than the least      rest, then a step up
+ *     either        the server says: too many             half of them; rest, then a step up
+ *
  * Every connection costs memory, here and at the server, and on a link that is full they share what
  * one less would bring as well. So every other try goes down, by a quarter, and on while the
  * goodput stays what it was; it is measured for longer, since here noise must not decide. While the

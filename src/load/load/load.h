@@ -51,17 +51,17 @@ struct sl_load_place {
                   struct sl_err *err);
     void *arg;
 };
-/** As sl_load_run, into the directory that place chooses instead of sink.tmpfs.path. */
+/** As sl_load_run(), into the directory that place chooses instead of sink.tmpfs.path. */
 int sl_load_run_placed(const struct sl_spec *spec, const struct sl_load_place *place,
                        struct sl_cancel *cancel, struct sl_progress *progress,
                        struct sl_load_result *result, struct sl_err *err);
-/** As sl_load_run, to any destination (load_destination.h), which lives until it returns. The
+/** As sl_load_run(), to any destination (load_destination.h), which lives until it returns. The
  * load itself looks at no sink of the spec. */
 struct sl_load_destination;
 int sl_load_run_to(const struct sl_spec *spec, struct sl_load_destination *to,
                    struct sl_cancel *cancel, struct sl_progress *progress,
                    struct sl_load_result *result, struct sl_err *err);
-/** sl_plan_measure() of the spec's source, not of its mirrors, and with one try. */
+/** As sl_plan_measure(), of the spec's source, not of its mirrors, and with one try. */
 int sl_load_measure(const struct sl_spec *spec, struct sl_cancel *cancel, uint64_t *bytes,
                     struct sl_err *err);
 /** As an object; name: the model's. */

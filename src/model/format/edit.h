@@ -42,8 +42,8 @@ void sl_edit_release(struct sl_edit *edit);
 /** For formats: the next piece. Neighbours of the present object become one. SL_E_NO_SPACE. */
 int sl_edit_add(struct sl_edit *edit, const uint8_t *data, uint64_t from, uint64_t bytes,
                 struct sl_err *err);
-/** For formats: the data of a tensor that is new: what was given, or zeros of a meta tensor. NULL:
- * SL_E_NO_SPACE. */
+/** For formats: the data of a tensor that is new: what was given, or zeros of a meta tensor,
+ * which are the index's. NULL: SL_E_NO_SPACE. */
 const uint8_t *sl_edit_data(struct sl_edit *edit, const struct sl_edit_item *item,
                             struct sl_err *err);
 

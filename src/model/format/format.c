@@ -116,8 +116,9 @@ enum sl_format_says sl_format_name_says(const char *name)
         return SL_SAYS_MODEL;
     if (is_state(format, file))
         return SL_SAYS_STATE;
-    bool vaguest = format->ambiguous_suffix && sl_format_has_suffix(file, format->ambiguous_suffix);
-    return vaguest && !strstr(file, format->sign) ? SL_SAYS_PERHAPS : SL_SAYS_LIKELY;
+    bool is_ambiguous =
+        format->ambiguous_suffix && sl_format_has_suffix(file, format->ambiguous_suffix);
+    return is_ambiguous && !strstr(file, format->hint) ? SL_SAYS_PERHAPS : SL_SAYS_LIKELY;
 }
 
 /* ---- indexing -------------------------------------------------------------------------------- */

@@ -28,7 +28,7 @@ struct sl_format {
     const char *suffixes[SL_FORMAT_SUFFIXES_MAX + 1];
     bool ambiguous; /* other data is called so too: a name alone makes no model */
     const char *ambiguous_suffix,
-        *sign; /* the vaguest: likely a model only with the sign before it */
+        *hint; /* what is called so is likely a model only with this in its name, too */
     const char *states[SL_FORMAT_SUFFIXES_MAX + 1]; /* how files begin that are saved in this format
                                                        beside a model and are none; up to a NULL */
     const char *stem;  /* what its writers call a model, where that is not "model" */

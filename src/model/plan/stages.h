@@ -1,6 +1,7 @@
 /*
  * Where the work of a plan is done: the one place that decides, after planning and before reading.
- * Readers and device obey what it has noted in the plan's mappings and checks.
+ * Readers and device obey what it has noted in the plan's mappings and checks. For the one thread
+ * that has made the plan.
  */
 #ifndef SL_STAGES_H
 #define SL_STAGES_H

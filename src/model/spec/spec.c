@@ -445,6 +445,30 @@ static int read_settings(struct reading *reading, struct sl_err *err)
     return done;
 }
 
+/* What is missing beside the settings is not their mistake. */
+static void keep_of_settings(struct sl_complaints *complaints)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < complaints->count; i++)
+        if (complaints->items[i].mark.origin)
+            complaints->items[kept++] = complaints->items[i];
+    complaints->count = complaints->total = kept;
+}
+
+int sl_spec_check_settings(const struct sl_spec_setting *settings, size_t setting_count,
+                           struct sl_buf *complaints, struct sl_err *err)
+{
+    struct reading reading;
+    struct sl_specs specs = {0};
+    if (begin(&reading, "command line", settings, setting_count, err) < 0)
+        return -1;
+    int done = read_settings(&reading, err);
+    keep_of_settings(&reading.complaints);
+    done = finish(&reading, done, &specs, complaints, err);
+    sl_specs_release(&specs);
+    return done;
+}
+
 int sl_spec_from_uri(const char *uri, const char *to, const struct sl_spec_setting *settings,
                      size_t setting_count, struct sl_specs *specs, struct sl_buf *complaints,
                      struct sl_err *err)

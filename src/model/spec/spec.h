@@ -167,6 +167,12 @@ int sl_spec_read(const char *path, const struct sl_spec_setting *settings, size_
 int sl_spec_read_pooled(const char *path, const struct sl_spec_setting *settings,
                         size_t setting_count, struct sl_specs *specs, struct sl_buf *complaints,
                         struct sl_err *err);
+/**
+ * Judge settings by themselves, where a mistake elsewhere on the command line keeps their spec from
+ * being read: paths and values, not how they fit together. 0, or -1 as sl_spec_parse().
+ */
+int sl_spec_check_settings(const struct sl_spec_setting *settings, size_t setting_count,
+                           struct sl_buf *complaints, struct sl_err *err);
 /** A spec without a file: `sluice load URI --to DIR`. The name is made from the URI.
  * Errors as sl_spec_parse(). */
 int sl_spec_from_uri(const char *uri, const char *to, const struct sl_spec_setting *settings,

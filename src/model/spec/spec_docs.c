@@ -226,8 +226,20 @@ static void number_type(struct sl_json *json, const struct sl_option *row)
         constant(json, "auto");
 }
 
+/* Whether the pattern lets nothing else through than the text of `value`, as that of `kind`. */
+static bool is_one_text(const struct sl_option *row)
+{
+    size_t bytes = row->value ? strlen(row->value) : 0;
+    return bytes && row->pattern && strlen(row->pattern) == bytes + 2 && row->pattern[0] == '^' &&
+           memcmp(row->pattern + 1, row->value, bytes) == 0;
+}
+
 static void text_type(struct sl_json *json, const struct sl_option *row)
 {
+    if (is_one_text(row)) { /* editors complete it */
+        constant(json, row->value);
+        return;
+    }
     sl_json_object(json);
     if (row->pattern) {
         sl_json_key_string(json, "type", "string");
@@ -390,6 +402,7 @@ int sl_spec_write_schema(struct sl_buf *out, struct sl_err *err)
     sl_json_init(&json, SCHEMA_BYTES_MAX);
     sl_json_object(&json);
     sl_json_key_string(&json, "$schema", "https://json-schema.org/draft/2020-12/schema");
+    sl_json_key_string(&json, "$id", "urn:sluice:v1alpha1:model");
     sl_json_key_string(&json, "title", "sluice model spec");
     sl_json_key_string(&json, "type", "object");
     schema_table(&json, sl_spec_table());

@@ -5,6 +5,7 @@
  * the values lie one behind the other in sl_spec_source.stores.
  */
 #include <assert.h>
+#include <ctype.h>
 #include <pthread.h>
 #include <string.h>
 
@@ -13,6 +14,14 @@
 #include "stores.h"
 
 enum { SCHEMES_TEXT_BYTES = 400 };
+
+/* One letter too many, too few or wrong: hardly the first. `ftp` is another protocol than `http`.
+ */
+static bool is_slip(const char *scheme, const char *near)
+{
+    size_t typed = strlen(scheme), meant = strlen(near);
+    return tolower((unsigned char)*scheme) == *near && typed + 1 >= meant && typed <= meant + 1;
+}
 
 /* As the parser of the spec sees it: what has a colon before any slash has a scheme. */
 static int check_uri(const char *text, struct sl_err *err)
@@ -27,6 +36,8 @@ static int check_uri(const char *text, struct sl_err *err)
         if (strcmp(scheme, schemes[i]) == 0)
             return sl_source_check_uri(text, err);
     const char *near = sl_nearest(scheme, schemes, count);
+    if (near && !is_slip(scheme, near))
+        near = NULL;
     char known[SCHEMES_TEXT_BYTES];
     sl_stores_name_schemes(known, sizeof(known));
     if (near)

@@ -69,7 +69,8 @@ int sl_sidecar_check_signature(const struct sl_sidecar *sidecar, const char *nam
                                const struct sl_minisign_key *key, struct sl_err *err);
 /**
  * Does it speak of these bytes? NULL if nothing says otherwise: equal lengths, no two strong ETags
- * or version ids that differ. Else why not, for people; text holds 256.
+ * or version ids that differ. Else why not, for people; in text, which holds 256 and
+ * is returned.
  */
 const char *sl_sidecar_stale(const struct sl_sidecar *sidecar, uint64_t bytes,
                              const struct sl_version *version, char text[256]);

@@ -31,9 +31,9 @@ enum sl_bench_way {
     SL_BENCH_PEER,    /* another program */
     SL_BENCH_WAY_COUNT
 };
-/** "network", "store", "load", "memory", "peer". */
+/** "network", "store", "load", "memory", "peer": constants. */
 const char *sl_bench_way_name(enum sl_bench_way way);
-/** What people read: "network", "store", "sluice". */
+/** What people read: "network", "store", "sluice"; constants. */
 const char *sl_bench_way_title(enum sl_bench_way way);
 
 /** One run. */

@@ -61,7 +61,7 @@ const struct sl_command *const *sl_commands(void);
  */
 int sl_cli_read_specs(struct sl_cli *cli, const char *path, struct sl_specs *specs,
                       struct sl_err *err);
-/** As sl_cli_read_specs, for a URI and a directory instead of a file. */
+/** As sl_cli_read_specs(), for a URI and a directory instead of a file. */
 int sl_cli_uri_specs(struct sl_cli *cli, const char *uri, const char *to, struct sl_specs *specs,
                      struct sl_err *err);
 

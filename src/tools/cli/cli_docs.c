@@ -275,10 +275,15 @@ static int write_options(struct sl_buf *out, struct sl_err *err)
         flag_table(out, &any, SL_FLAG_GLOBAL, "Flags of every command", err) < 0 ||
         flag_table(out, &any, SL_FLAG_SPEC, "Flags for keys of the spec", err) < 0)
         return -1;
-    return sl_buf_text(out, "## Environment\n\n| variable | meaning |\n| --- | --- |\n"
+    return sl_buf_text(out,
+                       "## Environment\n\n| variable | meaning |\n| --- | --- |\n"
 #define SL_VARIABLE(names, meaning) "| " names " | " meaning " |\n"
 #include "environment.def"
 #undef SL_VARIABLE
+                       "\n## Files\n\n| file | meaning |\n| --- | --- |\n"
+#define SL_FILE(names, meaning) "| " names " | " meaning " |\n"
+#include "files.def"
+#undef SL_FILE
                        ,
                        err);
 }

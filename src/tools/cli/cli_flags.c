@@ -345,9 +345,30 @@ static int note_mistake(struct sl_command_line *line, const struct sl_err *why, 
     return -1;
 }
 
+/* Beside a wrong flag the values of the others are judged here, else with the spec. */
+static int note_wrong_values(struct sl_command_line *line, struct sl_err *err)
+{
+    struct sl_err why = SL_ERR_INIT;
+    sl_autobuf wrong = SL_BUF_INIT(MISTAKES_BYTES_MAX);
+    if (!line->mistake_count || !line->cli.setting_count ||
+        sl_spec_check_settings(line->cli.settings, line->cli.setting_count, &wrong, &why) == 0)
+        return 0;
+    const char *text = sl_buf_string(&wrong);
+    if (why.kind == SL_E_USAGE && sl_buf_text(&line->mistakes, text, &why) == 0) {
+        for (; *text; text++)
+            line->mistake_count += *text == '\n';
+        return 0;
+    }
+    if (err)
+        *err = why;
+    return -1;
+}
+
 /* After the last argument. */
 static int judge_line(struct sl_command_line *line, struct sl_err *err)
 {
+    if (note_wrong_values(line, err) < 0)
+        return -1;
     line->cli.json = line->globals.json;
     line->cli.progress = line->globals.progress;
     line->cli.mistakes = &line->mistakes;

@@ -128,20 +128,30 @@ static int exit_section(struct sl_buf *out, struct sl_err *err)
     return sl_buf_text(out, ".TP\n128+n\nended by signal n\n", err);
 }
 
-static int environment_section(struct sl_buf *out, struct sl_err *err)
-{
-    static const struct {
-        const char *names, *meaning;
-    } variables[] = {
+struct entry {
+    const char *names, *meaning;
+};
+static const struct entry variables[] = {
 #define SL_VARIABLE(names, meaning) {names, meaning},
 #include "environment.def"
 #undef SL_VARIABLE
-    };
-    if (section(out, "ENVIRONMENT", err) < 0)
+    {NULL, NULL},
+};
+static const struct entry files[] = {
+#define SL_FILE(names, meaning) {names, meaning},
+#include "files.def"
+#undef SL_FILE
+    {NULL, NULL},
+};
+
+static int entries_section(struct sl_buf *out, const char *title, const struct entry *entry,
+                           struct sl_err *err)
+{
+    if (section(out, title, err) < 0)
         return -1;
-    for (size_t i = 0; i < SL_COUNT(variables); i++)
-        if (sl_buf_text(out, ".TP\n", err) < 0 || text_line(out, variables[i].names, err) < 0 ||
-            text_line(out, variables[i].meaning, err) < 0)
+    for (; entry->names; entry++)
+        if (sl_buf_text(out, ".TP\n", err) < 0 || text_line(out, entry->names, err) < 0 ||
+            text_line(out, entry->meaning, err) < 0)
             return -1;
     return 0;
 }
@@ -175,7 +185,8 @@ static int write_overview(struct sl_buf *out, struct sl_err *err)
             text_line(out, (*command)->summary, err) < 0)
             return -1;
     if (flags_section(out, NULL, SL_FLAG_GLOBAL, "FLAGS", err) < 0 || exit_section(out, err) < 0 ||
-        environment_section(out, err) < 0 || section(out, "SEE ALSO", err) < 0)
+        entries_section(out, "ENVIRONMENT", variables, err) < 0 ||
+        entries_section(out, "FILES", files, err) < 0 || section(out, "SEE ALSO", err) < 0)
         return -1;
     for (const struct sl_command *const *command = sl_commands(); *command; command++)
         if (sl_buf_printf(out, err, "\\fBsluice\\-%s\\fR(1)%s\n", (*command)->name,

@@ -15,16 +15,20 @@
 #include <unistd.h>
 
 #include "cli.h"
+#include "gpu.h"
 #include "libcurl.h"
 #include "log.h"
 #include "node.h"
 #include "node_pool.h"
 #include "serve_csi.h"
 #include "systemd.h"
+#include "thread.h"
 #include "web.h"
 
 enum {
     DRAIN_MS = 700, /* of the second that SIGTERM leaves */
+    END_MS = 10000, /* of the thirty seconds that Kubernetes leaves */
+    END_LOOK_MS = 1000,
     STATUS_MS = 1000,
     COMPLAINTS_MAX = 1024 * 1024,
     FILES_WANTED = 65536,
@@ -282,10 +286,11 @@ static int announce(const struct server *server, struct sl_err *err)
 {
     const struct sl_node_spec *spec = &server->config.spec;
     struct sl_registry_counts counts;
-    char budget[32];
+    char budget[32], models[40];
     sl_registry_counts(server->node->registry, &counts);
-    sl_log(SL_LOG_INFO, "the node daemon serves %llu models in '%s', at most %s, on port %u",
-           (unsigned long long)counts.models, sl_directory_holder_path(server->node->directory),
+    sl_log(SL_LOG_INFO, "the node daemon serves %s in '%s', at most %s, on port %u",
+           sl_human_count(counts.models, "model", models),
+           sl_directory_holder_path(server->node->directory),
            sl_human_bytes(counts.budget_bytes, budget), sl_web_port(server->web));
     if (!server->cli->json)
         return 0;
@@ -306,11 +311,12 @@ static int announce(const struct server *server, struct sl_err *err)
 static void report_status(struct server *server)
 {
     struct sl_registry_counts counts;
-    char text[sizeof(server->status)], held[32];
+    char text[sizeof(server->status)], held[32], models[40], references[40];
     sl_registry_counts(server->node->registry, &counts);
-    snprintf(text, sizeof(text), "STATUS=%llu of %llu models in memory, %s, %llu references",
-             (unsigned long long)counts.ready, (unsigned long long)counts.models,
-             sl_human_bytes(counts.held_bytes, held), (unsigned long long)counts.references);
+    snprintf(text, sizeof(text), "STATUS=%llu of %s in memory, %s, %s",
+             (unsigned long long)counts.ready, sl_human_count(counts.models, "model", models),
+             sl_human_bytes(counts.held_bytes, held),
+             sl_human_count(counts.references, "reference", references));
     if (strcmp(text, server->status) == 0)
         return;
     memcpy(server->status, text, sizeof(text));
@@ -339,8 +345,84 @@ static void serve(struct server *server)
     }
 }
 
+/* ---- the end ----------------------------------------------------------------------------------
+ */
+
+/*
+ * A driver that hangs never returns, and whoever waits for it never ends. What the process has of
+ * memory the kernel gives back as after a kill: loads go on with the next daemon, and what clients
+ * and the service manager have stays theirs.
+ */
+struct end_watch {
+    pthread_t thread;
+    bool has_thread;
+    pthread_mutex_t lock;
+    pthread_cond_t ended;
+    struct {
+        bool has_ended;
+    } locked;
+};
+
+/* False: it has ended. */
+static bool await_end(struct end_watch *watch, uint64_t ms)
+{
+    uint64_t when = sl_now_ns() + ms * SL_NS_PER_MS;
+    const struct timespec at = {(time_t)(when / SL_NS_PER_S), (long)(when % SL_NS_PER_S)};
+    int timed_out = 0;
+    SL_LOCKED(&watch->lock);
+    while (!watch->locked.has_ended && !timed_out)
+        timed_out = pthread_cond_timedwait(&watch->ended, &watch->lock, &at);
+    return !watch->locked.has_ended;
+}
+
+static void *watch_end(void *arg)
+{
+    struct sl_err err = SL_ERR_INIT;
+    int ordinal;
+    for (uint64_t ms = END_MS; await_end(arg, ms); ms = END_LOOK_MS) {
+        if (!sl_gpu_is_waited_for(&ordinal))
+            continue;
+        char gpu[24] = "a GPU";
+        if (ordinal >= 0)
+            snprintf(gpu, sizeof(gpu), "cuda:%d", ordinal);
+        sl_fail(&err, SL_E_GPU,
+                "the driver of %s does not answer, so the daemon ends without it: what was loading "
+                "is loaded again by the next one; look for the GPU's errors (nvidia-smi -q)",
+                gpu);
+        sl_log(SL_LOG_ERROR, "%s", err.message);
+        _exit(sl_err_exit(&err)); /* what exit() would call may wait for the driver, too */
+    }
+    return NULL;
+}
+
+static void begin_end(struct end_watch *watch)
+{
+    pthread_condattr_t clock; /* as sl_now_ns() */
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_mutex_init(&watch->lock, NULL);
+    pthread_cond_init(&watch->ended, &clock);
+    pthread_condattr_destroy(&clock);
+    watch->has_thread = sl_thread_start(&watch->thread, "sluice-end", watch_end, watch, NULL) == 0;
+}
+
+static void finish_end(struct end_watch *watch)
+{
+    {
+        SL_LOCKED(&watch->lock);
+        watch->locked.has_ended = true;
+        pthread_cond_signal(&watch->ended);
+    }
+    if (watch->has_thread)
+        pthread_join(watch->thread, NULL);
+    pthread_mutex_destroy(&watch->lock);
+    pthread_cond_destroy(&watch->ended);
+}
+
 static void end(struct server *server)
 {
+    struct end_watch watch = {0};
+    begin_end(&watch);
     if (server->node)
         sl_systemd_notify("STOPPING=1");
     sl_serve_csi_close(&server->csi, DRAIN_MS);
@@ -358,6 +440,7 @@ static void end(struct server *server)
     sl_systemd_close(&server->sockets);
     sl_node_config_release(&server->config);
     sl_autoclose_(&hangup_fd);
+    finish_end(&watch);
 }
 
 static int start(struct server *server, struct sl_err *err)
@@ -421,7 +504,8 @@ const struct sl_command sl_cmd_serve = {
         "SIGHUP reads the config again: new models are loaded, models that it no longer names are "
         "unpinned, and models in use stay available. A config with mistakes changes nothing. "
         "SIGTERM "
-        "ends the daemon with exit code 0; interrupted loads resume with the next one.\n\n"
+        "ends the daemon with exit code 0; interrupted loads resume with the next one. If the "
+        "driver of a GPU hangs, that takes ten seconds and the exit code is 9.\n\n"
         "Under systemd it reports readiness, reloads, shutdown (Type=notify-reload), status and "
         "watchdog pings (WatchdogSec). It takes sockets with the names http, control and pool, and "
         "keeps models of the pool in its descriptor store (FileDescriptorStoreMax).",

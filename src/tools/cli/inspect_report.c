@@ -205,17 +205,17 @@ static const char *shape_text(const struct sl_tensor *tensor, char text[SHAPE_TE
 static void print_head(const struct sl_index *index, uint64_t tensor_bytes)
 {
     uint64_t object_bytes, requests, bytes;
-    char size[32], read[32], total[32], version[32] = "";
+    char size[32], read[32], total[32], version[32] = "", objects[40], tensors[40], asked[40];
     sl_index_counts(index, &object_bytes, &requests, &bytes);
     if (index->format_version)
         snprintf(version, sizeof(version), " version %u", index->format_version);
     print_whole(sl_source_uri(index->sources[0]), SIZE_MAX);
-    printf("\n%s%s%s, %s in %zu object%s; %zu tensors of %s; read %s in %" PRIu64 " request%s\n",
-           index->format, version, index->encrypted ? ", encrypted" : "",
-           sl_human_bytes(object_bytes, size), index->source_count,
-           index->source_count == 1 ? "" : "s", index->tensor_count,
-           sl_human_bytes(tensor_bytes, total), sl_human_bytes(bytes, read), requests,
-           requests == 1 ? "" : "s");
+    printf("\n%s%s%s, %s in %s; %s of %s; read %s in %s\n", index->format, version,
+           index->encrypted ? ", encrypted" : "", sl_human_bytes(object_bytes, size),
+           sl_human_count(index->source_count, "object", objects),
+           sl_human_count(index->tensor_count, "tensor", tensors),
+           sl_human_bytes(tensor_bytes, total), sl_human_bytes(bytes, read),
+           sl_human_count(requests, "request", asked));
     if (index->encrypted && index->tensor_count > 0 && index->tensors[0].refused)
         printf("its tensors can be read with a key only\n");
     if (index->outline)
