@@ -32,6 +32,18 @@ EXAMPLE = """import sys, torch, safetensors.torch as st
 st.save_file({"a.weight": torch.arange(4096 * 64.0).reshape(4096, 64), "b": torch.ones(1 << 20)}, sys.argv[1])
 torch.save({"w": torch.ones(4), "w_optimizer": torch.ones(4)}, sys.argv[2])
 """
+# A base of two layers, and an adapter of a rank for one of them or for both, as PEFT writes it.
+ADAPTERS = """import json, os, sys, torch, safetensors.torch as st
+place, = sys.argv[1:]
+torch.manual_seed(1)
+st.save_file({"up.weight": torch.randn(32, 16), "down.weight": torch.randn(16, 32)}, os.path.join(place, "base.safetensors"))
+for name, layers in (("one", {"up": (32, 16)}), ("two", {"up": (32, 16), "down": (16, 32)})):
+    os.makedirs(os.path.join(place, name), exist_ok=True)
+    st.save_file({f"base_model.model.{layer}.lora_{half}.weight": torch.randn((4, shape[1]) if half == "A" else (shape[0], 4))
+                  for layer, shape in layers.items() for half in "AB"}, os.path.join(place, name, "adapter_model.safetensors"))
+    with open(os.path.join(place, name, "adapter_config.json"), "w") as file:
+        json.dump({"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": list(layers)}, file)
+"""
 
 
 def cache():
@@ -82,8 +94,8 @@ def run_tests(h, *names, python=None, env=None):
 
 @check()
 def python_opens_loads_streams_and_saves(h):
-    """sluice.open and its like: mappings, slices, streams, modules, files, event loops, errors."""
-    return run_tests(h, "test_open", "test_engines")
+    """sluice.open and its like: mappings, slices, streams, modules, files, event loops, errors; parts of the pool's tensors."""
+    return run_tests(h, "test_open", "test_engines", "test_parts")
 
 
 @check()
@@ -99,30 +111,34 @@ def doors_answer_as_the_originals_do(h):
 
 
 @check()
+def each_public_call_of_the_originals_is_compared(h):
+    """Every function, constructor and method that safetensors, tensorizer and zipslicer have is called in a test that calls ours, too."""
+    return run_tests(h, "test_beside")
+
+
+@check()
 def models_and_tensors_outlive_what_they_may(h):
     """The interpreter, forks, threads, cycles, interrupts; thousands of opens leave no descriptor and no mapping."""
     return run_tests(h, "test_lifetimes")
 
 
 @check()
+def lifetimes_hold_under_the_address_sanitizer(h):
+    """The same, threads and parts of tensors too, with a library that watches each access (scripts/build --sanitize address,undefined)."""
+    watched = os.path.join(ROOT, "build-address", "lib", "libsluice.so.0")
+    if not os.path.exists(watched):
+        raise Skip("no build-address/lib/libsluice.so.0: scripts/build --sanitize address,undefined makes it")
+    # The sanitizer's own library first; C++'s with it, whose exceptions it must find.
+    runtime = [subprocess.run(["gcc", f"-print-file-name={name}"], capture_output=True, text=True, check=True).stdout.strip()
+               for name in ("libasan.so", "libstdc++.so.6")]
+    return run_tests(h, "test_lifetimes", "test_threads", "test_engines",
+                     env={"SLUICE_LIBRARY": watched, "LD_PRELOAD": " ".join(runtime), "ASAN_OPTIONS": "detect_leaks=0"})
+
+
+@check()
 def jax_arrays_are_loaded_and_saved(h):
     """JAX on the CPU: every type, slices, DLPack, safetensors' door for Flax beside the original."""
     return run_tests(h, "test_jax", "test_doors.Doors.test_safetensors_is_whole", python=environment_of(sys.executable, "jax", JAX))
-
-
-@check()
-def many_threads_share_models_writers_and_tensors(h):
-    """One model, one tensor, one writer, one file that is changed, used and closed by many threads at once."""
-    return run_tests(h, "test_threads")
-
-
-@check()
-def a_python_without_a_lock_runs_it(h):
-    """The same under a Python whose threads truly run at once; importing sluice leaves it so."""
-    found = subprocess.run([os.path.join(ROOT, "scripts", "free-threaded"), "--where"], capture_output=True, text=True)
-    if found.returncode:
-        raise Skip("no Python without a global lock: scripts/free-threaded makes one")
-    return run_tests(h, "test_threads", python=found.stdout.strip())
 
 
 @check()
@@ -268,14 +284,15 @@ def safetensors_own_tests_pass_against_our_door(h):
 
 @check("nginx")
 def examples_of_python_run(h, nginx):
-    """examples/*.py: rows over HTTP fetch no more than they need, eight processes share a file; what writes, where this build does."""
+    """examples/*.py: rows over HTTP fetch no more than they need, eight processes share a file, adapters are added and taken off; what writes,
+    where this build does. What needs transformers is in checks_engines.py."""
     python, env, place = environment_of_originals(), environment(h), h.directory("examples")
     model, checkpoint = os.path.join(nginx.root, "m.safetensors"), os.path.join(place, "m.pt")
     subprocess.run([python, "-W", "ignore", "-c", EXAMPLE, model, checkpoint], check=True, env=env)
 
-    def run(name, *words):
+    def run(name, *words, **more):
         done = subprocess.run([python, "-W", "ignore", os.path.join(ROOT, "examples", name), *words], capture_output=True, text=True,
-                              env=env, stdin=subprocess.DEVNULL, timeout=PATIENCE)
+                              env={**env, **more}, stdin=subprocess.DEVNULL, timeout=PATIENCE)
         assert done.returncode == 0, done.stderr[-2000:]
         return done.stdout
 
@@ -283,8 +300,13 @@ def examples_of_python_run(h, nginx):
     fetched, whole = map(int, re.search(r"(\d+) of (\d+) bytes fetched", said).groups())
     assert "(128, 64) of [4096, 64]" in said and fetched < whole / 20, said
     assert "8 processes" in run("share_between_processes.py", model)
+    subprocess.run([python, "-W", "ignore", "-c", ADAPTERS, place], check=True, env=env)
+    said = run("lora_adapters.py", os.path.join(place, "base.safetensors"), os.path.join(place, "one/"), os.path.join(place, "two/"))
+    assert "one/: 1 of 2 layers adapted" in said and "two/: 2 of 2 layers" in said and "as before without them" in said, said
     if b"sluice_create" not in open(library_of(h), "rb").read():
         return f"{fetched} of {whole} bytes for a slice; this libsluice does not write"
     assert "1 tensors written" in run("convert_incrementally.py", checkpoint, os.path.join(place, "m.safetensors"))
     assert "the same answer" in run("serialise_module.py", os.path.join(place, "m.tensors"))
+    said = run("encrypted.py", model, os.path.join(place, "e.tensors"), SLUICE_PASSPHRASE="correct horse")
+    assert "a.weight: [1, 64] of [4096, 64]" in said and "with another passphrase: " in said, said
     return f"{fetched} of {whole} bytes for a slice"

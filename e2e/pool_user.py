@@ -1,7 +1,8 @@
 """A process that uses a model of the pool, as checks_pool.py tells it: arguments socket, model, number of its tensor.
 
 It attaches and says so, then waits for its tensor. Words on stdin, a line of JSON each on stdout: "hash" of the tensor,
-"state" of the load, "time COUNT" attaches (the median in seconds); it ends with stdin."""
+"part TENSOR DIMENSION RANK OF" the hash of a rank's part, "state" of the load, "time COUNT" attaches (the median in seconds); it
+ends with stdin."""
 import hashlib
 import json
 import statistics
@@ -32,6 +33,8 @@ def main(socket, name, number):
         word, *more = line.split()
         if word == "hash":
             say(hashlib.sha256(view).hexdigest())
+        elif word == "part":
+            say(hashlib.sha256(model.shard(more[0], *map(int, more[1:])).tobytes()).hexdigest())
         elif word == "state":
             say("ready" if model.ready else "loading")
         else:

@@ -23,12 +23,12 @@ from ._model import Meta, Model, OpenTensor, Slice
 from ._model import open_model as open
 from ._module import load_into_module
 from ._options import Credentials, credentials
-from ._pool import Deposit, PoolModel, Room, Tensor, attach
+from ._pool import Deposit, Part, PoolModel, Room, Tensor, attach
 from ._write import Writer, save
 
 __version__ = _library.sluice_version().decode()
 __all__ = [
-    "Credentials", "Deposit", "Editor", "File", "Key", "Meta", "Model", "Object", "OpenTensor", "PoolModel", "Room", "Slice",
+    "Credentials", "Deposit", "Editor", "File", "Key", "Meta", "Model", "Object", "OpenTensor", "Part", "PoolModel", "Room", "Slice",
     "SluiceError", "Tensor", "Writer", "aattach", "aload", "aload_into_module", "aopen", "apull", "asave", "astream", "attach",
     "credentials", "edit", "load", "load_into_module", "ls", "open", "open_file", "pool", "pull", "save", "stream",
 ]

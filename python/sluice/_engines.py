@@ -4,7 +4,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, cast, Optional
 
+from . import _parts
+from ._dtypes import library
 from ._load import stream
+from ._model import open_model
 from ._options import credentials
 from ._pool import attach
 
@@ -35,10 +38,21 @@ def from_pool(name: str, extra: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield key, tensor.torch()
 
 
-def weights(place: str, extra: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """(name, tensor) of what the loader was told to load, else of the engine's own model path."""
+def ranks_of(distributed: str) -> int:
+    """How many share each tensor, by the engine's module; 1 where it was not told yet."""
+    try:
+        return int(library(distributed).get_tensor_model_parallel_world_size())
+    except (ImportError, AttributeError, AssertionError):
+        return 1
+
+
+def weights(place: str, extra: Mapping[str, Any], ranks: int = 1) -> Iterator[tuple[str, Any]]:
+    """(name, tensor) of what the loader was told to load, else of the engine's own model path. One of several ranks reads of a large
+    tensor what it takes."""
     if "model" in extra:
         return from_pool(extra["model"], extra)
     source: Optional[dict[str, Any]] = extra.get("source")
     who = credentials(source=source) if source else None
-    return stream(extra.get("uri", place), device=extra.get("device", "cpu"), credentials=who, timeout=extra.get("timeout"))
+    options: dict[str, Any] = {"device": extra.get("device", "cpu"), "timeout": extra.get("timeout"), "credentials": who}
+    uri = extra.get("uri", place)
+    return stream(uri, **options) if ranks == 1 else _parts.weights(open_model(uri, framework="torch", **options))

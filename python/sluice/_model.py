@@ -1,7 +1,9 @@
 """Models that were opened: a mapping of names to tensors, which are read when they are asked for."""
 from __future__ import annotations
 
+import atexit
 import builtins
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -185,6 +187,11 @@ class Model(Mapping[str, Any]):
     def format(self) -> str:
         """Of its first object that has tensors: "safetensors", "tensorizer", "pytorch", "gguf"."""
         return str(self._source.told("format").decode())
+
+    @property
+    def device(self) -> str:
+        """Where its arrays are put: "cpu", "cuda:0"."""
+        return self._wish.device
 
     @property
     def encrypted(self) -> bool:
@@ -489,10 +496,12 @@ class _Stream:
         self._thread = threading.Thread(target=_cancel.under, args=(self._cancel, self._run), name="sluice stream", daemon=True)
 
     def __enter__(self) -> "_Stream":
+        _streams[self] = os.getpid()
         self._thread.start()
         return self
 
     def __exit__(self, kind: Any, value: Any, trace: Any) -> None:
+        _streams.pop(self, None)
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
@@ -555,6 +564,15 @@ class _Stream:
                     self._left.popleft()
                 self._changed.notify_all()
             yield pair
+
+
+_streams: dict[_Stream, int] = {}  # that have a thread, and the process that made it
+
+@atexit.register
+def _end_streams() -> None:
+    """An interpreter that ends stops threads wherever they are. Within a call of torch that ends the whole process."""
+    for stream in [stream for stream, process in list(_streams.items()) if process == os.getpid()]:
+        stream.__exit__(None, None, None)
 
 
 def open_model(

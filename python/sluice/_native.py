@@ -1,4 +1,4 @@
-"""What libsluice opens, reads and writes, through ctypes: the structs and functions of sluice.h, and who owns what."""
+"""What libsluice opens, reads and writes, through ctypes: who owns what, and what a callback raises."""
 from __future__ import annotations
 
 import ctypes
@@ -6,136 +6,20 @@ import os
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from ctypes import (
-    CFUNCTYPE, POINTER, Structure, byref, c_char_p, c_int, c_int32, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p, sizeof,
-)
+from ctypes import POINTER, byref, c_uint8, c_uint64, c_void_p, sizeof
 from typing import Any, NamedTuple, Optional, Union, cast
 
+from . import _structs
 from ._array import Memory
 from ._cancel import Cancel, aside, current, interruptible
 from ._error import SluiceError
 from ._key import Phrase
-from ._library import KIND_FILE, Error, Meta, Tensor, library
+from ._library import KIND_FILE, Error, Meta, Tensor
+from ._structs import function
 
 VERIFY = {"auto": 0, "require": 1, "off": 2}
 AS_FILES, REPLACE, BORROW, BARE_HEAD, EDIT_COPY = 1, 1, 2, 4, 1
 ROLES = ("entry", "parameter", "buffer")
-
-_PROGRESS = CFUNCTYPE(c_int, c_void_p, c_uint64, c_uint64)
-_DONE = CFUNCTYPE(c_int, c_void_p, c_uint64)
-
-
-class _Memory(Structure):
-    _fields_ = [("data", c_void_p), ("bytes", c_uint64)]
-
-
-class _Key(Structure):
-    _fields_ = [
-        ("size", c_size_t), ("key", c_char_p), ("passphrase", c_char_p), ("passphrase_bytes", c_uint64), ("opslimit", c_uint64),
-        ("memlimit", c_uint64), ("salt", c_char_p),
-    ]
-
-
-class _OpenOptions(Structure):
-    _fields_ = [
-        ("size", c_size_t), ("spec", c_char_p), ("key", POINTER(_Key)), ("verify", c_uint32), ("flags", c_uint32),
-        ("timeout_ms", c_int32), ("cancel_fd", c_int32), ("progress", _PROGRESS), ("arg", c_void_p),
-    ]
-
-
-class _SourceInfo(Structure):
-    _fields_ = [
-        ("size", c_size_t), ("uri", c_char_p), ("format", c_char_p), ("tensor_count", c_uint64), ("meta_count", c_uint64),
-        ("object_count", c_uint64), ("bytes", c_uint64), ("identity", c_uint8 * 32), ("format_version", c_uint32),
-        ("encrypted", c_int32), ("versioned", c_int32), ("requests", c_uint64), ("bytes_fetched", c_uint64),
-    ]
-
-
-class _Hash(Structure):
-    _fields_ = [
-        ("size", c_size_t), ("kind", c_char_p), ("value", c_void_p), ("value_bytes", c_uint32), ("prefix", c_void_p),
-        ("prefix_bytes", c_uint64),
-    ]
-
-
-class _PathPart(Structure):
-    _fields_ = [("size", c_size_t), ("text", c_void_p), ("text_bytes", c_uint64), ("index", c_uint64)]
-
-
-class _Range(Structure):
-    _fields_ = [("start", c_uint64), ("stop", c_uint64), ("step", c_uint64)]
-
-
-class _Read(Structure):
-    _fields_ = [("size", c_size_t), ("number", c_uint64), ("slice", POINTER(_Range)), ("to", c_void_p), ("bytes", c_uint64)]
-
-
-class _ReadOptions(Structure):
-    _fields_ = [
-        ("size", c_size_t), ("timeout_ms", c_int32), ("cancel_fd", c_int32), ("progress", _PROGRESS), ("done", _DONE),
-        ("arg", c_void_p), ("device", c_char_p),
-    ]
-
-
-class _CreateOptions(Structure):
-    _fields_ = [
-        ("size", c_size_t), ("format", c_char_p), ("spec", c_char_p), ("metadata", POINTER(Meta)), ("metadata_count", c_uint64),
-        ("key", POINTER(_Key)), ("shard_bytes", c_uint64), ("align", c_uint64), ("flags", c_uint32), ("timeout_ms", c_int32),
-        ("cancel_fd", c_int32), ("progress", _PROGRESS), ("arg", c_void_p),
-    ]
-
-
-class _EditOptions(Structure):
-    _fields_ = [("size", c_size_t), ("flags", c_uint32)]
-
-
-_DECLARED: dict[str, tuple[Any, list[Any]]] = {
-    "sluice_memory_new": (c_int, [c_uint64, POINTER(POINTER(_Memory)), POINTER(Error)]),
-    "sluice_unmap": (None, [c_void_p]),
-    "sluice_key_derive": (c_int, [POINTER(_Key), c_void_p, POINTER(Error)]),
-    "sluice_open": (c_int, [c_char_p, POINTER(_OpenOptions), POINTER(c_void_p), POINTER(Error)]),
-    "sluice_close": (None, [c_void_p]),
-    "sluice_cancel": (None, [c_void_p]),
-    "sluice_source_info": (None, [c_void_p, POINTER(_SourceInfo)]),
-    "sluice_source_tensor": (c_int, [c_void_p, c_uint64, POINTER(Tensor), POINTER(Error)]),
-    "sluice_source_meta": (c_int, [c_void_p, c_uint64, POINTER(Meta), POINTER(Error)]),
-    "sluice_source_hash": (c_int, [c_void_p, c_uint64, c_uint32, POINTER(_Hash), POINTER(Error)]),
-    "sluice_source_path": (c_int, [c_void_p, c_uint64, c_uint32, POINTER(_PathPart), POINTER(Error)]),
-    "sluice_slice": (c_int, [c_void_p, c_uint64, POINTER(_Range), POINTER(c_uint64), POINTER(c_uint64), POINTER(Error)]),
-    "sluice_read": (c_int, [c_void_p, POINTER(_Read), c_size_t, POINTER(_ReadOptions), POINTER(Error)]),
-    "sluice_map": (c_int, [c_void_p, c_uint64, POINTER(_ReadOptions), POINTER(POINTER(_Memory)), POINTER(Error)]),
-    "sluice_pull": (c_int, [c_char_p, c_char_p, POINTER(_OpenOptions), POINTER(Error)]),
-    "sluice_create": (c_int, [c_char_p, POINTER(_CreateOptions), POINTER(c_void_p), POINTER(Error)]),
-    "sluice_write": (c_int, [c_void_p, POINTER(Tensor), POINTER(Error)]),
-    "sluice_write_path": (c_int, [c_void_p, POINTER(Tensor), POINTER(_PathPart), c_uint32, POINTER(Error)]),
-    "sluice_finish": (c_int, [c_void_p, POINTER(Error)]),
-    "sluice_abandon": (None, [c_void_p]),
-    "sluice_edit": (c_int, [c_char_p, POINTER(_EditOptions), POINTER(c_void_p), POINTER(Error)]),
-    "sluice_replace": (c_int, [c_void_p, POINTER(Tensor), POINTER(Error)]),
-    "sluice_append": (c_int, [c_void_p, POINTER(Tensor), POINTER(Error)]),
-    "sluice_delete": (c_int, [c_void_p, c_char_p, c_uint64, POINTER(Error)]),
-    "sluice_commit": (c_int, [c_void_p, POINTER(Error)]),
-    "sluice_edit_abandon": (None, [c_void_p]),
-}
-
-
-def _declare() -> dict[str, Any]:
-    """Once and for all, before any thread is inside one of them."""
-    found = {name: getattr(library, name) for name in _DECLARED if hasattr(library, name)}
-    for name, each in found.items():
-        each.restype, each.argtypes = _DECLARED[name]
-    return found
-
-
-_FUNCTIONS = _declare()
-
-
-def function(name: str) -> Any:
-    """One of the library's; libsluice-attach has only those of the pool."""
-    try:
-        return _FUNCTIONS[name]
-    except KeyError:
-        raise SluiceError(f"this libsluice has no {name}: it only attaches to the pool", "USAGE") from None
 
 
 def call(name: str, *arguments: Any) -> None:
@@ -208,8 +92,8 @@ class Calls:
     def __init__(self, progress: Optional[Progress], done: Optional[Callable[[int], object]] = None) -> None:
         self.raised: Optional[BaseException] = None
         self._progress, self._done = progress, done
-        self.progress = _PROGRESS(self._on_progress) if progress else _PROGRESS()
-        self.done = _DONE(self._on_done) if done else _DONE()
+        self.progress = _structs.PROGRESS(self._on_progress) if progress else _structs.PROGRESS()
+        self.done = _structs.DONE(self._on_done) if done else _structs.DONE()
 
     def _guarded(self, function: Callable[..., object], *arguments: int) -> int:
         if self.raised is None:
@@ -256,7 +140,7 @@ class Held(Memory):
 
 def new_memory(nbytes: int) -> Held:
     """Zeroed, page by page."""
-    pointer = POINTER(_Memory)()
+    pointer = POINTER(_structs.Memory)()
     call("sluice_memory_new", nbytes, byref(pointer))
     return Held(pointer)
 
@@ -268,9 +152,9 @@ def _key(key: Union[bytes, str, None]) -> Any:
     if isinstance(key, bytes):
         if len(key) != 32:
             raise ValueError(f"a key has 32 bytes, not {len(key)}")
-        return ctypes.pointer(_Key(sizeof(_Key), key, None, 0))
+        return ctypes.pointer(_structs.Key(sizeof(_structs.Key), key, None, 0))
     phrase = key.encode("utf-8", "surrogateescape")
-    found = _Key(sizeof(_Key), None, phrase, len(phrase))
+    found = _structs.Key(sizeof(_structs.Key), None, phrase, len(phrase))
     if isinstance(key, Phrase):
         found.opslimit, found.memlimit, found.salt = key.opslimit, key.memlimit, key.salt
     return ctypes.pointer(found)
@@ -287,11 +171,11 @@ def _milliseconds(timeout: Optional[float]) -> int:
     return 0 if timeout is None else max(int(timeout * 1000), 1)
 
 
-def _open_options(spec: str, key: Union[bytes, str, None], verify: str, flags: int, timeout: Optional[float]) -> _OpenOptions:
+def _open_options(spec: str, key: Union[bytes, str, None], verify: str, flags: int, timeout: Optional[float]) -> _structs.OpenOptions:
     if verify not in VERIFY:
         raise ValueError(f"verify is 'auto', 'require' or 'off', not {verify!r}")
-    return _OpenOptions(
-        size=sizeof(_OpenOptions), spec=spec.encode() or None, key=_key(key), verify=VERIFY[verify], flags=flags,
+    return _structs.OpenOptions(
+        size=sizeof(_structs.OpenOptions), spec=spec.encode() or None, key=_key(key), verify=VERIFY[verify], flags=flags,
         timeout_ms=_milliseconds(timeout),
     )
 
@@ -371,13 +255,13 @@ class Source:
 
     def told(self, member: str) -> Any:
         """One member of sluice_source_info, as it is now. Texts are the source's, and copied as long as it is open."""
-        info = _SourceInfo(size=sizeof(_SourceInfo))
+        info = _structs.SourceInfo(size=sizeof(_structs.SourceInfo))
         with self._using() as handle:
             function("sluice_source_info")(handle, byref(info))
             return getattr(info, member)
 
     def _path(self, handle: c_void_p, raw: Tensor) -> Iterator[Union[str, int]]:
-        part = _PathPart(size=sizeof(_PathPart))
+        part = _structs.PathPart(size=sizeof(_structs.PathPart))
         for which in range(raw.path_count):
             call("sluice_source_path", handle, raw.number, which, byref(part))
             yield _string(part.text, part.text_bytes) if part.text is not None else int(part.index)
@@ -415,7 +299,7 @@ class Source:
 
     def hashes(self, number: int) -> list[Hash]:
         """That the format keeps of a tensor."""
-        raw = _Hash(size=sizeof(_Hash))
+        raw = _structs.Hash(size=sizeof(_structs.Hash))
         found: list[Hash] = []
         with self._using() as handle:
             while function("sluice_source_hash")(handle, number, len(found), byref(raw), None) == 0:
@@ -425,13 +309,13 @@ class Source:
 
     @staticmethod
     def _reads(reads: Sequence[Read]) -> tuple[Any, list[Any]]:
-        array = (_Read * len(reads))()
+        array = (_structs.Read * len(reads))()
         kept: list[Any] = []
         for at, read in enumerate(reads):
             if read.ranges is not None:
-                kept.append((_Range * max(len(read.ranges), 1))(*(_Range(*one) for one in read.ranges)))
+                kept.append((_structs.Range * max(len(read.ranges), 1))(*(_structs.Range(*one) for one in read.ranges)))
                 array[at].slice = kept[-1]
-            array[at].size, array[at].number = sizeof(_Read), read.number
+            array[at].size, array[at].number = sizeof(_structs.Read), read.number
             array[at].to, array[at].bytes = read.address or None, read.nbytes
         return array, kept
 
@@ -447,8 +331,8 @@ class Source:
         where = None if device is None else text(device, "device")
 
         def work(cancel_fd: int) -> None:
-            options = _ReadOptions(
-                sizeof(_ReadOptions), _milliseconds(timeout), cancel_fd, calls.progress, calls.done, None, where
+            options = _structs.ReadOptions(
+                sizeof(_structs.ReadOptions), _milliseconds(timeout), cancel_fd, calls.progress, calls.done, None, where
             )
             with self._using() as handle:
                 calls.call("sluice_read", handle, array, len(reads), byref(options))
@@ -458,10 +342,10 @@ class Source:
 
     def map(self, number: int) -> Held:
         """All of one that lies in a local file, as a private mapping; else it is read."""
-        pointer = POINTER(_Memory)()
+        pointer = POINTER(_structs.Memory)()
 
         def work(cancel_fd: int) -> None:
-            options = _ReadOptions(size=sizeof(_ReadOptions), cancel_fd=cancel_fd)
+            options = _structs.ReadOptions(size=sizeof(_structs.ReadOptions), cancel_fd=cancel_fd)
             with self._using() as handle:
                 call("sluice_map", handle, number, byref(options), byref(pointer))
 
@@ -514,8 +398,8 @@ class Output:
             row.size, row.key_bytes, row.value_bytes = sizeof(Meta), len(name), len(value)
             row.key = ctypes.cast(ctypes.c_char_p(name), c_void_p)
             row.value = ctypes.cast(ctypes.c_char_p(value), c_void_p)
-        options = _CreateOptions(
-            size=sizeof(_CreateOptions), format=format.encode() if format else None, spec=spec.encode() or None, metadata=rows,
+        options = _structs.CreateOptions(
+            size=sizeof(_structs.CreateOptions), format=format.encode() if format else None, spec=spec.encode() or None, metadata=rows,
             metadata_count=len(pairs), key=_key(key), shard_bytes=shard_bytes, align=align, flags=flags,
             timeout_ms=_milliseconds(timeout), cancel_fd=self._cancel.fd, progress=self._calls.progress,
         )
@@ -528,10 +412,10 @@ class Output:
             with self._lock:
                 call("sluice_write", self._open(), byref(raw))
             return
-        parts = (_PathPart * len(tensor.name))()
+        parts = (_structs.PathPart * len(tensor.name))()
         texts = [part.encode("utf-8", "surrogateescape") if isinstance(part, str) else b"" for part in tensor.name]
         for at, part in enumerate(tensor.name):
-            parts[at].size = sizeof(_PathPart)
+            parts[at].size = sizeof(_structs.PathPart)
             if isinstance(part, str):
                 parts[at].text, parts[at].text_bytes = ctypes.cast(ctypes.c_char_p(texts[at]), c_void_p), len(texts[at])
             else:
@@ -574,7 +458,7 @@ class Edit:
     def __init__(self, path: Any, copy: bool = False) -> None:
         self.handle = c_void_p()
         self._abandon = function("sluice_edit_abandon")
-        options = _EditOptions(size=sizeof(_EditOptions), flags=EDIT_COPY if copy else 0)
+        options = _structs.EditOptions(size=sizeof(_structs.EditOptions), flags=EDIT_COPY if copy else 0)
         call("sluice_edit", text(path, "path"), byref(options), byref(self.handle))
 
     @property

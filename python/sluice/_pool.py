@@ -11,7 +11,8 @@ from ctypes import byref, c_uint64, c_void_p, sizeof
 from functools import cached_property
 from typing import Any, Optional
 
-from ._array import Array, Memory
+from . import _slices
+from ._array import Array, Memory, row_by_row
 from ._cancel import interruptible
 from ._error import SluiceError, check as _check
 from ._library import (
@@ -129,6 +130,45 @@ class Tensor(Array):
         return (_tensor_again, (self._lease.wish, _identity_of(self._lease), self.name, self.is_file))
 
 
+class Part(Array):
+    """The part of a tensor that one of several ranks has, on the same memory: nothing is copied, and every way to it waits for the
+    tensor."""
+
+    def __init__(self, whole: Array, dim: int, rank: int, of: int) -> None:
+        count = len(whole.shape)
+        if not -count <= dim < count:
+            raise IndexError(f"'{whole.name}' has {count} dimensions: no {dim}")
+        if not whole.itemsize:
+            raise TypeError(f"'{whole.name}' has elements of {whole.dtype}, smaller than a byte or in blocks: cut memoryview() yourself")
+        self._whole, self._cut = whole, (dim % count, rank, of)
+        taken = _slices.part_of(whole.shape[dim], rank, of)
+        shape = list(whole.shape)
+        shape[dim] = taken.stop - taken.start
+        begin = taken.start * whole.strides[dim] if 0 not in shape else 0
+        last = sum((size - 1) * step for size, step in zip(shape, whole.strides))
+        super().__init__(
+            whole._memory, whole._address + begin * whole.itemsize, 0 if 0 in shape else (1 + last) * whole.itemsize, whole.name,
+            whole.dtype, whole._dlpack, tuple(shape), whole.strides, whole._ordinal, whole._writable, False, whole._private,
+        )
+
+    def _ready(self, write: bool) -> None:
+        self._whole._ready(write)
+
+    def tobytes(self) -> bytes:
+        """A copy of its bytes, row by row, without what lies between its rows."""
+        if self._whole.strides != row_by_row(self._whole.shape):
+            raise TypeError(f"'{self.name}' does not lie row by row: use numpy()")
+        view, dim = self.memoryview(), self._cut[0]
+        if not self.nbytes:
+            return b""
+        row = math.prod(self.shape[dim:]) * self.itemsize
+        step = math.prod(self._whole.shape[dim:]) * self.itemsize
+        return b"".join(view[at:at + row] for at in range(0, self.nbytes, step))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Part, (self._whole, *self._cut))
+
+
 def _string(address: int, nbytes: int) -> str:
     return ctypes.string_at(address, nbytes).decode("utf-8", "surrogateescape")
 
@@ -211,6 +251,11 @@ class PoolModel(Mapping[str, Tensor]):
 
     def __getitem__(self, name: str) -> Tensor:
         return self._tensor(self._numbers[0][name])
+
+    def shard(self, name: str, dim: int, rank: int, of: int) -> Part:
+        """The part of a tensor that one of several ranks has: rows of a dimension. The pool has read the tensor once for all of them, and
+        they share its memory."""
+        return Part(self[name], dim, rank, of)
 
     def __contains__(self, name: object) -> bool:
         return name in self._numbers[0]

@@ -36,9 +36,10 @@ def _loader() -> Any:
             """Nothing is kept on a disk."""
 
         def _get_all_weights(self, model_config: Any, model: Any) -> Any:
-            yield from _engines.weights(model_config.model_path, self.extra)
+            ranks = _engines.ranks_of("sglang.srt.distributed")
+            yield from _engines.weights(model_config.model_path, self.extra, ranks)
             for source in getattr(model, "secondary_weights", ()):
-                yield from ((source.prefix + name, tensor) for name, tensor in _engines.weights(source.model_or_path, {}))
+                yield from ((source.prefix + name, tensor) for name, tensor in _engines.weights(source.model_or_path, {}, ranks))
 
     return SluiceModelLoader
 

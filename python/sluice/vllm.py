@@ -1,7 +1,7 @@
 """vLLM's loader: `vllm serve DIR --load-format sluice`. The entry point of group vllm.general_plugins is register().
 
 `--model-loader-extra-config '{"uri": "s3://models/llama/"}'` loads the weights from a URI, `{"model": "llama"}` from the pool of this
-machine; without it they come from the model's own path. Each rank takes its parts of a tensor by vLLM's own rules.
+machine; without it they come from the model's own path. Each rank takes its parts of a tensor by vLLM's own rules, and reads no others.
 """
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ def _loader() -> Any:
             """Nothing is kept on a disk."""
 
         def load_weights(self, model: Any, model_config: Any) -> None:
-            """In the order in which they lie, each dropped before the next."""
-            model.load_weights(_engines.weights(model_config.model, self.extra))
+            """In the order in which they lie, each dropped before the next; one of several ranks reads its parts."""
+            ranks = _engines.ranks_of("vllm.distributed")
+            model.load_weights(_engines.weights(model_config.model, self.extra, ranks))
 
     return SluiceModelLoader
 

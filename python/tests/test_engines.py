@@ -6,11 +6,12 @@ import unittest
 from unittest import mock
 
 import torch
-from case import Case, make
+from case import Case, Server, make, needs_writing
 
 import sluice
 import sluice.sglang
 import sluice.vllm
+from sluice import _parts
 
 
 class Model:
@@ -55,6 +56,12 @@ class Vllm(Case):
         self.addCleanup(patch.stop)
         self.known = known
 
+    def shared_by(self, ranks):
+        distributed = module("vllm.distributed", get_tensor_model_parallel_world_size=lambda: ranks)
+        patch = mock.patch.dict(sys.modules, {"vllm.distributed": distributed})
+        patch.start()
+        self.addCleanup(patch.stop)
+
     def load(self, place, extra):
         loader = self.known["sluice"](types.SimpleNamespace(model_loader_extra_config=extra))
         model = Model()
@@ -71,6 +78,94 @@ class Vllm(Case):
             self.load("x", {"sockte": "y"})
         with self.assertRaises(ValueError):
             self.load("x", {"uri": "y", "model": "z"})
+
+
+    def test_one_of_several_ranks_gets_the_same(self):
+        sluice.vllm.register()
+        self.shared_by(2)
+        made = {"a": torch.arange(24.0).reshape(6, 4), "b": torch.zeros(1)}
+        make(made, self.at("m.safetensors"))
+        with mock.patch.object(_parts, "SMALL_BYTES", 64):
+            self.assertSame(dict(sorted(self.load(self.at("m.safetensors"), {}).items())), made)
+
+
+class Parts(Case):
+    """Tensors as ranks are given them, and what vLLM's layers do with them."""
+
+    def setUp(self):
+        super().setUp()
+        self.made = {"wide": torch.arange(24.0).reshape(4, 6), "deep": torch.arange(60).reshape(5, 4, 3), "flat": torch.arange(7.0).half()}
+        self.path = self.at("m.safetensors")
+        make(self.made, self.path)
+        patch = mock.patch.object(_parts, "SMALL_BYTES", 1)
+        patch.start()
+        self.addCleanup(patch.stop)
+
+    def unread(self, uri=None):
+        return dict(_parts.weights(sluice.open(uri or self.path, framework="torch")))
+
+    def test_only_what_is_taken_is_fetched(self):
+        rows = torch.arange(1 << 20).reshape(2048, 512).float()  # 4 MiB
+        make({"rows": rows}, self.path)
+        server = Server(self.path)
+        self.addCleanup(server.close)
+        for rank in range(4):
+            model = sluice.open(server.url, framework="torch")
+            (_, loaded), = _parts.weights(model)
+            before = model.bytes_fetched
+            weight = torch.empty(512, 512)
+            weight.data.copy_(loaded.narrow(0, rank * 512, 512))  # ColumnParallelLinear, VocabParallelEmbedding
+            self.assertTrue(torch.equal(weight, rows[rank * 512:][:512]))
+            self.assertLess(model.bytes_fetched - before, (1 << 20) + 4096, "a quarter")
+            columns = torch.empty(2048, 128)
+            columns.copy_(loaded.narrow(1, rank * 128, 128))  # RowParallelLinear
+            self.assertTrue(torch.equal(columns, rows[:, rank * 128:][:, :128]))
+
+    def test_layers_find_what_they_look_for(self):
+        loaded, real = self.unread()["wide"], self.made["wide"]
+        for ask in (
+            lambda one: one.shape, lambda one: one.dtype, lambda one: one.device, lambda one: one.size(), lambda one: one.size(1),
+            lambda one: one.dim(), lambda one: one.ndim, lambda one: one.numel(), lambda one: len(one), lambda one: one.element_size(),
+            lambda one: one.is_floating_point(), lambda one: one.requires_grad, lambda one: one.narrow(0, 1, 2).shape,
+        ):
+            self.assertEqual(ask(loaded), ask(real))
+        self.assertIsInstance(loaded, torch.Tensor)
+        self.assertIsNone(loaded.stored.held, "nothing was read")
+
+    def test_whatever_is_done_with_it_is_done_with_its_bytes(self):
+        calls = (
+            lambda one: one.narrow(-1, 2, 2), lambda one: torch.narrow(one, 0, 1, 2), lambda one: one.narrow(0, -2, 2), lambda one: one[1],
+            lambda one: one[1:3], lambda one: one[1:, 2], lambda one: one[-1], lambda one: one[..., 1], lambda one: one[::2],
+            lambda one: one[None, 1], lambda one: one[one > 3], lambda one: one[torch.tensor([1, 0])], lambda one: one[3:1], lambda one: one[2:99],
+            lambda one: one[1:].narrow(0, 1, 1)[0], lambda one: one.chunk(3)[1], lambda one: torch.cat(one.split(2)), lambda one: one.split((1, 3))[1],
+            lambda one: torch.cat(one.chunk(4, dim=-1), -1), lambda one: one.split(4, 1)[1], lambda one: one.t(), lambda one: one.reshape(-1),
+            lambda one: one.to(torch.float64), lambda one: one + one, lambda one: torch.cat([one, one[:1]]), lambda one: one.data,
+            lambda one: one.contiguous(), lambda one: one.detach()[1], lambda one: one.clone(), lambda one: torch.tensor(one.tolist()),
+            lambda one: torch.from_numpy(one.numpy()), lambda one: one[1, 2].item(), lambda one: one.unbind(0)[1], lambda one: list(one)[2],
+            lambda one: one.narrow(0, 3, 2), lambda one: one.narrow(2, 0, 1), lambda one: one[4], lambda one: one[0, 0, 0], lambda one: one.split(0),
+            lambda one: one.split((1, 1)), lambda one: one.chunk(0), lambda one: one[True], lambda one: torch.empty(4, 6).copy_(one),
+        )
+        for name, real in self.made.items():
+            for number, call in enumerate(calls):
+                (mine, wrong), (right, error) = self.both([lambda: call(self.unread()[name]), lambda: call(real)])
+                self.assertEqual(wrong, error, (name, number))
+                if isinstance(right, torch.Tensor):
+                    self.assertEqual((mine.dtype, mine.shape, mine.tolist()), (right.dtype, right.shape, right.tolist()), (name, number))
+                elif error is None:
+                    self.assertEqual(mine, right, (name, number))
+
+    def test_it_outlives_its_model_and_its_address_stays(self):
+        loaded = self.unread()["wide"]
+        address = loaded.data_ptr()
+        self.assertNotEqual(address, 0)
+        self.assertEqual((loaded.data_ptr(), loaded.tolist()), (address, self.made["wide"].tolist()))
+
+    @needs_writing
+    def test_what_has_a_hash_over_the_whole_is_read_whole(self):
+        sluice.save(self.made, self.at("m.tensors"))
+        found = self.unread(self.at("m.tensors"))
+        self.assertEqual({type(tensor) for tensor in found.values()}, {torch.Tensor})
+        self.assertSame(dict(sorted(found.items())), dict(sorted(self.made.items())))
 
 
 class Sglang(Case):

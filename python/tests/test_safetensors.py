@@ -29,6 +29,21 @@ class Beside(Case):
         with open(self.path, "rb") as theirs, open(self.at("ours.safetensors"), "rb") as ours:
             self.assertEqual(ours.read(), theirs.read())
 
+    @needs_writing
+    def test_files_of_numpy_are_the_same(self):
+        arrays, doors = {"x": numpy.arange(6).reshape(2, 3), "y": numpy.ones(3, numpy.float16)}, (sluice.safetensors.numpy, safetensors.numpy)
+        for writes in doors:
+            writes.save_file(arrays, self.at("n.safetensors"), {"a": "b"})
+            with open(self.at("n.safetensors"), "rb") as file:
+                data = file.read()
+            for reads in doors:
+                for found in (reads.load_file(self.at("n.safetensors")), reads.load(data)):
+                    self.assertEqual({name: (array.dtype, array.tolist()) for name, array in found.items()},
+                                     {name: (array.dtype, array.tolist()) for name, array in arrays.items()})
+        for call in (lambda door: door.load_file(self.at("none")), lambda door: door.load(b"abc"), lambda door: door.save_file({"a": 5}, self.at("x"))):
+            (_, wrong), (_, error) = self.both([lambda: call(doors[0]), lambda: call(doors[1])])
+            self.assertEqual((wrong, error is None), (error, False))
+
     def test_tensors_are_equal(self):
         self.assertSame(sluice.safetensors.torch.load_file(self.path), safetensors.torch.load_file(self.path))
         with open(self.path, "rb") as file:
@@ -42,6 +57,8 @@ class Beside(Case):
 
     def test_an_open_file_answers_the_same(self):
         with door.safe_open(self.path, "pt") as ours, safetensors.safe_open(self.path, "pt") as theirs:
+            self.assertIs(ours.__enter__(), ours)
+            self.assertIs(theirs.__enter__(), theirs)
             for call in ("keys", "offset_keys", "metadata"):
                 self.assertEqual(getattr(ours, call)(), getattr(theirs, call)(), call)
             self.assertSame(ours.get_tensors(), theirs.get_tensors())
@@ -107,13 +124,15 @@ class Beside(Case):
             made.tied = made[0]
             return made
 
-        first, second = module(), module()
+        first = module()
         sluice.safetensors.torch.save_model(first, self.at("ours"))
         safetensors.torch.save_model(first, self.at("theirs"))
         for path in (self.at("ours"), self.at("theirs")):
-            mine = sluice.safetensors.torch.load_model(second, path)
-            self.assertEqual((set(mine[0]), list(mine[1])), (set(), []))
-            self.assertSame(second.state_dict(), first.state_dict())
+            for load_model in (sluice.safetensors.torch.load_model, safetensors.torch.load_model):
+                second = module()
+                missing, unexpected = load_model(second, path)
+                self.assertEqual((set(missing), list(unexpected)), (set(), []))
+                self.assertSame(second.state_dict(), first.state_dict())
             with door.safe_open(path, "pt") as ours:
                 self.assertEqual(ours.metadata(), {"tied.bias": "0.bias", "tied.weight": "0.weight"})
         with self.assertRaises(RuntimeError):

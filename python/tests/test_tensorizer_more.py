@@ -2,6 +2,11 @@
 import inspect
 import io
 import os
+import re
+import shutil
+import socket
+import subprocess
+import time
 import unittest
 
 import tensorizer
@@ -13,6 +18,7 @@ import sluice
 import sluice.tensorizer as door
 
 EACH = (tensorizer, door)
+REDIS = shutil.which("redis-server")
 needs_sodium = unittest.skipUnless(available, "tensorizer finds no libsodium")
 
 
@@ -27,6 +33,23 @@ class Keeper:
 
     def exists(self, key):
         return key in self.kept
+
+
+def redis_server(case):
+    """The port of one that keeps nothing on a disk, until the test ends."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    process = subprocess.Popen([REDIS, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", case.folder],
+                               stdout=subprocess.DEVNULL)
+    case.addCleanup(process.wait)
+    case.addCleanup(process.terminate)
+    while True:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return port
+        case.assertIsNone(process.poll(), "it ended")
+        time.sleep(0.02)
 
 
 class Beside(Case):
@@ -168,6 +191,101 @@ class Beside(Case):
                              ("TorchGPUMemoryUsage", (1 << 30, 2 << 30, 3 << 20, 4 << 20))):
             self.assertEqual(str(getattr(door.utils, name)(*values)), str(getattr(tensorizer.utils, name)(*values)))
         self.assertGreater(ours.cpu.maxrss, 1 << 20)
+
+    def test_figures_of_memory_are_told_alike(self):
+        def shape(text):
+            return re.sub(r"[0-9.]+[a-zA-Z]*", "N", text)
+
+        for told in (lambda module: str(module.utils.MemoryUsage.now()), lambda module: module.utils.get_mem_usage()):
+            self.assertEqual(shape(told(door)), shape(told(tensorizer)))
+
+    def test_figures_of_a_reader_and_a_writer_are_alike(self):
+        made, found = {name: tensor for name, tensor in tensors().items() if tensor.numel()}, []
+        for module in EACH:
+            serializer = module.TensorSerializer(self.at("m"))
+            serializer.write_state_dict(made)
+            written = serializer.total_tensor_bytes
+            serializer.close()
+            with module.TensorDeserializer(self.at("m"), device="cpu") as opened:
+                names, read = list(iter(opened)), opened.total_bytes_read
+                found.append((written, names, opened.cache_status, opened.total_tensor_bytes))
+            self.assertTrue(written <= read <= os.path.getsize(self.at("m")), read)
+        self.assertEqual(found[1], found[0])
+
+    def test_modules_are_verified_alike(self):
+        module = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 2))
+        serializer = tensorizer.TensorSerializer(self.at("m"))
+        serializer.write_module(module)
+        serializer.close()
+
+        def verified(each):
+            with each.TensorDeserializer(self.at("m"), device="cpu") as opened:
+                passed, results = opened.verify_module(module)
+                return passed, sorted(results)
+
+        self.alike(verified)
+        with torch.no_grad():
+            module[0].weight[0, 0] += 1
+        self.alike(verified)
+
+    def test_certificates_have_one_hash(self):
+        def told(module):
+            two = [module.stream_io.CAInfo(allow_untrusted=True) for _ in range(2)]
+            return hash(two[0]) == hash(two[1])  # ours are equal, too
+
+        self.alike(told)
+
+    def test_files_of_a_server_say_the_same_of_themselves(self):
+        with open(self.at("f"), "wb") as file:
+            file.write(b"line\nand more")
+        server = Server(self.at("f"))
+        self.addCleanup(server.close)
+
+        def told(module):
+            file = module.stream_io.CURLStreamFile(server.url)
+            with file as entered:
+                said = [entered is file, file.readable(), file.writable(), file.seekable(), file.tell(), file.closed, file.read(4), file.tell()]
+            return [*said, file.closed]
+
+        self.alike(told)
+        self.alike(lambda module: module.stream_io.CURLStreamFile(server.url).readline() if module is tensorizer else self.refuse())
+        with door.stream_io.CURLStreamFile(server.url) as file, tensorizer.stream_io.CURLStreamFile(server.url) as other:
+            self.assertEqual((file.readline(), file.readline()), (b"line\n", b"and more"))
+            self.assertEqual(other.fileno(), -1, "which is not a descriptor")
+            with self.assertRaises(OSError):
+                file.fileno()
+
+    @staticmethod
+    def refuse():
+        raise io.UnsupportedOperation("readline")
+
+    @unittest.skipUnless(REDIS, "no redis-server")
+    def test_keys_of_redis_are_a_file(self):
+        import redis
+
+        path, port = self.write(tensorizer, "m", {"wide": torch.arange(500.0), "more": torch.arange(40)}), redis_server(self)
+        with tensorizer.TensorDeserializer(path, device="cpu", lazy_load=True) as found, redis.Redis(port=port) as client:
+            found.to_redis(client, "p")
+
+        def told(module):
+            file = module.stream_io.RedisStreamFile(f"redis://127.0.0.1:{port}/p")
+            with file as entered:
+                said = [entered is file, file.readable(), file.writable(), file.seekable(), file.tell()]
+                into = bytearray(100)
+                said += [file.readinto(into), bytes(into), file.tell(), file.read(8)]
+                file.seek(16)
+                said += [file.tell(), file.read(50)]
+            return [*said, file.closed]
+
+        self.alike(told)
+        with open(path, "rb") as file, door.stream_io.RedisStreamFile(f"redis://127.0.0.1:{port}/p") as ours:
+            self.assertEqual(ours.read(100), file.read(100))
+        other = tensorizer.stream_io.RedisStreamFile(f"redis://127.0.0.1:{port}/p")
+        self.assertEqual(other.fileno(), -1)
+        with self.assertRaises(io.UnsupportedOperation):
+            other.readline()
+        other.close()
+        self.assertTrue(other.closed)
 
     def test_files_open_alike(self):
         path = self.at("new/folder/file")

@@ -35,6 +35,11 @@ class Beside(Case):
             (_, wrong), (_, error) = self.both([lambda: call(ours), lambda: call(theirs)])
             self.assertEqual((wrong, error is None), (error, False))
 
+    def test_values_come_one_by_one_where_the_original_refuses(self):
+        with self.assertRaisesRegex(Exception, "meant for loading"):
+            zipslicer.load(self.path).values()
+        self.assertSame(dict(zip(self.made, door.load(self.path).values())), self.made)
+
     def test_what_is_said_of_tensors_is_the_same(self):
         theirs, ours = zipslicer.load(self.path), door.load(self.path)
         for lazy in (theirs, ours):

@@ -12,7 +12,7 @@ from ._place import Destination, Stream
 
 __all__ = ["CAInfo", "CURLStreamFile", "RedisStreamFile", "open_stream", "s3_download"]
 
-_REMOTE = ("http", "https", "s3", "redis", "rediss", "gs", "az", "hf")
+_REMOTE = ("http", "https", "s3", "redis", "rediss", "gs", "az", "hf", "ms", "modelscope")
 
 
 # Where S3 is if nobody says it, neither here nor in the environment; "": as sluice finds it, which is Amazon's in the end.
