@@ -31,9 +31,11 @@ $b mount --bind /dev /root/dev
 $b mkdir /dev/shm
 $b mount -t tmpfs none /root/dev/shm
 $b ip link set lo up
-$b cp /task/task /root/.task
-exec $b switch_root /root /bin/bash -c '/bin/bash </.task; echo "ENDED$?"; /bin/busybox poweroff -f'
-""".replace("ENDED", ENDED)
+BEGIN
+"""
+# What runs there: a script and nothing else.
+SCRIPT_ALONE = """$b cp /task/task /root/.task
+exec $b switch_root /root /bin/bash -c '/bin/bash </.task; echo "ENDED$?"; /bin/busybox poweroff -f'""".replace("ENDED", ENDED)
 
 
 def unpacked_kernel():
@@ -60,10 +62,11 @@ def unpacked_kernel():
 
 
 class Emulated:
-    """.run(script) runs a bash script there, as root; with a disk, what it changes lies there."""
+    """.run(script) runs a bash script there, as root; with a disk, what it changes lies there. machine: the folder that is its
+    root; begin: what the initial program ends with; files: more of them beside the script, in /task of the initial files."""
 
-    def __init__(self, h, memory_mib=MEMORY_MIB, disk_mib=0):
-        self.h, self.memory_mib = h, memory_mib
+    def __init__(self, h, memory_mib=MEMORY_MIB, disk_mib=0, machine="/", begin=SCRIPT_ALONE, files=()):
+        self.h, self.memory_mib, self.machine, self.begin, self.files = h, memory_mib, machine, begin, files
         self.disk = self.make_disk(disk_mib) if disk_mib else None
         self.qemu = need_program("qemu-system-x86_64")
         self.busybox = need_program("busybox")
@@ -96,7 +99,9 @@ class Emulated:
         shutil.copy(self.busybox, os.path.join(root, "bin", "busybox"))
         for number, path in enumerate(dict.fromkeys(self.module_files())):
             shutil.copy(path, os.path.join(root, "modules", f"{number:02}-{os.path.basename(path)}"))
-        for name, text in (("init", INIT), ("task/task", script)):
+        for path in self.files:
+            shutil.copy(path, os.path.join(root, "task"))
+        for name, text in (("init", INIT.replace("BEGIN", self.begin)), ("task/task", script)):
             with open(os.path.join(root, name), "w") as file:
                 file.write(text)
             os.chmod(os.path.join(root, name), 0o755)
@@ -112,7 +117,7 @@ class Emulated:
         return [self.qemu, "-accel", "tcg,thread=multi,tb-size=1024", "-cpu", "max", "-smp", str(PROCESSORS), "-m", str(self.memory_mib),
                 "-nographic", "-no-reboot", "-net", "none", "-kernel", os.path.join(self.place, "boot", f"vmlinuz-{self.version}"),
                 "-initrd", self.initial_files(script),
-                "-virtfs", "local,path=/,mount_tag=machine,security_model=none,readonly=on,multidevs=remap", *more,
+                "-virtfs", f"local,path={self.machine},mount_tag=machine,security_model=none,readonly=on,multidevs=remap", *more,
                 "-append", f"console=ttyS0 quiet mitigations=off apparmor=0 {more_kernel}".rstrip()]
 
     def lines(self, script, seconds=SECONDS, more_kernel=""):

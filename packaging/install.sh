@@ -29,13 +29,15 @@ list=$prefix/share/doc/sluice/installed
 
 if [ -n "$uninstall" ]; then
     [ -f "$list" ] || die "no '$list': nothing of this script's is installed there"
+    folders=$(cat "$list.folders" 2>/dev/null || true)
     while read -r file; do
         rm -f "$prefix/$file"
-        rmdir -p --ignore-fail-on-non-empty "$(dirname "$prefix/$file")" 2>/dev/null || true
     done <"$list"
-    rm -f "$list"
-    rm -rf "$prefix/share/doc/sluice"
-    rmdir -p --ignore-fail-on-non-empty "$prefix/share/doc" 2>/dev/null || true
+    rm -f "$list" "$list.folders"
+    # Of folders only those that were not there before, the deepest first, and only if nothing else lies in them.
+    echo "$folders" | while read -r folder; do
+        [ -z "$folder" ] || rmdir --ignore-fail-on-non-empty "${prefix%/}/${folder#.}" 2>/dev/null || true
+    done
     echo "sluice is removed from $prefix"
     exit 0
 fi
@@ -66,8 +68,15 @@ fetch "$name.tar.gz"
     die "$name.tar.gz does not match SHA256SUMS: nothing was installed"
 tar -C "$work" --no-same-owner -xzf "$work/$name.tar.gz"
 (cd "$work/$name" && find . -mindepth 2 -type f | sed 's|^\./||' | sort) >"$work/installed"
+{
+    cat "$list.folders" 2>/dev/null || true
+    (cd "$work/$name" && find . -type d) | while read -r folder; do
+        [ -d "$prefix/$folder" ] || echo "${folder#./}"
+    done
+} | sort -r -u >"$work/folders"
 mkdir -p "$prefix"
 (cd "$work/$name" && tar -cf - -T "$work/installed") | tar -C "$prefix" --no-same-owner -xf -
 sed -i "s|^ExecStart=.*/sluice |ExecStart=$prefix/bin/sluice |" "$prefix/lib/systemd/system/sluice.service"
 cp "$work/installed" "$list"
+cp "$work/folders" "$list.folders"
 "$prefix/bin/sluice" version | head -n 1
