@@ -185,6 +185,25 @@ def a_model_is_on_every_gpu(h, sealed):
 
 
 @check("sealed")
+def a_daemon_whose_driver_hangs_ends(h, sealed):
+    """The driver never returns from making a context, from a copy, from finding GPUs: SIGTERM ends the daemon all the same, says whose driver it was,
+    and the next one, with a driver that works, loads the model."""
+    for call, words in (("cuDevicePrimaryCtxRetain", "the driver of cuda:0 does not answer"), ("cuMemcpyHtoDAsync", "the driver of cuda:0"),
+                        ("cuDeviceGetUuid", "the driver of cuda:0")):
+        gpu = GpuNode(h, sealed, {"FAKE_CUDA_HANG": call})
+        gpu.start()
+        wait_for("a driver that hangs", lambda: gpu.node.said(f"the driver hangs in {call}"))
+        assert gpu.node.model("m")["state"] != "ready"
+        assert gpu.node.end() == 9
+        assert gpu.node.said(words) and gpu.node.said("loaded again by the next one")
+    del gpu.env["FAKE_CUDA_HANG"]
+    gpu.start()
+    use(gpu, "cuda:0")
+    assert gpu.node.end() == 0
+    gpu.nothing_is_left()
+
+
+@check("sealed")
 def a_daemon_says_what_a_gpu_lacks(h, sealed):
     """No driver, an old one, no GPU, one that is too small: the model's error says what to do, and the daemon goes on. A copy that fails
     in mid-load: the same, nothing is left, and the next try succeeds by itself."""

@@ -27,6 +27,7 @@ PATIENCE = 180
 ATTACHES, ATTACH_STARTS = 300, 0.2
 CONNECTS = 10000
 LEAK_BYTES = 16 << 20
+RANKS, RANKED_BYTES, ROW_BYTES = 8, 64 << 20, 4096
 
 
 class GatedServer(PacedServer):
@@ -38,7 +39,7 @@ class GatedServer(PacedServer):
         self.url = self.url.replace("big.bin", "model.safetensors")
 
     def make(self, tensor_bytes):
-        head = {f"t{number}": {"dtype": "U8", "shape": [tensor_bytes],
+        head = {f"t{number}": {"dtype": "U8", "shape": [tensor_bytes // ROW_BYTES, ROW_BYTES],
                                "data_offsets": [number * tensor_bytes, (number + 1) * tensor_bytes]}
                 for number in range(TENSORS)}
         text = json.dumps(head).encode()
@@ -206,6 +207,41 @@ def sixteen_processes_of_a_pool_make_one_load_and_one_copy(h):
     return (f"{MODEL_BYTES >> 20} MiB, {share:.3f} times from the source; {held / MODEL_BYTES:.3f} copies in memory, the "
             f"machine's shared memory grew by {grown / MODEL_BYTES:.3f}; first tensor after {first:.1f} s, in mid-load; "
             f"attach {median * 1e6:.0f} µs (median of {ATTACHES})")
+
+
+def part_of(data, number, dim, rank):
+    """The hash of a rank's part of a tensor."""
+    size = RANKED_BYTES // TENSORS
+    begin = len(data) - RANKED_BYTES + number * size
+    tensor = data[begin:begin + size]
+    if dim == 0:
+        return hashlib.sha256(tensor[rank * size // RANKS:(rank + 1) * size // RANKS]).hexdigest()
+    part = ROW_BYTES // RANKS
+    rows = (tensor[at + rank * part:at + (rank + 1) * part] for at in range(0, size, ROW_BYTES))
+    return hashlib.sha256(b"".join(rows)).hexdigest()
+
+
+@check()
+def ranks_of_a_node_take_their_parts_and_the_bytes_come_once(h):
+    """Eight ranks of a node, a process each, take their rows and their columns of the same tensors at once, the first of them in
+    mid-load: each has its own part, and the store sends the model once."""
+    pool = Pool(h, RANKED_BYTES)
+    ranks = [User(h, pool.path, number) for number in range(RANKS)]
+    assert [rank.hear() for rank in ranks] == ["attached"] * RANKS
+    for number, gated in ((0, True), (1, True), (TENSORS - 1, False), (TENSORS // 2, False)):
+        if not gated:
+            pool.server.gate.set()
+        for dim in (0, 1):
+            for rank, user in enumerate(ranks):
+                user.tell(f"part t{number} {dim} {rank} {RANKS}")
+            wrong = [rank for rank, user in enumerate(ranks) if user.hear() != part_of(pool.server.data, number, dim, rank)]
+            assert not wrong, f"wrong parts of t{number} along {dim}: ranks {wrong}"
+    pool.node.await_state("m")
+    share = pool.server.sent / RANKED_BYTES
+    assert share < 1.2 and pool.node.get("/v1/loads")[1]["load_count"] == 1, f"{share:.2f} times the object"
+    assert [user.end() for user in ranks] == [0] * RANKS
+    pool.end()
+    return f"{RANKS} ranks, rows and columns of 4 tensors: {share:.3f} times {RANKED_BYTES >> 20} MiB from the source"
 
 
 def outlive(h, pool, users):

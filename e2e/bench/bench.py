@@ -18,8 +18,8 @@ DISTANCE = ["30", "40000000"]  # ms for each request, bytes/s for each connectio
 
 
 class Bench:
-    def __init__(self, h, flags):
-        self.h, self.sluice_flags, self.objects = h, flags, {}
+    def __init__(self, h, flags, before=None):
+        self.h, self.sluice_flags, self.before, self.objects = h, flags, before, {}
         self.limit, self.shape = self.compile("limit", "-lssl", "-lcrypto"), self.compile("shape")
         self.bare = self.compile("bare")
         self.distant, self.huge, self.made = {}, None, {}
@@ -172,7 +172,8 @@ def in_turn(clients, number):
 def rounds_of(bench, workload, count, wanted):
     """Rows of all rounds: clients in turn, the limit first; every other round backwards, since what ran before leaves its memory."""
     rows = []
-    chosen = [client for client in workload.clients() if not wanted or client == "limit" or client in wanted]
+    known = workload.clients() + (["sluice_before"] if bench.before else [])
+    chosen = [client for client in known if not wanted or client in ("limit", "sluice_before") or client in wanted]
     for number in range(count):
         for client in in_turn(chosen, number):
             row = one_run(bench, workload, client, number == 0)

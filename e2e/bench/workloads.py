@@ -97,6 +97,11 @@ class Workload:
         trust = ["--set", f"source.tls.caFile={bench.nginx.ca}"] if self.place == "https" else []
         return [bench.h.program, "load", uri, "--to", directory, "--progress", "none", *trust, *bench.sluice_flags], {}, None
 
+    def sluice_before(self, bench, directory):
+        """Another program of ours, to set a change beside what was before it (--before)."""
+        command, env, stdin = self.sluice(bench, directory)
+        return [bench.before, *command[1:]], env, stdin
+
     def sluice_static(self, bench, directory):
         """The build of containers, where `scripts/build --static most` has made it: it starts faster."""
         program = os.path.join(ROOT, "build-static-most", "sluice")

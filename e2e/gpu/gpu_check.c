@@ -1,8 +1,10 @@
 /*
  *     gpu_check [--quick] [--peak GB/s] SECTION …
- *                                            device, copies, ring, kernels, attach, holders, host,
- *                                            errors; --peak: what "copies" found in another process
- *     gpu_check client SOCKET MODEL DEVICE   attach by libsluice, wait, digest every tensor
+ *                                            device, rules, alone, kernels, costs, attach, copies,
+ *                                            ring, holders, host, errors; --peak: what "copies"
+ *                                            found in another process
+ *     gpu_check client SOCKET MODEL DEVICE   attach by libsluice, wait, digest every tensor; "no"
+ *                                            after it: no digests, "write": try to write
  *
  * Sections follow each other in one process, so that the peak that "copies" finds is the measure of
  * "ring". Exit 1 if a row failed.
@@ -201,6 +203,34 @@ static void try_images(struct gpu_check *check)
         gpu_row("matrix", sl_kernel_images_text(), 0, "", "kernels", GPU_SKIP);
 }
 
+/* CUdevice_attribute */
+static void tell_attributes(const struct gpu_check *check)
+{
+    static const struct {
+        int number;
+        const char *name;
+    } attributes[] = {
+        {20, "compute mode"},
+        {40, "copy engines"},
+        {99, "memory of the host can be registered"},
+        {100, "it uses the host's page tables"},
+        {102, "memory by handles"},
+        {103, "handles as descriptors"},
+        {110, "network cards can read such memory"},
+        {113, "read-only memory can be registered"},
+        {134, "NUMA node of the host"},
+        {141, "such memory of a NUMA node"},
+    };
+    char what[96];
+    for (unsigned i = 0; i < SL_COUNT(attributes); i++) {
+        int value = -1, result = check->cuda->device_attribute(&value, attributes[i].number,
+                                                               check->device.handle);
+        snprintf(what, sizeof(what), "attribute %d, %s%s", attributes[i].number, attributes[i].name,
+                 result ? ": not known" : "");
+        gpu_row("device", what, value, "", "", GPU_MEASURED);
+    }
+}
+
 void gpu_check_device(struct gpu_check *check)
 {
     const struct sl_cuda_device *device = &check->device;
@@ -214,6 +244,7 @@ void gpu_check_device(struct gpu_check *check)
     gpu_row("device", "granularity", (double)device->granularity / 1048576, "MiB", "2",
             GPU_MEASURED);
     gpu_row("device", "CUDA version of the driver", driver, "", "", GPU_MEASURED);
+    tell_attributes(check);
     try_images(check);
 }
 
@@ -249,8 +280,9 @@ static const struct {
     const char *name;
     void (*run)(struct gpu_check *check);
 } sections[] = {
-    {"device", gpu_check_device},   {"copies", gpu_check_copies}, {"ring", gpu_check_ring},
-    {"kernels", gpu_check_kernels}, {"attach", gpu_check_attach}, {"holders", gpu_check_holders},
+    {"device", gpu_check_device},   {"rules", gpu_check_rules},   {"alone", gpu_check_alone},
+    {"kernels", gpu_check_kernels}, {"costs", gpu_check_costs},   {"attach", gpu_check_attach},
+    {"copies", gpu_check_copies},   {"ring", gpu_check_ring},     {"holders", gpu_check_holders},
     {"host", gpu_check_host},       {"errors", gpu_check_errors},
 };
 
@@ -282,7 +314,8 @@ int main(int argc, char **argv)
         check.peak = strtod(argv[first + 1], NULL);
         first += 2;
     }
-    gpu_start(&check);
+    if (first >= argc || strcmp(argv[first], "alone") != 0)
+        gpu_start(&check);
     for (int i = first; i < argc && status == 0; i++)
         status = run(&check, argv[i]);
     return status ? status : failures > 0;

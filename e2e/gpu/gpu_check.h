@@ -60,6 +60,10 @@ static inline uint64_t gpu_size(const struct gpu_check *check, uint64_t full, ui
 
 /* The sections. */
 void gpu_check_device(struct gpu_check *check);
+void gpu_check_rules(struct gpu_check *check);
+void gpu_check_costs(struct gpu_check *check);
+/** The only one that runs without gpu_start(). */
+void gpu_check_alone(struct gpu_check *check);
 void gpu_check_copies(struct gpu_check *check);
 void gpu_check_ring(struct gpu_check *check);
 void gpu_check_kernels(struct gpu_check *check);
@@ -67,6 +71,9 @@ void gpu_check_attach(struct gpu_check *check);
 void gpu_check_holders(struct gpu_check *check);
 void gpu_check_host(struct gpu_check *check);
 void gpu_check_errors(struct gpu_check *check);
+
+/** A part of the rules: a process that does what none should. */
+void gpu_check_unmapping(struct gpu_check *check);
 
 /** What children of the sections do; -1: no such child. */
 int gpu_check_child(char **arguments, int count);

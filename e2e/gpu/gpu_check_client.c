@@ -1,6 +1,7 @@
 /*
  * A client of the pool by libsluice: when its first tensor is there, when all are, and what is in
- * them. Prints "attached S", "first S", "ready S BYTES", and "tensor SHA256 NAME" for each.
+ * them. Prints "attached S", "first S", "ready S BYTES", and "tensor SHA256 NAME" for each, or
+ * "wrote RESULT" of an attempt that may not work.
  */
 #include <stdio.h>
 #include <string.h>
@@ -32,6 +33,21 @@ static int print_digests(const struct gpu_check *check, const struct sluice_mode
     return 0;
 }
 
+/* Over the first tensor; the process is good for nothing more if the device finds out. */
+static int try_write(const struct gpu_check *check, const struct sluice_model *model)
+{
+    struct sluice_error error;
+    struct sluice_tensor tensor = {.size = sizeof(tensor)};
+    if (sluice_tensor_at(model, 0, &tensor, &error) < 0)
+        return fail(&error);
+    int result = check->cuda->set_bytes((uint64_t)(uintptr_t)tensor.data, 0x5a,
+                                        SL_MIN(tensor.bytes, 4096u), check->stream);
+    if (result == 0)
+        result = check->cuda->stream_synchronize(check->stream);
+    printf("wrote %d\n", result);
+    return 0;
+}
+
 int gpu_check_client(char **arguments, int count)
 {
     struct gpu_check check = {0};
@@ -39,7 +55,7 @@ int gpu_check_client(char **arguments, int count)
     struct sluice_model *model;
     if (count < 3)
         return 2;
-    bool digests = count < 4;
+    bool digests = count < 4, writes = count == 4 && strcmp(arguments[3], "write") == 0;
     gpu_start(&check);
     const struct sluice_attach_options options = {.size = sizeof(options),
                                                   .socket = arguments[0],
@@ -59,7 +75,9 @@ int gpu_check_client(char **arguments, int count)
         return fail(&error);
     printf("ready %.6f %llu\n", gpu_now() - begin, (unsigned long long)info.bytes);
     fflush(stdout);
-    int status = digests ? print_digests(&check, model, info.tensor_count) : 0;
+    int status = digests  ? print_digests(&check, model, info.tensor_count)
+                 : writes ? try_write(&check, model)
+                          : 0;
     sluice_detach(model);
     return status;
 }

@@ -141,6 +141,7 @@ struct feeder {
     struct sl_gpu_ring *ring;
     const uint8_t *from;
     uint64_t begin, end, room, step;
+    int fd; /* -1 unless bytes are read from a file, into what the ring lends */
     bool failed;
 };
 
@@ -168,14 +169,26 @@ static void *feed(void *arg)
         }
         if (feeder->from)
             memcpy(data, feeder->from + at % feeder->room, bytes);
+        if (feeder->fd >= 0)
+            feeder->failed |=
+                pread(feeder->fd, data, bytes, (off_t)(at % feeder->room)) != (ssize_t)bytes;
         sl_gpu_ring_commit(feeder->ring, data);
     }
     return NULL;
 }
 
-/* GB/s; 0: it failed. from NULL: nothing is written, so that only the ring and the link count. */
-static double feed_all(struct sl_gpu *gpu, const struct sl_gpu_memory *memory, const uint8_t *from,
-                       uint64_t room, unsigned threads)
+/* Where bytes come from: memory that is copied, a file that is read; neither: nothing is written,
+ * so that only the ring and the link count. */
+struct origin {
+    const char *name;
+    const uint8_t *from;
+    int fd;
+    uint64_t room;
+};
+
+/* GB/s; 0: it failed. */
+static double feed_all(struct sl_gpu *gpu, const struct sl_gpu_memory *memory,
+                       const struct origin *origin, unsigned threads)
 {
     struct feeder feeders[RING_THREADS_MAX];
     struct sl_err err = SL_ERR_INIT;
@@ -189,7 +202,11 @@ static double feed_all(struct sl_gpu *gpu, const struct sl_gpu_memory *memory, c
     bool failed = false;
     double begin = gpu_now();
     for (unsigned i = 0; i < threads; i++) {
-        feeders[i] = (struct feeder){.ring = ring, .from = from, .room = room, .step = PIECE_BYTES};
+        feeders[i] = (struct feeder){.ring = ring,
+                                     .from = origin->from,
+                                     .fd = origin->fd,
+                                     .room = origin->room,
+                                     .step = PIECE_BYTES};
         feeders[i].begin = i * share / PIECE_BYTES * PIECE_BYTES;
         feeders[i].end = (i + 1) * share / PIECE_BYTES * PIECE_BYTES;
         pthread_create(&feeders[i].thread, NULL, feed, &feeders[i]);
@@ -205,19 +222,30 @@ static double feed_all(struct sl_gpu *gpu, const struct sl_gpu_memory *memory, c
 
 /* The least of 8 to 64 threads is what counts: a load may have any number. */
 static double feed_with_all(struct sl_gpu *gpu, const struct sl_gpu_memory *memory,
-                            const uint8_t *from, uint64_t room)
+                            const struct origin *origin)
 {
     double least = 0;
     for (unsigned threads = 1; threads <= RING_THREADS_MAX; threads *= 2) {
-        double got = feed_all(gpu, memory, from, room, threads);
+        double got = feed_all(gpu, memory, origin, threads);
         char what[96];
         snprintf(what, sizeof(what), "%u threads of a load, 256 KiB at a time, %s", threads,
-                 from ? "copied" : "lent, nothing written");
+                 origin->name);
         gpu_row("ring", what, got, "GB/s", "", got > 0 ? GPU_MEASURED : GPU_FAIL);
         if (threads >= 8 && (least == 0 || got < least))
             least = got;
     }
     return least;
+}
+
+static bool write_all(int fd, const uint8_t *data, uint64_t bytes)
+{
+    for (uint64_t at = 0; at < bytes;) {
+        ssize_t done = write(fd, data + at, bytes - at);
+        if (done <= 0)
+            return false;
+        at += (uint64_t)done;
+    }
+    return true;
 }
 
 void gpu_check_ring(struct gpu_check *check)
@@ -233,8 +261,15 @@ void gpu_check_ring(struct gpu_check *check)
         return;
     }
     gpu_fill_random(from, room);
-    feed_with_all(gpu, &memory, from, room);
-    double least = feed_with_all(gpu, &memory, NULL, room);
+    const struct origin copied = {"copied", from, -1, room},
+                        none = {"lent, nothing written", .fd = -1};
+    struct origin file = {"lent, read from a file in memory", NULL,
+                          memfd_create("ring", MFD_CLOEXEC), room};
+    feed_with_all(gpu, &memory, &copied);
+    if (file.fd >= 0 && write_all(file.fd, from, room))
+        feed_with_all(gpu, &memory, &file);
+    double least = feed_with_all(gpu, &memory, &none);
+    close(file.fd);
     if (check->peak > 0)
         gpu_row("ring", "lent, least of 8 to 64 threads, share of the pinned peak",
                 least / check->peak, "", ">= 0.9",
@@ -246,6 +281,41 @@ void gpu_check_ring(struct gpu_check *check)
 }
 
 /* ---- memory of the host ---------------------------------------------------------------------- */
+
+static double available_mib(void)
+{
+    char line[128];
+    double kib = 0;
+    FILE *file = fopen("/proc/meminfo", "r");
+    while (file && fgets(line, sizeof(line), file))
+        if (sscanf(line, "MemAvailable: %lf", &kib) == 1)
+            break;
+    if (file)
+        fclose(file);
+    return kib / 1024;
+}
+
+/* Other ways to pin what is mapped from a descriptor: do they work, and do they copy it? */
+static void try_register(const struct gpu_check *check, int reader, uint64_t bytes, bool private)
+{
+    char what[96];
+    int protection = private ? PROT_READ | PROT_WRITE : PROT_READ;
+    void *memory = mmap(NULL, bytes, protection, private ? MAP_PRIVATE : MAP_SHARED, reader, 0);
+    if (memory == MAP_FAILED)
+        return;
+    double before = available_mib();
+    int result = check->cuda->host_register(memory, bytes, SL_CUDA_HOST_PORTABLE);
+    snprintf(what, sizeof(what), "registering a %s map without the flag for reading",
+             private ? "private, writable" : "shared, read-only");
+    gpu_row("host", what, result, "result", "", GPU_MEASURED);
+    gpu_row("host",
+            private ? "memory of the host that the private one takes"
+                    : "memory of the host that the shared one takes",
+            before - available_mib(), "MiB", "", GPU_MEASURED);
+    if (result == 0)
+        check->cuda->host_unregister(memory);
+    munmap(memory, bytes);
+}
 
 /* The host pool's slabs, as a client of a GPU uses them. */
 void gpu_check_host(struct gpu_check *check)
@@ -265,6 +335,8 @@ void gpu_check_host(struct gpu_check *check)
      * and keeps the seal away. */
     snprintf(again, sizeof(again), "/proc/self/fd/%d", fd);
     int reader = open(again, O_RDONLY | O_CLOEXEC);
+    try_register(check, reader, bytes, false);
+    try_register(check, reader, bytes, true);
     memory = mmap(NULL, bytes, PROT_READ, MAP_SHARED, reader, 0);
     close(reader);
     check->cuda->device_attribute(&readonly, SL_CUDA_READ_ONLY_HOST_REGISTER, check->device.handle);

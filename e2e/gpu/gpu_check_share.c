@@ -4,11 +4,13 @@
  * anew: a process that has CUDA cannot fork and go on.
  */
 #include <inttypes.h>
+#include <sched.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -87,10 +89,8 @@ static int start(const char *role, uint64_t number, uint64_t bytes, bool own_nam
     snprintf(second, sizeof(second), "%" PRIu64, bytes);
     char *arguments[16];
     unsigned count = 0;
-    static const char *const around[] = {"unshare", "--pid", "--mount", "--fork", "--kill-child"};
-    for (unsigned i = 0; own_namespaces && i < SL_COUNT(around); i++)
-        arguments[count++] = (char *)around[i];
-    const char *const own[] = {self, "child", role, end, first, second, NULL};
+    const char *const own[] = {self,  "child", own_namespaces ? "apart" : role, end,
+                               first, second,  own_namespaces ? role : NULL,    NULL};
     for (unsigned i = 0; i < SL_COUNT(own); i++)
         arguments[count++] = (char *)own[i];
     int failed = posix_spawnp(pid, arguments[0], NULL, NULL, arguments, environ);
@@ -101,6 +101,16 @@ static int start(const char *role, uint64_t number, uint64_t bytes, bool own_nam
         return -1;
     }
     return pair[0];
+}
+
+/* Only root makes namespaces, and not everywhere. The child calls nothing of CUDA. */
+static bool can_be_apart(void)
+{
+    int status = 1;
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(unshare(CLONE_NEWPID | CLONE_NEWNS) < 0);
+    return pid > 0 && waitpid(pid, &status, 0) == pid && status == 0;
 }
 
 static int end_of(pid_t pid)
@@ -344,13 +354,14 @@ void gpu_check_holders(struct gpu_check *check)
     }
     receive_fds(source, &fd, 1);
     int nearby = start_holder(fd, bytes, false, &near_pid);
-    int far = geteuid() == 0 ? start_holder(fd, bytes, true, &far_pid) : -1;
+    bool apart = can_be_apart();
+    int far = apart ? start_holder(fd, bytes, true, &far_pid) : -1;
     gpu_claim("holders", "another process reads the same bytes", digests_to(nearby, &wanted),
               "the same SHA-256");
     bool far_reads = digests_to(far, &wanted);
     gpu_row("holders", "so does one in another PID and mount namespace", far_reads, "",
             "the same SHA-256",
-            geteuid()   ? GPU_SKIP
+            !apart      ? GPU_SKIP
             : far_reads ? GPU_OK
                         : GPU_FAIL);
     check_writer(fd, bytes);
@@ -362,7 +373,7 @@ void gpu_check_holders(struct gpu_check *check)
     close(fd);
     gpu_claim("holders", "the exporter is killed", WIFSIGNALED(status), "signal 9");
     gpu_claim("holders", "after which both still read the same bytes",
-              digests_to(nearby, &wanted) && (geteuid() || digests_to(far, &wanted)),
+              digests_to(nearby, &wanted) && (!apart || digests_to(far, &wanted)),
               "the same SHA-256");
     bool held = before - free_now(check) >= bytes;
     gpu_row("holders", "memory is there as long as a holder lives", held, "", "",
@@ -381,8 +392,91 @@ void gpu_check_holders(struct gpu_check *check)
     check_handles(check, gpu_size(check, 1024 * MIB, 4 * MIB));
 }
 
+/* ---- what a descriptor keeps ----------------------------------------------------------------- */
+
+/* This process has no CUDA. Between the exporter's end and the holder's start nobody has the GPU
+ * open, as between two daemons. */
+void gpu_check_alone(struct gpu_check *check)
+{
+    enum { ALONE_SECONDS = 10 };
+    uint64_t bytes = gpu_size(check, 512 * MIB, 4 * MIB);
+    struct digest wanted = {{0}};
+    pid_t exporter, holder;
+    int fd, source = start("exporter", 0, bytes, false, &exporter);
+    if (source < 0 || !hear(source, &wanted, sizeof(wanted))) {
+        gpu_claim("alone", "another process makes memory", false, "it does");
+        return;
+    }
+    receive_fds(source, &fd, 1);
+    kill(exporter, SIGKILL);
+    end_of(exporter);
+    close(source);
+    sleep(check->quick ? 0 : ALONE_SECONDS);
+    int link = start_holder(fd, bytes, false, &holder);
+    bool same = digests_to(link, &wanted);
+    gpu_row("alone", "a descriptor alone keeps memory while no process has the GPU open", same, "",
+            "1 with persistence mode", same ? GPU_OK : GPU_MEASURED);
+    close(link);
+    end_of(holder);
+    close(fd);
+}
+
+struct unmapped {
+    int unmap, later;
+};
+
+/* What does a driver do that is to unmap memory under work? */
+static void unmap_child(int link, uint64_t bytes)
+{
+    enum { WORKS = 64 };
+    struct gpu_check check = {0};
+    struct gpu_area area;
+    struct unmapped results = {0};
+    gpu_start(&check);
+    if (gpu_area_make(&check, bytes, &area) < 0)
+        exit(4);
+    for (int i = 0; i < WORKS; i++)
+        gpu_must(&check, check.cuda->set_bytes(area.address, 1, area.bytes, check.stream), "work");
+    results.unmap = check.cuda->mem_unmap(area.address, area.bytes);
+    results.later = check.cuda->stream_synchronize(check.stream);
+    tell(link, &results, sizeof(results));
+}
+
+void gpu_check_unmapping(struct gpu_check *check)
+{
+    struct unmapped results = {-1, -1};
+    pid_t pid;
+    int link = start("unmap", 0, gpu_size(check, 512 * MIB, 4 * MIB), false, &pid);
+    bool heard = link >= 0 && hear(link, &results, sizeof(results));
+    gpu_row("rules", "unmapping memory under work: the call", results.unmap, "result", "",
+            heard ? GPU_MEASURED : GPU_FAIL);
+    gpu_row("rules", "unmapping memory under work: who waits for the work", results.later, "result",
+            "", heard ? GPU_MEASURED : GPU_FAIL);
+    close(link);
+    end_of(pid);
+}
+
+/* ---- children -------------------------------------------------------------------------------- */
+
+/* LINK NUMBER BYTES ROLE: another child, as the first process of its own PID namespace. */
+static int run_apart(char **arguments)
+{
+    char *own[] = {arguments[3], arguments[0], arguments[1], arguments[2]};
+    if (unshare(CLONE_NEWPID | CLONE_NEWNS) < 0)
+        return 3;
+    pid_t pid = fork();
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        return gpu_check_child(own, 4);
+    }
+    close((int)strtol(arguments[0], NULL, 10));
+    return pid < 0 || end_of(pid) != 0;
+}
+
 int gpu_check_child(char **arguments, int count)
 {
+    if (count == 5 && strcmp(arguments[0], "apart") == 0)
+        return run_apart(arguments + 1);
     if (count != 4)
         return 2;
     int link = (int)strtol(arguments[1], NULL, 10);
@@ -395,6 +489,8 @@ int gpu_check_child(char **arguments, int count)
         holder_child(link, bytes);
     else if (strcmp(arguments[0], "handles") == 0)
         handles_child(link, bytes);
+    else if (strcmp(arguments[0], "unmap") == 0)
+        unmap_child(link, bytes);
     else
         return 2;
     return 0;
