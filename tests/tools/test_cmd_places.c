@@ -124,7 +124,7 @@ SL_TEST(a_name_without_its_slash_stands_for_what_lies_below_it)
 
 SL_TEST(what_lies_beside_a_missing_file_is_not_looked_at)
 {
-    char missing[PATH_BYTES], fifo[PATH_BYTES];
+    char missing[PATH_BYTES * 2], fifo[PATH_BYTES * 2];
     snprintf(missing, sizeof(missing), "%s/missing", scratch);
     snprintf(fifo, sizeof(fifo), "%s/fifo", model);
     ck_assert_int_eq(mkfifo(fifo, 0600), 0);
@@ -301,6 +301,29 @@ SL_TEST(whose_credentials_a_load_would_use_is_said_and_never_the_secret)
     unsetenv("AWS_SECRET_ACCESS_KEY");
     EXPECT(7, "ok    endpoint       http://127.0.0.1:1");
     EXPECT(7, "ok    credentials    ");
+    ck_assert_ptr_null(strstr(ran.out, "hush"));
+}
+
+static const struct {
+    const char *uri, *setting, *credentials;
+} places[] = {
+    {"hf://org/name", "source.hf.endpoint=http://127.0.0.1:1", "a token from HF_TOKEN"},
+    {"ms://org/name", "source.ms.endpoint=http://127.0.0.1:1",
+     "no token: public repositories only"},
+    {"gs://bucket/m/", "source.gs.endpoint=http://127.0.0.1:1", "the metadata server"},
+    {"az://models/m/", "source.az.endpoint=http://127.0.0.1:1/account", "managed identity"},
+};
+
+/* Nothing listens there, so that what is known without asking is all there is. */
+SL_TEST_LOOP(every_store_says_where_it_asks_and_with_what, 0, (int)SL_COUNT(places))
+{
+    setenv("HF_TOKEN", "hush-hush", 1);
+    setenv("GCE_METADATA_HOST", "127.0.0.1:1", 1);
+    setenv("IDENTITY_ENDPOINT", "http://127.0.0.1:1", 1);
+    RUN(&ran, "doctor", places[_i].uri, "--set", places[_i].setting);
+    EXPECT(7, "ok    endpoint       http://127.0.0.1:1");
+    EXPECT(7, places[_i].credentials);
+    EXPECT(7, "FAIL  host");
     ck_assert_ptr_null(strstr(ran.out, "hush"));
 }
 

@@ -71,6 +71,14 @@ static void az_close(struct sl_store *store)
     store->impl = NULL;
 }
 
+static void az_describe(struct sl_store *store,
+                        void (*row)(void *arg, const char *what, const char *text), void *arg)
+{
+    const struct sl_az *az = store->impl;
+    row(arg, "endpoint", az->place.base);
+    row(arg, "credentials", sl_az_creds_origin(az->creds));
+}
+
 /* ---- requests -------------------------------------------------------------------------------- */
 
 int sl_az_let_in(struct sl_az *az, const char *blob, const char *query,
@@ -217,6 +225,7 @@ const struct sl_store_kind sl_az_store = {
     .locate = az_locate,
     .forget = az_forget,
     .recover = az_recover,
+    .describe = az_describe,
     .transport = &sl_http_transport,
     .hooks = &hooks,
     .upload = &sl_upload_az_ops,

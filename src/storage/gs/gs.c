@@ -180,6 +180,14 @@ static void gs_close(struct sl_store *store)
     store->impl = NULL;
 }
 
+static void gs_describe(struct sl_store *store,
+                        void (*row)(void *arg, const char *what, const char *text), void *arg)
+{
+    const struct sl_gs *gs = store->impl;
+    row(arg, "endpoint", gs->origin);
+    row(arg, "credentials", sl_gs_creds_origin(gs->creds));
+}
+
 /* ---- objects --------------------------------------------------------------------------------- */
 
 bool sl_gs_pin(char pin[SL_PIN_TEXT_MAX], const char *generation)
@@ -366,6 +374,7 @@ const struct sl_store_kind sl_gs_store = {
     .locate = gs_locate,
     .forget = gs_forget,
     .recover = gs_recover,
+    .describe = gs_describe,
     .transport = &sl_http_transport,
     .hooks = &hooks,
     .upload = &sl_upload_gs_ops,

@@ -133,6 +133,21 @@ static void hf_close(struct sl_store *store)
     free(hf);
 }
 
+void sl_hf_describe_hub(const char *endpoint, const char *token_from,
+                        void (*row)(void *arg, const char *what, const char *text), void *arg)
+{
+    sl_autofree char *token = sl_asprintf(NULL, "a token from %s", token_from ? token_from : "");
+    row(arg, "endpoint", endpoint);
+    row(arg, "credentials", token && token_from ? token : "no token: public repositories only");
+}
+
+static void hf_describe(struct sl_store *store,
+                        void (*row)(void *arg, const char *what, const char *text), void *arg)
+{
+    const struct sl_hf *hf = store->impl;
+    sl_hf_describe_hub(hf->endpoint, hf->token_from, row, arg);
+}
+
 /* ---- objects --------------------------------------------------------------------------------- */
 
 /* source->impl: the file at the commit that the source is pinned to. */
@@ -321,6 +336,7 @@ const struct sl_store_kind sl_hf_store = {
     .cache_place = cache_place,
     .delivery = delivery,
     .range_factor = range_factor,
+    .describe = hf_describe,
     .transport = &sl_hf_transport,
     .hooks = &hooks,
 };

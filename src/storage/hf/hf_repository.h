@@ -34,4 +34,8 @@ int sl_hf_may_send(const struct sl_http_base *base, const char *from, bool given
 int sl_hf_open_endpoint(struct sl_http_base *base, const char *url, const char *from,
                         char **endpoint, struct sl_err *err);
 
+/** hf.c: sl_store_kind.describe of a hub; token_from NULL: there is no token. */
+void sl_hf_describe_hub(const char *endpoint, const char *token_from,
+                        void (*row)(void *arg, const char *what, const char *text), void *arg);
+
 #endif

@@ -143,6 +143,13 @@ static void ms_close(struct sl_store *store)
     free(ms);
 }
 
+static void ms_describe(struct sl_store *store,
+                        void (*row)(void *arg, const char *what, const char *text), void *arg)
+{
+    const struct sl_ms *ms = store->impl;
+    sl_hf_describe_hub(ms->endpoint, ms->token_from, row, arg);
+}
+
 /* ---- objects --------------------------------------------------------------------------------- */
 
 /* source->impl: the file at the revision. */
@@ -240,6 +247,7 @@ const struct sl_store_kind sl_ms_store = {
     .resolve = ms_resolve,
     .locate = ms_locate,
     .recover = ms_recover,
+    .describe = ms_describe,
     .transport = &sl_http_transport,
     .hooks = &hooks,
 };
