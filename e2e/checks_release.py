@@ -130,7 +130,8 @@ def release_packages_install_and_leave_nothing(h):
     subprocess.run([*dpkg, "-i", *packages], check=True, capture_output=True)
     names = [name for name in files_below(root) if name.startswith("usr/")]
     for end in ("bin/sluice", "man1/sluice-load.1.gz", "sluice.service", "libsluice.so.0", "include/sluice.h", "sluice.pc",
-                "libsluice-attach.a", "completions/sluice", "doc/sluice/notices/libssl-dev", "doc/sluice/sbom.spdx.json"):
+                "libsluice-attach.a", "completions/sluice", "doc/sluice/notices/libssl-dev", "doc/sluice/sbom.spdx.json",
+                "doc/libsluice0/notices/libssl-dev", "doc/libsluice0/sbom.spdx.json"):
         assert any(name.endswith(end) for name in names) or os.path.islink(os.path.join(root, end)), (end, names)
     said = subprocess.run([os.path.join(root, "usr/bin/sluice"), "version"], capture_output=True, text=True, check=True).stdout
     assert said.startswith("sluice "), said
@@ -138,6 +139,28 @@ def release_packages_install_and_leave_nothing(h):
     left = [name for name in files_below(root) if name.startswith("usr/")]
     assert not left, left
     return f"{len(packages)} packages, {len(names)} files"
+
+
+def judge(*libraries):
+    return subprocess.run([os.path.join(ROOT, "scripts/library"), "--judge", *libraries], capture_output=True, text=True)
+
+
+@check()
+def release_library_needs_libc_alone(h):
+    """libsluice0 names libc6 and nothing else; its libraries need, open and show no more; one with another library is refused."""
+    package, folder = one(release(h), "libsluice0_*.deb"), h.directory("library")
+    depends = subprocess.run(["dpkg-deb", "-f", package, "Depends"], capture_output=True, text=True, check=True).stdout
+    assert depends.strip() == "libc6 (>= 2.28)", depends
+    subprocess.run(["dpkg-deb", "-x", package, folder], check=True)
+    libraries = sorted(glob.glob(os.path.join(folder, "usr/lib/*/*.so.0")))
+    assert [os.path.basename(path) for path in libraries] == ["libsluice-attach.so.0", "libsluice.so.0"], libraries
+    done = judge(*libraries)
+    assert done.returncode == 0, done.stderr
+    other = os.path.join(folder, "other.so")
+    subprocess.run([need_program("cc"), "-shared", "-x", "c", "-", "-o", other, "-Wl,--no-as-needed", "-lz"], input=b"int sluice_one;", check=True)
+    refused = judge(other)
+    assert refused.returncode and "needs libz.so.1, which is more than libc" in refused.stderr, refused.stderr
+    return done.stdout.strip().splitlines()[-1]
 
 
 @check()
