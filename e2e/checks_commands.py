@@ -1,11 +1,14 @@
 """The commands for people against real servers: ls, doctor, init, plan --format pod, load, status and rm; and each mistake that a first
 hour brings, made once for real: the exit code, and the advice."""
+import ctypes.util
 import datetime
 import http.server
 import os
 import re
+import shutil
 import ssl
 import subprocess
+import sys
 import threading
 
 import checks_oci
@@ -132,6 +135,28 @@ def mistake_no_network(h):
     if subprocess.run([*around, "true"], capture_output=True).returncode:
         raise Skip("may not make a network namespace here")
     refused(h, "http://192.0.2.1/m", 7, "no route to it", "the network", around=around)
+
+
+@check()
+def mistakes_of_the_python_package(h):
+    """A SLUICE_LIBRARY that is not there, a library that cannot be opened, none at all: an ImportError of one sentence, with the reason."""
+    place = h.directory("package")
+    shutil.copytree(os.path.join(ROOT, "python", "sluice"), os.path.join(place, "sluice"), ignore=shutil.ignore_patterns("*.so*", "__pycache__"))
+
+    def imported(**env):
+        done = subprocess.run([sys.executable, "-c", "import sluice"], capture_output=True, text=True, cwd=place,
+                              env=dict(h.environment(env), PYTHONDONTWRITEBYTECODE="1"))
+        assert done.returncode == 1, done
+        return done.stderr.strip().splitlines()[-1]
+    said = imported(SLUICE_LIBRARY="/nonexistent/libsluice.so.0")
+    assert said.startswith("ImportError: cannot open the library that SLUICE_LIBRARY names: /nonexistent/libsluice.so.0: "), said
+    if not ctypes.util.find_library("sluice"):
+        said = imported()
+        assert "libsluice.so.0 is not found: install it" in said, said
+    with open(os.path.join(place, "sluice", "libsluice.so.0"), "w") as file:
+        file.write("not a library")
+    said = imported()
+    assert said.startswith("ImportError: cannot open the library of this package: ") and "libsluice.so.0" in said, said
 
 
 class Certificates:

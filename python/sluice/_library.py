@@ -75,17 +75,20 @@ NAMES = ("libsluice.so.0", "libsluice.so", "libsluice-attach.so.0")
 def _open() -> ctypes.CDLL:
     """$SLUICE_LIBRARY, else beside this file, else where the system looks."""
     given = os.environ.get("SLUICE_LIBRARY")
-    if given:
-        return ctypes.CDLL(given)
     here = os.path.dirname(os.path.abspath(__file__))
-    beside = [os.path.join(here, name) for name in NAMES]
-    for name in [path for path in beside if os.path.exists(path)] or NAMES:
+    beside = [path for path in (os.path.join(here, name) for name in NAMES) if os.path.exists(path)]
+    reasons = []
+    for name in [given] if given else beside or NAMES:
         try:
             return ctypes.CDLL(name)
-        except OSError:
-            continue
+        except OSError as error:
+            reasons.append(str(error))
+    if given:
+        raise ImportError(f"cannot open the library that SLUICE_LIBRARY names: {reasons[0]}")
+    if beside:
+        raise ImportError(f"cannot open the library of this package: {'; '.join(reasons)}")
     raise ImportError(
-        "libsluice.so.0 is not found: build sluice before `pip install ./python`, or set SLUICE_LIBRARY to its path"
+        "libsluice.so.0 is not found: install it, or set SLUICE_LIBRARY to its path; in a checkout run scripts/build before `pip install ./python`"
     )
 
 
