@@ -5,10 +5,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "await.h"
 #include "claims.h"
 #include "log.h"
+#include "model_maker.h"
 #include "pool_case.h"
 #include "run_sluice.h"
+#include "scratch.h"
 #include "skip.h"
 
 enum { OUTPUT_BYTES = 8192 };
@@ -128,6 +131,43 @@ SL_TEST(a_command_ends_as_it_would_alone)
         ck_assert_str_eq(output, "");
         pool_case_settle(&pool, 0, 0);
     }
+}
+
+static bool holds_a_lease(void)
+{
+    struct sl_pool_counts counts;
+    pool_case_counts(&pool, &counts);
+    return counts.leases == 1;
+}
+
+/* The second half of this model never comes. */
+SL_TEST(who_stops_waiting_for_a_model_is_told_so)
+{
+    static const struct {
+        int signal;
+        const char *words;
+    } cases[] = {{SIGTERM, "attaching to 'loading': stopped by SIGTERM"},
+                 {SIGINT, "attaching to 'loading': interrupted"}};
+    if (!getenv("SLUICE"))
+        SL_SKIP("SLUICE does not name the program");
+    char folder[SL_SCRATCH_PATH_BYTES], out[SL_SCRATCH_PATH_BYTES + 8],
+        log[SL_SCRATCH_PATH_BYTES + 8];
+    int scratch = sl_scratch_open(folder);
+    snprintf(out, sizeof(out), "%s/out", folder);
+    snprintf(log, sizeof(log), "%s/log", folder);
+    for (size_t i = 0; i < SL_COUNT(cases); i++) {
+        size_t bytes;
+        const char *const words[] = {"pool", "--socket", pool.socket, "attach", "loading", NULL};
+        pid_t pid = start_sluice(words, out, log);
+        SL_AWAIT(holds_a_lease(), "the lease");
+        kill(pid, cases[i].signal);
+        ck_assert_int_eq(wait_sluice(pid), 128 + cases[i].signal);
+        char *said = (char *)sl_model_read(folder, "log", &bytes);
+        ck_assert_msg(said && strstr(said, cases[i].words), "%s", said ? said : "");
+        free(said);
+        pool_case_settle(&pool, 0, 0);
+    }
+    sl_scratch_close(scratch, folder);
 }
 
 SL_TEST(python_sees_the_same_memory)

@@ -383,13 +383,67 @@ SL_TEST(sigterm_ends_a_load_with_143)
     free(noise);
 }
 
-static bool is_logged(const char *words)
+static unsigned count_logged(const char *words)
 {
     size_t bytes;
-    uint8_t *text = sl_model_read(scratch, "log", &bytes);
-    bool told = text && strstr((char *)text, words);
+    unsigned count = 0;
+    char *text = (char *)sl_model_read(scratch, "log", &bytes);
+    for (const char *at = text; at && (at = strstr(at, words)); at++)
+        count++;
     free(text);
-    return told;
+    return count;
+}
+
+static bool is_logged(const char *words)
+{
+    return count_logged(words) > 0;
+}
+
+SL_TEST(every_model_that_was_interrupted_says_where_it_resumes)
+{
+    static const char names[] = {'a', 'b'};
+    struct sl_server *servers[SL_COUNT(names)];
+    size_t bytes = 1024 * 1024;
+    uint8_t *noise = sl_model_noise(bytes, 1);
+    const struct sl_step stall[] = {
+        {.first = 5, .last = 1000000, .fault = SL_FAULT_STALL, .after = -1}};
+    char text[4096] = "";
+    for (size_t i = 0; i < SL_COUNT(names); i++) {
+        servers[i] = sl_server_start();
+        sl_server_put(servers[i], "/w.bin", noise, bytes, "\"one\"");
+        sl_server_script(servers[i], stall, 1);
+        snprintf(
+            text + strlen(text), sizeof(text) - strlen(text),
+            "---\napiVersion: sluice/v1alpha1\nkind: Model\nmetadata: {name: %c}\nsource: {uri: "
+            "'%s'}\nsink: {tmpfs: {path: \"%s/%c\"}}\nreaders: {connections: 1, rangeBytes: "
+            "128Ki, stallSeconds: 3600, hedge: 'off'}\n",
+            names[i], sl_server_url(servers[i], "/w.bin"), scratch, names[i]);
+    }
+    write_file(spec, text, strlen(text));
+    const char *arguments[] = {"load", spec, "--progress", "none", NULL};
+    pid_t pid = start_sluice(arguments, out, log_);
+    for (size_t i = 0; i < SL_COUNT(names); i++)
+        SL_AWAIT(sl_server_request_count(servers[i]) >= 5, "the request that stalls");
+    kill(pid, SIGINT);
+    ck_assert_int_eq(wait_sluice(pid), 130);
+    ck_assert_uint_eq(count_logged("model 'a': interrupted with "), 2); /* the command's own, too */
+    ck_assert_uint_eq(count_logged("model 'b': interrupted with "), 1);
+    ck_assert_uint_eq(count_logged("the next load resumes there"), 3);
+    ck_assert_uint_eq(count_logged("failed"), 0);
+    for (size_t i = 0; i < SL_COUNT(names); i++)
+        sl_server_stop(servers[i]);
+    free(noise);
+}
+
+SL_TEST(staying_without_an_address_is_warned_of)
+{
+    const char *arguments[] = {"load", model, "--to", path, "--stay", NULL};
+    unsetenv("SLUICE_LISTEN");
+    pid_t pid = start_sluice(arguments, out, log_);
+    SL_AWAIT(is_logged("--stay keeps this process, but it serves nothing: add --listen ADDRESS"),
+             "the warning");
+    kill(pid, SIGTERM);
+    ck_assert_int_eq(wait_sluice(pid), 0);
 }
 
 SL_TEST(a_sidecar_stays_until_sigterm_and_ends_well)

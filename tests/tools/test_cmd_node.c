@@ -11,6 +11,7 @@
 #include "await.h"
 #include "claims.h"
 #include "json.h"
+#include "model_maker.h"
 #include "run_sluice.h"
 #include "scratch.h"
 
@@ -61,6 +62,39 @@ static bool answers(void)
 {
     RUN(&ran, "node", "models");
     return ran.exit_code == 0;
+}
+
+static bool is_logged(const char *words)
+{
+    size_t bytes;
+    uint8_t *text = sl_model_read(scratch, "log", &bytes);
+    bool told = text && strstr((char *)text, words);
+    free(text);
+    return told;
+}
+
+SL_TEST(who_changed_what_and_when_a_model_is_tried_again_is_logged)
+{
+    char text[1024], words[128];
+    snprintf(text, sizeof(text),
+             "---\napiVersion: sluice/v1alpha1\nkind: Model\nmetadata: {name: gone}\nsource: {uri: "
+             "/nowhere/at/all}\n");
+    FILE *file = fopen(config, "a");
+    ck_assert_ptr_nonnull(file);
+    fputs(text, file);
+    ck_assert_int_eq(fclose(file), 0);
+    pid_t daemon = start_sluice((const char *const[]){"serve", config, NULL}, out, log_);
+    SL_AWAIT(answers(), "the daemon's first answer");
+    SL_AWAIT(is_logged("check the path, and that it is mounted here; next try in "), "the failure");
+    RUN(&ran, "node", "pin", "gone");
+    snprintf(words, sizeof(words), "POST /v1/models/gone/pin by uid %u, pid ", geteuid());
+    SL_AWAIT(is_logged(words), "who asked");
+    ck_assert(is_logged(": 202\n"));
+    RUN(&ran, "node", "evict", "never");
+    EXPECT(4, "never");
+    SL_AWAIT(is_logged(": 404, "), "what it was refused for");
+    kill(daemon, SIGTERM);
+    ck_assert_int_eq(wait_sluice(daemon), 0);
 }
 
 SL_TEST(a_day_with_the_daemon)

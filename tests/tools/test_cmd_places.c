@@ -122,6 +122,18 @@ SL_TEST(a_name_without_its_slash_stands_for_what_lies_below_it)
     sl_server_stop(server);
 }
 
+SL_TEST(what_lies_beside_a_missing_file_is_not_looked_at)
+{
+    char missing[PATH_BYTES], fifo[PATH_BYTES];
+    snprintf(missing, sizeof(missing), "%s/missing", scratch);
+    snprintf(fifo, sizeof(fifo), "%s/fifo", model);
+    ck_assert_int_eq(mkfifo(fifo, 0600), 0);
+    RUN(&ran, "load", missing, "--to", out);
+    EXPECT(4, "there is no file '");
+    ck_assert_ptr_null(strstr(ran.err, "left out"));
+    ck_assert(!is_there(out));
+}
+
 /* ---- status and rm --------------------------------------------------------------------------- */
 
 SL_TEST(a_published_model_is_shown_and_removed)

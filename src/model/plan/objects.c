@@ -202,8 +202,10 @@ int sl_plan_explain_missing(struct sl_plan *plan, struct sl_err *err)
 {
     struct sl_plan_own *own = plan->own;
     size_t count = 0;
-    if (!own->single || !own->candidate_count || !err || err->kind != SL_E_NOT_FOUND ||
-        !sl_store_traits(own->store)->listing)
+    if (!own->single || !own->candidate_count || !err || err->kind != SL_E_NOT_FOUND)
+        return -1;
+    const struct sl_store_traits *traits = sl_store_traits(own->store);
+    if (!traits->listing || traits->local) /* a folder of this machine needs no slash */
         return -1;
     const char *name = own->candidates[0].name;
     sl_autofree char *begin = sl_asprintf(NULL, "%s/", name);

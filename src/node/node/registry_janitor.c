@@ -3,9 +3,44 @@
  * was evicted by hand or goes for a deposit, keeps deposits for the next daemon, frees what is
  * forgotten, and queues again what failed and is wanted.
  */
+#include <inttypes.h>
 #include <time.h>
 
+#include "log.h"
 #include "registry_parts.h"
+
+/* ---- failures ------------------------------------------------------------------------------- */
+
+void registry_note_error(const struct sl_registry *registry, struct model *model,
+                         const struct sl_err *err)
+{
+    model->err = *err;
+    uint64_t ms = registry->retry_ms;
+    for (unsigned i = 0; i < model->failures && ms < registry->retry_max_ms; i++)
+        ms *= 2;
+    model->failures++;
+    ms = SL_MIN(ms, (uint64_t)registry->retry_max_ms);
+    model->retry_ns = sl_now_ns() + ms * SL_NS_PER_MS;
+    model->refused_bytes = 0;
+}
+
+uint64_t registry_retry_ns(const struct model *model)
+{
+    uint64_t now = sl_now_ns();
+    return model->retry_ns > now ? model->retry_ns - now : 1;
+}
+
+void registry_log_failure(const struct model *model, const struct sl_err *err, uint64_t wait_ns)
+{
+    uint64_t seconds = (wait_ns + SL_NS_PER_S - 1) / SL_NS_PER_S;
+    if (wait_ns)
+        sl_log(SL_LOG_WARN, "model '%s': %s; next try in %" PRIu64 " s", model->name, err->message,
+               seconds);
+    else
+        sl_log(SL_LOG_WARN, "model '%s': %s", model->name, err->message);
+}
+
+/* ---- what it does --------------------------------------------------------------------------- */
 
 bool registry_is_abandoned(const struct resident *resident)
 {

@@ -249,19 +249,6 @@ static bool can_resume(const struct job *job, const struct sl_err *err)
            !job->model->forgotten;
 }
 
-void registry_note_error(const struct sl_registry *registry, struct model *model,
-                         const struct sl_err *err)
-{
-    model->err = *err;
-    uint64_t ms = registry->retry_ms;
-    for (unsigned i = 0; i < model->failures && ms < registry->retry_max_ms; i++)
-        ms *= 2;
-    model->failures++;
-    ms = SL_MIN(ms, (uint64_t)registry->retry_max_ms);
-    model->retry_ns = sl_now_ns() + ms * SL_NS_PER_MS;
-    model->refused_bytes = 0;
-}
-
 /* What is left of the load; true: to be dropped by the caller. */
 static bool note_failure(struct job *job, const struct sl_err *err)
 {
@@ -306,7 +293,8 @@ static void end_job(struct job *job, int done, void *body, const struct sl_err *
     struct sl_registry *registry = job->registry;
     struct model *model = job->model;
     struct waiter *waiters = NULL;
-    bool drop = false, again;
+    uint64_t wait_ns = 0;
+    bool drop = false;
     assert(done < 0 || job->resident);
     {
         SL_LOCKED(&registry->lock);
@@ -323,7 +311,8 @@ static void end_job(struct job *job, int done, void *body, const struct sl_err *
         if (model->abandoned) /* whoever asks next starts over */
             forget_failure(model);
         model->abandoned = false;
-        again = model->wanted;
+        if (done < 0 && model->wanted)
+            wait_ns = registry_retry_ns(model);
         if (!model->load_again)
             waiters = registry_take_waiters(model, false, done == 0 ? job->resident : NULL, err);
         if (job->resident && !job->follows)
@@ -331,8 +320,7 @@ static void end_job(struct job *job, int done, void *body, const struct sl_err *
                 registry_chain(waiters, registry_end_followers(registry, job->resident, done, err));
     }
     if (done < 0 && err->kind != SL_E_CANCELED)
-        sl_log(SL_LOG_WARN, "model '%s': %s%s", model->name, err->message,
-               again ? "; it will be tried again" : "");
+        registry_log_failure(model, err, wait_ns);
     if (drop)
         registry_drop(registry, job->resident, NULL);
     {

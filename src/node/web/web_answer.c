@@ -22,6 +22,8 @@ enum MHD_Result web_queue(const struct request *request, int status, struct MHD_
                                              "default-src 'none'; frame-ancestors 'none'");
     if (!sl_libmicrohttpd.get_response_header(response, "Cache-Control"))
         sl_libmicrohttpd.add_response_header(response, "Cache-Control", "no-store");
+    if (request->outcome)
+        request->outcome->status = status;
     sl_metric_add(SL_M_HTTP_REQUESTS, 1);
     if (status >= 400)
         sl_metric_add(SL_M_HTTP_ERRORS, 1);
@@ -150,6 +152,8 @@ enum MHD_Result web_send_failure(const struct request *request, int status,
     if (status == 401)
         sl_libmicrohttpd.add_response_header(response, "WWW-Authenticate",
                                              "Bearer realm=\"sluice\"");
+    if (request->outcome)
+        snprintf(request->outcome->message, sizeof(request->outcome->message), "%s", err->message);
     if (err->retry_after_ms) {
         snprintf(seconds, sizeof(seconds), "%u", (err->retry_after_ms + 999) / 1000);
         sl_libmicrohttpd.add_response_header(response, "Retry-After", seconds);

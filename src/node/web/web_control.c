@@ -284,10 +284,41 @@ enum MHD_Result web_control_begin(const struct request *request)
     return MHD_YES;
 }
 
+/* Who was let in: a user at the control socket, else whoever has the token. */
+static void describe_caller(const struct request *request, char *text, size_t capacity)
+{
+    struct sl_peer peer = {0};
+    bool known;
+    snprintf(text, capacity, "the token");
+    if (!request->web->is_control)
+        return;
+    peer_may(request, &peer, &known);
+    if (known)
+        snprintf(text, capacity, "uid %u, pid %d", peer.uid, (int)peer.pid);
+    else
+        snprintf(text, capacity, "an unknown user");
+    sl_peer_release(&peer);
+}
+
+/* Whatever comes of it later, as the end of a load, is logged where that happens. */
+static void log_answer(const struct request *request)
+{
+    const struct web_outcome *outcome = request->outcome;
+    bool failed = outcome->status >= 400;
+    char caller[64];
+    describe_caller(request, caller, sizeof(caller));
+    sl_log(failed ? SL_LOG_WARN : SL_LOG_INFO, "%s %.200s by %s: %d%s%s", request->method,
+           request->url, caller, outcome->status, failed ? ", " : "", outcome->message);
+}
+
 enum MHD_Result web_control_answer(const struct request *request, const struct sl_buf *body)
 {
     char name[64];
+    struct web_outcome outcome = {0};
+    struct request known = *request;
     const struct control *control = find_route(request->url, name);
-    sl_log(SL_LOG_INFO, "%s %.200s", request->method, request->url);
-    return control->run(request, name, body);
+    known.outcome = &outcome;
+    enum MHD_Result result = control->run(&known, name, body);
+    log_answer(&known);
+    return result;
 }

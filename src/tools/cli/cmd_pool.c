@@ -255,6 +255,14 @@ static int choose_command(struct sl_cli *cli, const struct pool_options *options
     return 0;
 }
 
+/* Of a signal the library knows only that it was to end. */
+static int attach_failed(struct sl_cli *cli, const struct sluice_error *error, struct sl_err *err)
+{
+    if (error->kind != SLUICE_CANCELED || sl_cancel_check(cli->cancel, err) == 0)
+        return fail_as(error, err);
+    return sl_wrap(err, "attaching to '%s'", cli->operands[1]);
+}
+
 static int attach(struct sl_cli *cli, const struct pool_options *options, const char *client,
                   struct sluice_model **model, struct sl_err *err)
 {
@@ -271,12 +279,12 @@ static int attach(struct sl_cli *cli, const struct pool_options *options, const 
         .cancel_fd = sl_cancel_fd(cli->cancel),
     };
     if (sluice_attach(&request, model, &error) < 0)
-        return fail_as(&error, err);
+        return attach_failed(cli, &error, err);
     int timeout_ms = request.timeout_ms ? request.timeout_ms : -1;
     if (sluice_wait_all(*model, timeout_ms, request.cancel_fd, &error) == 0)
         return 0;
     sluice_detach(*model);
-    return fail_as(&error, err);
+    return attach_failed(cli, &error, err);
 }
 
 /* Signals that are passed on. One of a terminal (SI_KERNEL) has reached the command already: it is

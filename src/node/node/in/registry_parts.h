@@ -232,14 +232,19 @@ void registry_describe_wait(const struct sl_registry *registry, const struct mod
 /** registry_work.c */
 /** What the name stands for from now on; the last load went well. */
 void registry_note_current(struct resident *resident);
-/** The last load failed: why, and until when it is not tried again. */
-void registry_note_error(const struct sl_registry *registry, struct model *model,
-                         const struct sl_err *err);
 void *registry_worker(void *registry);
 void *registry_small_worker(void *registry);
 void *registry_host_worker(void *registry);
 void *registry_janitor(void *registry);
-/** registry_janitor.c: without the lock: whatever it was left and has not done. */
+/** registry_janitor.c */
+/** The last load failed: why, and until when it is not tried again. */
+void registry_note_error(const struct sl_registry *registry, struct model *model,
+                         const struct sl_err *err);
+/** How long until a model that failed is tried again; at least 1. */
+uint64_t registry_retry_ns(const struct model *model);
+/** Log it, with the time to the next try; 0: there is none. */
+void registry_log_failure(const struct model *model, const struct sl_err *err, uint64_t wait_ns);
+/** Without the lock: whatever it was left and has not done. */
 void registry_run_laters(struct sl_registry *registry);
 
 /** registry_share.c */

@@ -70,6 +70,12 @@ struct web_text {
     const char *text;
     int bytes;
 };
+/* How a request was answered, for who logs it. */
+struct web_outcome {
+    int status;
+    char message[1024]; /* of a failure; "": there was none */
+};
+
 struct request {
     struct sl_web *web;
     struct MHD_Connection *connection;
@@ -77,6 +83,7 @@ struct request {
     const char *method;
     const char *allow; /* of an answer 405; NULL: GET, HEAD */
     bool head;
+    struct web_outcome *outcome; /* NULL: nobody asks */
 };
 
 /** A header of the request, or NULL. */
