@@ -24,15 +24,18 @@ class GpuNode:
         self.env = {**fake_driver(h), **sealed.store.env(), "FAKE_CUDA_REPORT": self.report, **(env or {})}
         self.path = os.path.join(self.node.place, "pool.sock")
         self.manager = Manager(os.path.join(self.node.place, "notify")) if managed else None
-        self.node.configure(f"""pool: {{socket: {self.path}}}
----
+        self.configure(m=device)
+
+    def configure(self, **models):
+        """The same model, each time with a name of its own, on these devices."""
+        self.node.configure(f"pool: {{socket: {self.path}}}\n" + "".join(f"""---
 apiVersion: sluice/v1alpha1
 kind: Model
-metadata: {{name: m}}
-source: {{uri: "{sealed.uri}"}}
-decrypt: {{keyFile: {sealed.key}}}
+metadata: {{name: {name}}}
+source: {{uri: "{self.sealed.uri}"}}
+decrypt: {{keyFile: {self.sealed.key}}}
 sink: {{pool: {{device: "{device}"}}}}
-""")
+""" for name, device in models.items()))
 
     def start(self):
         if not self.manager:
@@ -199,6 +202,34 @@ def a_daemon_whose_driver_hangs_ends(h, sealed):
     del gpu.env["FAKE_CUDA_HANG"]
     gpu.start()
     use(gpu, "cuda:0")
+    assert gpu.node.end() == 0
+    gpu.nothing_is_left()
+
+
+@check("sealed")
+def a_lost_gpu_is_told_and_a_restart_brings_it_back(h, sealed):
+    """The driver gives up one of two GPUs in mid-copy: `/readyz` is 503 with the reason, `/v1/status` and a metric name the GPU, models on the host
+    and on the other GPU are loaded all the same; a daemon that is started anew has the GPU and the model on it."""
+    gpu = GpuNode(h, sealed, {"FAKE_CUDA_DEVICES": "2", "FAKE_CUDA_FAIL": "cuMemcpyHtoDAsync:3:4"})
+    gpu.start()
+    wait_for("a lost GPU", lambda: gpu.node.said("cuda:0 is lost for this process"))
+    gpu.configure(m="cuda:0", other="cuda:1", host="host")
+    gpu.node.process.send_signal(signal.SIGHUP)
+    for name in ("other", "host"):
+        gpu.node.await_state(name)
+    status, ready = gpu.node.get("/readyz")
+    assert status == 503 and any(reason.startswith("cuda:0 is lost") for reason in ready["reasons"]), (status, ready)
+    lost = gpu.node.get("/v1/status")[1]["lost_gpus"]
+    assert [one["device"] for one in lost] == ["cuda:0"] and "CUDA_ERROR_DEINITIALIZED" in lost[0]["reason"], lost
+    assert gpu.node.model("m")["state"] == "failed" and gpu.metric("sluice_gpu_lost") == 1
+    assert gpu.node.get("/healthz")[0] == 200
+    assert gpu.node.end() == 0
+    del gpu.env["FAKE_CUDA_FAIL"]
+    gpu.start()
+    gpu.node.await_state("m")
+    use(gpu, "cuda:0")
+    wait_for("readiness", lambda: gpu.node.get("/readyz")[0] == 200)
+    assert gpu.node.get("/v1/status")[1]["lost_gpus"] == [] and gpu.metric("sluice_gpu_lost") == 0
     assert gpu.node.end() == 0
     gpu.nothing_is_left()
 

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, Optional, TypeVar
 
+from . import _fork
+
 _Result = TypeVar("_Result")
 
 
@@ -14,12 +16,18 @@ class Cancel:
     """A descriptor that becomes readable when whoever has this says so. Whoever works under it keeps it alive. Any thread."""
 
     def __init__(self) -> None:
-        self._ends = os.pipe()
+        self._ends, self._process = os.pipe(), _fork.process
         self.fd = self._ends[0]
+
+    @property
+    def is_here(self) -> bool:
+        """Was it made by this process? Else it is the pipe of the one that forked this one."""
+        return self._process == _fork.process
 
     def cancel(self) -> None:
         """End what works under it, and what will; again is fine."""
-        os.write(self._ends[1], b"!")
+        if self.is_here:
+            os.write(self._ends[1], b"!")
 
     def __del__(self) -> None:
         for end in self.__dict__.pop("_ends", ()):
@@ -31,7 +39,8 @@ _CURRENT: ContextVar[Optional[Cancel]] = ContextVar("sluice", default=None)
 
 def current() -> Optional[Cancel]:
     """What this thread works under."""
-    return _CURRENT.get()
+    found = _CURRENT.get()
+    return found if found is not None and found.is_here else None
 
 
 def under(cancel: Cancel, function: Callable[..., _Result], *arguments: Any, **options: Any) -> _Result:

@@ -1,6 +1,8 @@
 """What engines' loaders have in common: where a model's weights are, and one tensor after the other."""
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, cast, Optional
 
@@ -12,6 +14,7 @@ from ._options import credentials
 from ._pool import attach
 
 KNOWN = ("uri", "model", "socket", "timeout", "device", "source", "key")
+ELSEWHERE = ("timeout", "device", "source")  # what of it goes for weights that lie elsewhere, too
 
 
 def checked(extra: Any) -> dict[str, Any]:
@@ -46,13 +49,45 @@ def ranks_of(distributed: str) -> int:
         return 1
 
 
-def weights(place: str, extra: Mapping[str, Any], ranks: int = 1) -> Iterator[tuple[str, Any]]:
+def uri_of(place: str, revision: Optional[str] = None) -> str:
+    """Where an engine's model lies: a path or a URI as it is, else a repository of the hub at its revision."""
+    if "://" in place or os.path.exists(place) or not re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", place):
+        return place
+    named = revision if not revision or revision.startswith("refs/") else revision.replace("/", "%2F")
+    return f"hf://{place}@{named}" if named else f"hf://{place}"
+
+
+def _opened(uri: str, include: Optional[list[str]], extra: Mapping[str, Any], ranks: int) -> Iterator[tuple[str, Any]]:
+    source: Optional[dict[str, Any]] = extra.get("source")
+    options: dict[str, Any] = {
+        "device": extra.get("device", "cpu"), "timeout": extra.get("timeout"),
+        "credentials": credentials(source=source) if source else None,
+        "spec": {"source": {"include": include}} if include else None,
+    }
+    return stream(uri, **options) if ranks == 1 else _parts.weights(open_model(uri, framework="torch", **options))
+
+
+def weights(place: str, extra: Mapping[str, Any], ranks: int = 1, revision: Optional[str] = None) -> Iterator[tuple[str, Any]]:
     """(name, tensor) of what the loader was told to load, else of the engine's own model path. One of several ranks reads of a large
     tensor what it takes."""
     if "model" in extra:
         return from_pool(extra["model"], extra)
-    source: Optional[dict[str, Any]] = extra.get("source")
-    who = credentials(source=source) if source else None
-    options: dict[str, Any] = {"device": extra.get("device", "cpu"), "timeout": extra.get("timeout"), "credentials": who}
-    uri = extra.get("uri", place)
-    return stream(uri, **options) if ranks == 1 else _parts.weights(open_model(uri, framework="torch", **options))
+    return _opened(extra.get("uri") or uri_of(place, revision), None, extra, ranks)
+
+
+def _secondary(source: Any, extra: Mapping[str, Any], ranks: int) -> Iterator[tuple[str, Any]]:
+    """Weights that a model wants from elsewhere, as vLLM and SGLang describe them."""
+    uri = uri_of(source.model_or_path, getattr(source, "revision", None))
+    folder = getattr(source, "subfolder", None)
+    if folder:
+        uri = f"{uri.rstrip('/')}/{folder.strip('/')}/"
+    found = _opened(uri, getattr(source, "allow_patterns_overrides", None), extra, ranks)
+    return ((source.prefix + name, tensor) for name, tensor in found)
+
+
+def all_weights(model: Any, place: str, revision: Optional[str], extra: Mapping[str, Any], ranks: int) -> Iterator[tuple[str, Any]]:
+    """weights(), and after them those that the engine's module wants from elsewhere."""
+    yield from weights(place, extra, ranks, revision)
+    elsewhere = {key: extra[key] for key in ELSEWHERE if key in extra}
+    for source in getattr(model, "secondary_weights", ()):
+        yield from _secondary(source, elsewhere, ranks)

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Optional
 
 from . import _progress
-from ._model import GROUP_BYTES, open_model
+from ._model import open_model
+from ._stream import GROUP_BYTES
 
 
 def load(

@@ -1,24 +1,20 @@
 """Models that were opened: a mapping of names to tensors, which are read when they are asked for."""
 from __future__ import annotations
 
-import atexit
 import builtins
-import os
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, Optional, Union
 
-from . import _cancel, _dlpack, _frameworks, _native, _progress, _slices
+from . import _dlpack, _fork, _frameworks, _native, _progress, _slices
 from ._array import Array, Memory
 from ._dtypes import find, library, nbytes, torch_dtype
 from ._error import SluiceError
 from ._key import Key, secret_of
 from ._native import Entry, Read, Source
 from ._options import Credentials, spec_text
-
-GROUP_BYTES = 256 << 20  # what stream() has in memory: three of these, or the largest tensor
+from ._stream import GROUP_BYTES, arriving
 
 
 class Meta(NamedTuple):
@@ -39,12 +35,17 @@ class OpenTensor(Array):
     def __init__(self, source: Source, entry: Entry) -> None:
         self._source, self._entry = source, entry
         self._held: Optional[_native.Held] = None
-        self._lock = threading.Lock()
+        self.forked()
+        _fork.known(self)
         row = find(entry.dtype)
         dlpack = row.dlpack if row is not None else (1, 8, 1) if entry.is_file else entry.dlpack
         super().__init__(
             Memory, 0, entry.nbytes, entry.name, entry.dtype, dlpack, entry.shape, None, -1, True, entry.is_file
         )
+
+    def forked(self) -> None:
+        """Nobody fetches it."""
+        self._lock = threading.Lock()
 
     def _owner(self) -> Memory:
         return self._fetch()
@@ -420,8 +421,8 @@ class Model(Mapping[str, Any]):
         """(name, tensor) as they arrive, while others are being read; in groups of so many bytes, so that memory stays bounded. Whoever
         stops taking ends what is being read."""
         chosen = sorted(self._chosen(names, filter), key=lambda entry: (entry.object, entry.offset))
-        with _progress.shown(progress, self.uri) as tell, _Stream(self, list(_groups(chosen, group_bytes)), tell) as arriving:
-            yield from arriving
+        with _progress.shown(progress, self.uri) as tell:
+            yield from arriving(self, chosen, group_bytes, tell)
 
     # ---- lifetime ----------------------------------------------------------------------------------
 
@@ -467,112 +468,6 @@ def _open_again(wish: tuple[Any, ...], identity: bytes) -> Model:
         model.close()
         raise SluiceError(f"'{wish[0]}' was pickled as another version than is there now", "INTEGRITY", "changed")
     return model
-
-
-def _groups(entries: Sequence[Entry], group_bytes: int) -> Iterator[list[Entry]]:
-    group: list[Entry] = []
-    size = 0
-    for entry in entries:
-        if group and size + entry.nbytes > group_bytes:
-            yield group
-            group, size = [], 0
-        group.append(entry)
-        size += entry.nbytes
-    if group:
-        yield group
-
-
-class _Stream:
-    """One thread reads group after group; at most one is read ahead of what was taken."""
-
-    def __init__(self, model: Model, groups: list[list[Entry]], tell: Optional[_progress.Progress]) -> None:
-        self._model, self._groups, self._tell = model, groups, tell
-        self._cancel = _cancel.current() or _cancel.Cancel()
-        self._changed = threading.Condition()
-        self._ready: deque[tuple[str, Any]] = deque()
-        self._left: deque[int] = deque()  # of each group that was begun, how many tensors were not taken
-        self._ended = self._stopped = False
-        self._error: Optional[BaseException] = None
-        self._thread = threading.Thread(target=_cancel.under, args=(self._cancel, self._run), name="sluice stream", daemon=True)
-
-    def __enter__(self) -> "_Stream":
-        _streams[self] = os.getpid()
-        self._thread.start()
-        return self
-
-    def __exit__(self, kind: Any, value: Any, trace: Any) -> None:
-        _streams.pop(self, None)
-        with self._changed:
-            self._stopped = True
-            self._changed.notify_all()
-            if not self._ended:
-                self._cancel.cancel()
-        self._thread.join()
-
-    def _arrived(self, name: str, array: Any) -> None:
-        with self._changed:
-            if self._stopped:
-                raise GeneratorExit
-            self._ready.append((name, array))
-            self._changed.notify_all()
-
-    def _await_room(self) -> bool:
-        with self._changed:
-            self._changed.wait_for(lambda: len(self._left) < 2 or self._stopped)
-            return not self._stopped
-
-    def _run(self) -> None:
-        sizes = [sum(entry.nbytes for entry in group) for group in self._groups]
-        total, before = sum(sizes), 0
-        try:
-            for group, size in zip(self._groups, sizes):
-                if not self._await_room():
-                    return
-                with self._changed:
-                    self._left.append(len(group))
-                self._read(group, _progress.within(self._tell, before, total))
-                before += size
-        except BaseException as error:  # raised again where the stream is taken from
-            self._error = error
-        finally:
-            with self._changed:
-                self._ended = True
-                self._changed.notify_all()
-
-    def _read(self, group: list[Entry], tell: Optional[_progress.Progress]) -> None:
-        arrived: set[int] = set()
-
-        def done(index: int, array: Any) -> None:
-            arrived.add(index)
-            self._arrived(group[index].name, array)
-
-        for index, array in enumerate(self._model.get_many(group, done, tell)):
-            if index not in arrived:
-                self._arrived(group[index].name, array)
-
-    def __iter__(self) -> Iterator[tuple[str, Any]]:
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._ready or self._ended)
-                if not self._ready:
-                    if self._error is not None:
-                        raise self._error
-                    return
-                pair = self._ready.popleft()
-                self._left[0] -= 1
-                if not self._left[0]:
-                    self._left.popleft()
-                self._changed.notify_all()
-            yield pair
-
-
-_streams: dict[_Stream, int] = {}  # that have a thread, and the process that made it
-
-@atexit.register
-def _end_streams() -> None:
-    """An interpreter that ends stops threads wherever they are. Within a call of torch that ends the whole process."""
-    for stream in [stream for stream, process in list(_streams.items()) if process == os.getpid()]:
-        stream.__exit__(None, None, None)
 
 
 def open_model(

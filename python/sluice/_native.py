@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from ctypes import POINTER, byref, c_uint8, c_uint64, c_void_p, sizeof
 from typing import Any, NamedTuple, Optional, Union, cast
 
-from . import _structs
+from . import _fork, _structs
 from ._array import Memory
 from ._cancel import Cancel, aside, current, interruptible
 from ._error import SluiceError
@@ -194,28 +194,58 @@ def pull(uri: Any, directory: Any, spec: str, verify: str, timeout: Optional[flo
     interruptible(work)
 
 
+def _info(handle: c_void_p) -> _structs.SourceInfo:
+    info = _structs.SourceInfo(size=sizeof(_structs.SourceInfo))
+    function("sluice_source_info")(handle, byref(info))
+    return info
+
+
 class Source:
-    """A model that was opened."""
+    """A model that was opened. A process that is forked opens it again when it uses it."""
 
     def __init__(
         self, uri: Any, spec: str = "", key: Union[bytes, str, None] = None, verify: str = "auto", flags: int = 0,
         timeout: Optional[float] = None, progress: Optional[Progress] = None,
     ) -> None:
-        self.handle = c_void_p()
         self.checks = verify != "off"  # what is read against its hashes
         self._close = function("sluice_close")
-        self._going = 0
-        self._closing = False
-        self._lock = threading.Lock()
-        options, calls = _open_options(spec, key, verify, flags, timeout), Calls(progress)
-        where = text(uri, "uri")
+        self._closing = self._parents = False
+        self._uri, self._wanted = text(uri, "uri"), (spec, key, verify, flags, timeout)
+        self._begin()
+        self.handle = self._open(progress)
+        _fork.known(self)
+
+    def _begin(self) -> None:
+        self._lock, self._going = threading.Lock(), 0
+
+    def _open(self, progress: Optional[Progress] = None) -> c_void_p:
+        options, calls, handle = _open_options(*self._wanted), Calls(progress), c_void_p()
         options.progress = calls.progress
 
         def work(cancel_fd: int) -> None:
             options.cancel_fd = cancel_fd
-            calls.call("sluice_open", where, byref(options), byref(self.handle))
+            calls.call("sluice_open", self._uri, byref(options), byref(handle))
 
-        interruptible(work)
+        try:
+            interruptible(work)
+        except BaseException:
+            if handle:
+                self._close(handle)
+            raise
+        return handle
+
+    def forked(self) -> None:
+        """What the parent opened is not for us: it is opened again when it is used."""
+        self._begin()
+        self._parents = True
+
+    def _open_again(self) -> None:
+        """The lock is held. The parent's stays as it is; the library knows it."""
+        handle = self._open()
+        if _info(handle).identity[:] != _info(self.handle).identity[:]:
+            self._close(handle)
+            raise SluiceError("the model changed between its opening and this fork of the process", "INTEGRITY", "changed")
+        self.handle, self._parents = handle, False
 
     def cancel(self) -> None:
         """Every call that reads, now or later, is canceled."""
@@ -237,14 +267,17 @@ class Source:
             self._close(handle)
 
     def __del__(self) -> None:
-        if getattr(self, "handle", None):
-            self._close(self.handle)
+        handle = self.__dict__.get("handle")
+        if handle:
+            self._close(handle)
 
     @contextmanager
     def _using(self) -> Generator[c_void_p, None, None]:
         with self._lock:
             if self._closing:
                 raise ValueError("the model is closed")
+            if self._parents:
+                self._open_again()
             self._going += 1
         try:
             yield self.handle
@@ -255,10 +288,8 @@ class Source:
 
     def told(self, member: str) -> Any:
         """One member of sluice_source_info, as it is now. Texts are the source's, and copied as long as it is open."""
-        info = _structs.SourceInfo(size=sizeof(_structs.SourceInfo))
         with self._using() as handle:
-            function("sluice_source_info")(handle, byref(info))
-            return getattr(info, member)
+            return getattr(_info(handle), member)
 
     def _path(self, handle: c_void_p, raw: Tensor) -> Iterator[Union[str, int]]:
         part = _structs.PathPart(size=sizeof(_structs.PathPart))
@@ -389,7 +420,9 @@ class Output:
         self, uri: Any, format: Optional[str], spec: str, metadata: Optional[dict[str, str]], key: Union[bytes, str, None],
         shard_bytes: int, flags: int, timeout: Optional[float], progress: Optional[Progress], align: int = 0,
     ) -> None:
-        self.handle, self._lock = c_void_p(), threading.Lock()
+        self.handle = c_void_p()
+        self.forked()
+        _fork.known(self)
         self._abandon = function("sluice_abandon")
         self._calls, self._cancel = Calls(progress), current() or Cancel()
         pairs = [(key.encode(), value.encode()) for key, value in (metadata or {}).items()]
@@ -404,6 +437,10 @@ class Output:
             timeout_ms=_milliseconds(timeout), cancel_fd=self._cancel.fd, progress=self._calls.progress,
         )
         call("sluice_create", text(uri, "uri"), byref(options), byref(self.handle))
+
+    def forked(self) -> None:
+        """It is the parent's, who writes it."""
+        self.handle, self._lock = c_void_p(), threading.Lock()
 
     def write(self, tensor: Written) -> None:
         """One more tensor."""
@@ -457,9 +494,14 @@ class Edit:
 
     def __init__(self, path: Any, copy: bool = False) -> None:
         self.handle = c_void_p()
+        _fork.known(self)
         self._abandon = function("sluice_edit_abandon")
         options = _structs.EditOptions(size=sizeof(_structs.EditOptions), flags=EDIT_COPY if copy else 0)
         call("sluice_edit", text(path, "path"), byref(options), byref(self.handle))
+
+    def forked(self) -> None:
+        """It is the parent's, who changes the file."""
+        self.handle = c_void_p()
 
     @property
     def is_open(self) -> bool:

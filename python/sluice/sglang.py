@@ -37,9 +37,7 @@ def _loader() -> Any:
 
         def _get_all_weights(self, model_config: Any, model: Any) -> Any:
             ranks = _engines.ranks_of("sglang.srt.distributed")
-            yield from _engines.weights(model_config.model_path, self.extra, ranks)
-            for source in getattr(model, "secondary_weights", ()):
-                yield from ((source.prefix + name, tensor) for name, tensor in _engines.weights(source.model_or_path, {}, ranks))
+            return _engines.all_weights(model, model_config.model_path, getattr(model_config, "revision", None), self.extra, ranks)
 
     return SluiceModelLoader
 

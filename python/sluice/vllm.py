@@ -5,6 +5,8 @@ machine; without it they come from the model's own path. Each rank takes its par
 """
 from __future__ import annotations
 
+import copy
+from collections.abc import Iterator
 from typing import Any
 
 from . import _engines
@@ -14,22 +16,24 @@ __all__ = ["register"]
 
 
 def _loader() -> Any:
-    base = library("vllm.model_executor.model_loader.base_loader").BaseModelLoader
+    base = library("vllm.model_executor.model_loader.default_loader").DefaultModelLoader
 
     class SluiceModelLoader(base):  # type: ignore[misc,valid-type,unused-ignore]
-        """Streams a model's weights into vLLM's own module."""
+        """vLLM's own loader, which refuses a model of which something got no weights, but for where the weights come from."""
 
         def __init__(self, load_config: Any) -> None:
-            super().__init__(load_config)  # pyright: ignore
             self.extra = _engines.checked(load_config.model_loader_extra_config)
+            plain = copy.copy(load_config)  # vLLM's own loader refuses keys that are not its own
+            plain.model_loader_extra_config = {}
+            super().__init__(plain)
 
         def download_model(self, model_config: Any) -> None:
             """Nothing is kept on a disk."""
 
-        def load_weights(self, model: Any, model_config: Any) -> None:
+        def get_all_weights(self, model_config: Any, model: Any) -> Iterator[tuple[str, Any]]:
             """In the order in which they lie, each dropped before the next; one of several ranks reads its parts."""
             ranks = _engines.ranks_of("vllm.distributed")
-            model.load_weights(_engines.weights(model_config.model, self.extra, ranks))
+            return _engines.all_weights(model, model_config.model, model_config.revision, self.extra, ranks)
 
     return SluiceModelLoader
 

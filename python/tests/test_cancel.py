@@ -12,7 +12,7 @@ from case import Case, Server, make
 
 import sluice
 from sluice import _progress
-from sluice._model import _Stream
+from sluice._stream import _Stream
 
 NEVER = {"readers": {"stallSeconds": 3600, "hedge": "off"}}
 

@@ -1,8 +1,11 @@
 """The engines' entry points, against stand-ins that have what the engines have (the real ones need a GPU)."""
+import dataclasses
 import enum
+import os
 import sys
 import types
 import unittest
+from typing import Optional
 from unittest import mock
 
 import torch
@@ -11,16 +14,31 @@ from case import Case, Server, make, needs_writing
 import sluice
 import sluice.sglang
 import sluice.vllm
-from sluice import _parts
+from sluice import _engines, _parts
 
 
 class Model:
-    def __init__(self):
-        self.got = {}
+    def __init__(self, *wants):
+        self.got, self.wants = {}, wants
 
     def load_weights(self, weights):
         for name, tensor in weights:
             self.got[name] = tensor.clone()
+        return set(self.got)
+
+    def named_parameters(self):
+        return [(name, None) for name in self.wants]
+
+
+@dataclasses.dataclass
+class Source:
+    """Weights that a model wants from elsewhere, as engines describe them."""
+
+    model_or_path: str
+    revision: Optional[str] = None
+    subfolder: Optional[str] = None
+    prefix: str = ""
+    allow_patterns_overrides: Optional[list] = None
 
 
 def module(name, **members):
@@ -47,10 +65,25 @@ class Vllm(Case):
 
             return put
 
+        class DefaultModelLoader(BaseModelLoader):
+            """It takes no keys but its own, and refuses a model of which something got no weights."""
+
+            def __init__(self, load_config):
+                if load_config.model_loader_extra_config:
+                    raise ValueError(f"Unexpected extra config keys {load_config.model_loader_extra_config}")
+                super().__init__(load_config)
+
+            def load_weights(self, model, model_config):
+                loaded = model.load_weights(self.get_all_weights(model_config, model))
+                missing = {name for name, _ in model.named_parameters()} - loaded
+                if missing:
+                    raise ValueError(f"Following weights were not initialized from checkpoint: {missing}")
+
         loaders = module("vllm.model_executor.model_loader", register_model_loader=register_model_loader, _LOAD_FORMAT_TO_MODEL_LOADER=known)
         patch = mock.patch.dict(sys.modules, {
             "vllm": module("vllm"), "vllm.model_executor": module("vllm.model_executor"), "vllm.model_executor.model_loader": loaders,
             "vllm.model_executor.model_loader.base_loader": module("base_loader", BaseModelLoader=BaseModelLoader),
+            "vllm.model_executor.model_loader.default_loader": module("default_loader", DefaultModelLoader=DefaultModelLoader),
         })
         patch.start()
         self.addCleanup(patch.stop)
@@ -62,11 +95,12 @@ class Vllm(Case):
         patch.start()
         self.addCleanup(patch.stop)
 
-    def load(self, place, extra):
+    def load(self, place, extra, *wants, **more):
         loader = self.known["sluice"](types.SimpleNamespace(model_loader_extra_config=extra))
-        model = Model()
+        model = Model(*wants)
+        model.__dict__.update(more)
         loader.download_model(None)
-        loader.load_weights(model, types.SimpleNamespace(model=place))
+        loader.load_weights(model, types.SimpleNamespace(model=place, revision=None))
         return model.got
 
     def test_weights_come_from_the_models_path_or_a_uri(self):
@@ -79,6 +113,31 @@ class Vllm(Case):
         with self.assertRaises(ValueError):
             self.load("x", {"uri": "y", "model": "z"})
 
+    def test_a_weight_that_the_file_lacks_is_refused(self):
+        sluice.vllm.register()
+        self.assertEqual(set(self.load(self.at("m.safetensors"), {}, "a", "b")), {"a", "b"})
+        for ranks in (1, 2):
+            self.shared_by(ranks)
+            with self.assertRaisesRegex(ValueError, "not initialized.*lacking"):
+                self.load(self.at("m.safetensors"), {}, "a", "b", "lacking")
+
+    def test_weights_from_elsewhere_have_their_prefix(self):
+        sluice.vllm.register()
+        os.makedirs(self.at("vision/tower"))
+        make({"c": torch.full((3,), 2.0)}, self.at("vision/tower/v.safetensors"))
+        make({"d": torch.ones(1)}, self.at("vision/tower/other.safetensors"))
+        towers = (Source(self.at("vision/tower"), prefix="all."), Source(self.at("vision"), subfolder="tower", prefix="one.", allow_patterns_overrides=["v.*"]))
+        got = self.load("nowhere", {"uri": self.at("m.safetensors")}, "one.c", secondary_weights=towers)
+        self.assertEqual(set(got), {"a", "b", "all.c", "all.d", "one.c"})
+        self.assertEqual(got["one.c"].tolist(), [2, 2, 2])
+
+    def test_a_name_is_a_repository_of_the_hub(self):
+        for place, revision, uri in (
+            ("org/name-1.5", None, "hf://org/name-1.5"), ("org/name", "v1", "hf://org/name@v1"), ("org/name", "refs/pr/3", "hf://org/name@refs/pr/3"),
+            (self.folder, "v1", self.folder), ("s3://m/x/", None, "s3://m/x/"), ("/not/there", None, "/not/there"), ("name", None, "name"),
+            ("../name", None, "../name"), ("org/name", "a/b", "hf://org/name@a%2Fb"),
+        ):
+            self.assertEqual(_engines.uri_of(place, revision), uri)
 
     def test_one_of_several_ranks_gets_the_same(self):
         sluice.vllm.register()

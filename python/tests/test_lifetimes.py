@@ -1,4 +1,5 @@
 """What outlives what: tensors, models, threads, processes."""
+import contextlib
 import gc
 import os
 import signal
@@ -8,7 +9,7 @@ import threading
 import unittest
 
 import torch
-from case import Case, make, tensors
+from case import Case, Server, make, needs_writing, tensors
 
 import sluice
 
@@ -140,6 +141,92 @@ if not child:
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 print(model["wide"].sum().item())
 """), "276.0\n")
+
+    def test_a_forked_process_leaves_its_parents_stream_alone(self):
+        many = self.at("many.safetensors")
+        make({f"t{number}": torch.arange(64.0) for number in range(400)}, many)
+        with contextlib.closing(Server(many)) as server:
+            self.assertEqual(self.end_of("""
+import os, sys, sluice
+stream = sluice.stream(sys.argv[1], framework="torch", group_bytes=1024)
+first = next(stream)
+child = os.fork()
+if not child:
+    try:
+        next(stream)
+    except sluice.SluiceError as error:
+        print(error.kind, error.code, flush=True)
+    stream.close()
+    sys.exit(7)  # and whatever an interpreter does then
+code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+print(code, 1 + sum(1 for _ in stream))
+""", server.url), "USAGE forked\n7 400\n")
+
+    def test_a_forked_process_that_drops_a_stream_ends(self):
+        many = self.at("many.safetensors")
+        make({f"t{number}": torch.arange(64.0) for number in range(400)}, many)
+        self.assertEqual(self.end_of("""
+import os, sys, sluice
+stream = sluice.stream(sys.argv[1], framework="torch", group_bytes=1024)
+next(stream)
+children = []
+for _ in range(20):
+    child = os.fork()
+    if not child:
+        del stream
+        sys.exit(0)
+    children.append(child)
+print({os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children}, 1 + sum(1 for _ in stream))
+""", many), "{0} 400\n")
+
+    def test_a_forked_process_opens_again_what_its_parent_has_open(self):
+        self.assertEqual(self.end_of("""
+import os, sys, sluice
+model = sluice.open(sys.argv[1], framework="torch")
+lazy = sluice.open(sys.argv[1])["wide"]
+want = model["wide"].tolist()
+with model._source._lock, lazy._lock:  # as if other threads were inside
+    child = os.fork()
+if not child:
+    same = model["wide"].tolist() == lazy.torch().tolist() == want and model.slice("wide")[1].tolist() == want[1]
+    model.close()
+    sys.exit(0 if same else 3)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), model["wide"].tolist() == want)
+"""), "0 True\n")
+
+    def test_a_forked_process_does_not_read_another_version(self):
+        self.assertEqual(self.end_of("""
+import os, shutil, sys, sluice
+model = sluice.open(sys.argv[1], framework="torch")
+child = os.fork()
+if not child:
+    shutil.copyfile(sys.argv[1], sys.argv[1] + ".new")
+    os.replace(sys.argv[1] + ".new", sys.argv[1])
+    try:
+        model["wide"]
+    except sluice.SluiceError as error:
+        print(error.kind, error.code, flush=True)
+    sys.exit(0)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""), "INTEGRITY changed\n0\n")
+
+    @needs_writing
+    def test_a_forked_process_leaves_its_parents_writers_alone(self):
+        self.assertEqual(self.end_of("""
+import os, sys, torch, sluice
+writer = sluice.Writer(sys.argv[1] + ".out.safetensors")
+writer.write("a", torch.ones(3))
+child = os.fork()
+if not child:
+    try:
+        writer.write("b", torch.ones(3))
+    except ValueError as error:
+        print(error, flush=True)
+    sys.exit(0)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+writer.finish()
+print(sluice.load(sys.argv[1] + ".out.safetensors")["a"].tolist())
+"""), "the writer is closed\n0\n[1.0, 1.0, 1.0]\n")
 
     def test_spawned_workers_open_it_again(self):
         self.assertEqual(self.end_of("""

@@ -1,8 +1,10 @@
 /* Reads that end early: canceled by another thread, a descriptor, a callback, the clock; and what a
  * read tells meanwhile. */
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "await.h"
@@ -11,6 +13,7 @@
 #include "memory_store.h"
 #include "model_maker.h"
 #include "open_case.h"
+#include "open_parts.h"
 #include "range_server.h"
 #include "scratch.h"
 
@@ -254,4 +257,58 @@ SL_TEST(a_pull_into_its_own_source_says_so)
     int done = sluice_pull(folder, inside, NULL, &error);
     ck_assert_msg(done == 0 || error.message[0], "an empty message");
     sl_scratch_close(fd, folder);
+}
+
+/* ---- forked ---------------------------------------------------------------------------------- */
+
+static void *read_whole(void *arg)
+{
+    struct stalled *stalled = arg;
+    return (void *)(intptr_t)read_stalled(stalled, NULL);
+}
+
+/* What a child of fork() finds; its exit code. */
+static int use_as_child(struct stalled *stalled)
+{
+    struct sluice_memory *memory;
+    struct sluice_source_info info = {.size = sizeof(info)};
+    if (read_stalled(stalled, NULL) != -1 || error.kind != SLUICE_USAGE ||
+        strcmp(error.code, "forked") != 0)
+        return 1;
+    if (sluice_map(stalled->source, 1, NULL, &memory, &error) != -1 ||
+        strcmp(error.code, "forked") != 0)
+        return 2;
+    sluice_source_info(stalled->source, &info);
+    if (info.tensor_count != 3)
+        return 3;
+    sluice_cancel(stalled->source);
+    sluice_close(stalled->source);
+    return 0;
+}
+
+/* The child has neither the thread that reads nor its locks, and the parent's descriptors. */
+SL_TEST(a_forked_process_leaves_its_parents_source_alone)
+{
+    struct stalled stalled;
+    pthread_t thread;
+    void *done;
+    int status;
+    struct sl_cancel *untouched;
+    stall(&stalled);
+    untouched = stalled.source->cancel;
+    pthread_create(&thread, NULL, read_whole, &stalled);
+    SL_AWAIT(sl_server_stalled_count(stalled.server), "the request that stalls");
+    pid_t child = fork();
+    if (child == 0)
+        _exit(use_as_child(&stalled));
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "the child: %x", status);
+    struct pollfd canceled = {.fd = sl_cancel_fd(untouched), .events = POLLIN};
+    ck_assert_int_eq(poll(&canceled, 1, 0), 0);
+    sluice_cancel(stalled.source);
+    ck_assert_int_eq(poll(&canceled, 1, 0), 1);
+    pthread_join(thread, &done);
+    ck_assert_int_eq((int)(intptr_t)done, -1);
+    ck_assert_int_eq(error.kind, SLUICE_CANCELED);
+    unstall(&stalled);
 }

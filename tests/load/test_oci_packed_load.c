@@ -1,6 +1,6 @@
-/* Loads of a packed layer of which a byte comes wrong: from a mirror or from everywhere, in the
- * pass that hashes the layer or in the one that reads its files. None is published; what the
- * registry has right is loaded. */
+/* Loads of a layer of which a byte comes wrong: from a mirror or from everywhere, in the pass that
+ * hashes the layer or in the one that reads its files. None is published; what the registry has
+ * right is loaded. */
 #include <check.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -17,21 +17,23 @@
 #include "scratch.h"
 #include "tar_maker.h"
 
-enum { FILE_BYTES = 3000000, GZIP, ZSTD, PACKINGS = 2, PASSES = 2 };
+enum { FILE_BYTES = 3000000, GZIP, ZSTD, PLAIN, PACKINGS = 2, PASSES = 2 };
 
 static char scratch[SL_SCRATCH_PATH_BYTES], path[SL_SCRATCH_PATH_BYTES + 16];
 static int scratch_fd;
 static struct sl_server *registry, *mirror;
 static uint8_t *file, *layer;
-static size_t layer_bytes;
+static size_t layer_bytes, last_header;
 static char blob[128];
+static bool spoils_tar;
 static struct sl_err err;
 static struct sl_load_result result;
 
 /* From its nth answer with this byte on a server sends it wrong; 0: never. */
 struct liar {
     uint64_t at;
-    unsigned from, answers, lies;
+    unsigned from, most; /* so many times; 0: always */
+    unsigned answers, lies;
 };
 static struct liar liars[2]; /* the registry's, the mirror's; under their servers' locks */
 
@@ -47,7 +49,8 @@ static bool lie(const struct sl_server_request *request, struct sl_server_reply 
         sscanf(text, "bytes=%" SCNu64 "-%" SCNu64, &begin, &end) != 2)
         return false;
     end = SL_MIN(end + 1, (uint64_t)layer_bytes);
-    if (liar->at < begin || liar->at >= end || !liar->from || ++liar->answers < liar->from)
+    if (liar->at < begin || liar->at >= end || !liar->from || ++liar->answers < liar->from ||
+        (liar->most && liar->lies == liar->most))
         return false;
     liar->lies++;
     reply->status = 206;
@@ -67,6 +70,11 @@ static void pack(int packing, const struct sl_buf *tar)
         layer = tar_gzip(tar->data, tar->used, &layer_bytes);
         return;
     }
+    if (packing == PLAIN) {
+        layer = memcpy(malloc(tar->used), tar->data, tar->used);
+        layer_bytes = tar->used;
+        return;
+    }
     size_t room = ZSTD_compressBound(tar->used);
     layer = malloc(room);
     layer_bytes = ZSTD_compress(layer, room, tar->data, tar->used, 1);
@@ -79,7 +87,10 @@ static void put_layer(int packing)
     char hex[65], manifest[400];
     sl_autobuf tar = SL_BUF_INIT(2 * FILE_BYTES);
     tar_entry(&tar, '0', "models/m.bin", NULL, file, FILE_BYTES);
+    tar_entry(&tar, '0', "models/last", NULL, "last", 4);
+    last_header = tar.used - 1024;
     tar_end(&tar);
+    tar.data[last_header + 3] ^= spoils_tar;
     pack(packing, &tar);
     sl_digest_of(SL_HASH_SHA256, NULL, 0, layer, layer_bytes, digest, NULL);
     sl_hex(digest, 32, hex);
@@ -118,21 +129,26 @@ static void teardown(void)
     free(sl_steal(&layer));
 }
 
-static int load(bool mirrored)
+static int load_with(const char *options)
 {
     struct sl_specs specs;
-    char mirrors[64] = "", text[500];
-    if (mirrored)
-        snprintf(mirrors, sizeof(mirrors), ", oci: {mirrors: [\"127.0.0.1:%u\"]}",
-                 sl_server_port(mirror));
-    snprintf(text, sizeof(text), "source: {uri: \"oci://127.0.0.1:%u/org/m:v1\"%s}\n",
-             sl_server_port(registry), mirrors);
+    char text[500];
+    snprintf(text, sizeof(text), "source: {uri: \"oci://127.0.0.1:%u/org/m:v1\", oci: {%s}}\n",
+             sl_server_port(registry), options);
     err = (struct sl_err)SL_ERR_INIT;
     sl_model_spec(&specs, "", path, text);
     int done = sl_load_run(&specs.items[0], NULL, NULL, &result, &err);
     sl_specs_release(&specs);
     ck_assert(done < 0 || sl_model_same(path, "m.bin", file, FILE_BYTES));
     return done;
+}
+
+static int load(bool mirrored)
+{
+    char mirrors[64] = "";
+    if (mirrored)
+        snprintf(mirrors, sizeof(mirrors), "mirrors: [\"127.0.0.1:%u\"]", sl_server_port(mirror));
+    return load_with(mirrors);
 }
 
 /* Packing and pass. */
@@ -145,6 +161,57 @@ SL_TEST_LOOP(a_wrong_byte_of_a_packed_layer_is_never_published, 0, PACKINGS *PAS
     ck_assert_msg(err.kind == SL_E_INTEGRITY, "%d: %s", err.kind, err.message);
     ck_assert(!sl_model_exists(path, "m.bin") && !sl_model_exists(path, ".sluice/ready"));
 }
+
+/* ---- headers of tars ------------------------------------------------------------------------- */
+
+enum { HEADER_PLACES = 4, CHECKED = 2 };
+
+/* Of a layer that is checked before its files are read, and of one that is too large for that. */
+static const char *check_up_to(int number)
+{
+    return number % CHECKED ? "checkLayersUpTo: 1Ki" : "";
+}
+
+/* A name, a checksum, the header behind the data, the mark of the end. */
+static uint64_t header_place(int number)
+{
+    const uint64_t places[HEADER_PLACES] = {3, 150, last_header + 3, last_header + 1024};
+    return places[number / CHECKED];
+}
+
+/* Nobody is to look for a mistake of whoever made the image. */
+SL_TEST_LOOP(a_wrong_byte_of_a_tars_header_is_told_from_a_wrong_tar, 0, HEADER_PLACES *CHECKED)
+{
+    put_layer(PLAIN);
+    liars[0] = (struct liar){.at = header_place(_i), .from = 1};
+    ck_assert_int_eq(load_with(check_up_to(_i)), -1);
+    ck_assert_uint_ge(liars[0].lies, 1);
+    ck_assert_msg(err.kind == SL_E_INTEGRITY && strstr(err.message, "its bytes are sha256:"),
+                  "%d: %s", err.kind, err.message);
+    ck_assert(!sl_model_exists(path, "m.bin") && !sl_model_exists(path, ".sluice/ready"));
+}
+
+SL_TEST_LOOP(a_wrong_tar_is_one_whatever_its_size, 0, CHECKED)
+{
+    spoils_tar = true;
+    put_layer(PLAIN);
+    spoils_tar = false;
+    ck_assert_int_eq(load_with(check_up_to(_i)), -1);
+    ck_assert_msg(err.kind == SL_E_FORMAT && strstr(err.message, "checksum is wrong"), "%d: %s",
+                  err.kind, err.message);
+}
+
+/* Where the digest is not asked for before: it is then, and what agrees with it is loaded. */
+SL_TEST(a_header_that_comes_wrong_once_is_read_again)
+{
+    put_layer(PLAIN);
+    liars[0] = (struct liar){.at = last_header + 3, .from = 1, .most = 1};
+    ck_assert_msg(load_with(check_up_to(1)) == 0, "%s", err.message);
+    ck_assert_uint_eq(liars[0].lies, 1);
+    ck_assert(sl_model_same(path, "last", (const uint8_t *)"last", 4));
+}
+
+/* ---- mirrors --------------------------------------------------------------------------------- */
 
 SL_TEST_LOOP(a_wrong_byte_of_a_mirror_in_a_packed_layer_is_read_from_the_registry, 0,
              PACKINGS *PASSES)

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -372,7 +373,7 @@ SL_TEST(stats_tell_size_and_damage)
     ck_assert_int_eq(sl_volumes_stats(c.volumes, request.id, request.target, &stats, &c.err), 0);
     ck_assert_uint_ge(stats.total_bytes, 8000);
     ck_assert_uint_eq(stats.used_bytes, stats.total_bytes);
-    ck_assert(!stats.abnormal);
+    ck_assert_msg(!stats.abnormal, "%s", stats.message);
     ck_assert_int_eq(umount2(request.target, MNT_DETACH), 0);
     ck_assert_int_eq(sl_volumes_stats(c.volumes, request.id, request.target, &stats, &c.err), 0);
     ck_assert(stats.abnormal && strstr(stats.message, "unmounted"));
@@ -386,6 +387,23 @@ SL_TEST(stats_tell_size_and_damage)
     ck_assert_int_eq(sl_volumes_stats(c.volumes, request.id, "/", &stats, &c.err), -1);
     ck_assert_int_eq(c.err.kind, SL_E_NOT_FOUND);
     ck_assert(sl_volumes_ready(c.volumes, &c.err));
+}
+
+/* The daemon asks the source now and then whether a model has changed, and locks it meanwhile. */
+SL_TEST(a_version_that_a_load_looks_at_is_not_called_damaged)
+{
+    struct sl_volume_stats stats;
+    char path[VOLUME_CASE_PATH * 2];
+    volume_case_open(&c);
+    volume_case_mounted(&c, &request, "u1");
+    snprintf(path, sizeof(path), "%s/models/m/current/.sluice/lock", c.path);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    ck_assert_msg(fd >= 0, "%s", path);
+    SL_AWAIT(flock(fd, LOCK_EX | LOCK_NB) == 0, "the lock");
+    ck_assert_int_eq(sl_volumes_stats(c.volumes, request.id, request.target, &stats, &c.err), 0);
+    ck_assert_msg(!stats.abnormal, "%s", stats.message);
+    ck_assert_uint_ge(stats.total_bytes, 8000);
+    close(fd);
 }
 
 /* A claim that two pods share: one id, a path each, and no more of the pod than its path. */

@@ -217,7 +217,8 @@ enum broken {
     EXPIRED,
     REFUSED,
     SPOILT,
-    WHOLE
+    WHOLE,
+    BARE
 };
 
 static void break_xet(enum broken what)
@@ -246,8 +247,8 @@ static void break_xet(enum broken what)
         xet.oldest_token = 1000;
     else if (what == SPOILT)
         sl_xet_store_spoil(&xet, true);
-    else if (what == WHOLE)
-        SL_SCRIPT(xet.cdn, {.fault = SL_FAULT_WHOLE});
+    else if (what == WHOLE || what == BARE)
+        SL_SCRIPT(xet.cdn, {.fault = what == WHOLE ? SL_FAULT_WHOLE : SL_FAULT_BARE});
     if (what == NO_STORE) {
         snprintf(nowhere, sizeof(nowhere), "http://127.0.0.1:%u/elsewhere",
                  sl_server_port(xet.cdn));
@@ -257,7 +258,7 @@ static void break_xet(enum broken what)
 }
 
 /* Once for a store: what follows goes by links at once. */
-SL_TEST_LOOP(what_lasts_leads_back_to_the_links, NO_TOKEN, WHOLE + 1)
+SL_TEST_LOOP(what_lasts_leads_back_to_the_links, NO_TOKEN, BARE + 1)
 {
     struct sl_err err;
     struct sl_progress *progress = sl_progress_new("it", model, "", NULL);
@@ -272,7 +273,7 @@ SL_TEST_LOOP(what_lasts_leads_back_to_the_links, NO_TOKEN, WHOLE + 1)
         xet.leaked_tokens = 0; /* the token went where the hub said that the store is */
 }
 
-SL_TEST_LOOP(what_lasts_is_an_error_where_xet_is_asked_for, NO_TOKEN, WHOLE + 1)
+SL_TEST_LOOP(what_lasts_is_an_error_where_xet_is_asked_for, NO_TOKEN, BARE + 1)
 {
     struct sl_err err;
     break_xet((enum broken)_i);
@@ -282,6 +283,49 @@ SL_TEST_LOOP(what_lasts_is_an_error_where_xet_is_asked_for, NO_TOKEN, WHOLE + 1)
     ck_assert_msg(!strstr(err.message, "sig=") && !strstr(err.message, "xet-1"), "%s", err.message);
     if (_i == NO_STORE)
         xet.leaked_tokens = 0;
+}
+
+/* ---- answers without a range ----------------------------------------------------------------- */
+
+/* Whatever the bytes are, nobody says of which place: they are not looked at, nor asked for again.
+ */
+SL_TEST_LOOP(a_xorb_without_its_range_is_refused_at_once, WHOLE, BARE + 1)
+{
+    struct sl_err err;
+    break_xet((enum broken)_i);
+    ck_assert_int_eq(read_model(400000, &err), -1);
+    ck_assert_int_eq(err.kind, SL_E_NET);
+    ck_assert_str_eq(err.code, "range");
+    ck_assert_msg(
+        strstr(err.message, "cannot read 'hf://org/name/model.safetensors' through Xet") &&
+            strstr(err.message, "200 instead of 206"),
+        "%s", err.message);
+    ck_assert_uint_eq(sl_xet_store_fetched(&xet), 1);
+}
+
+/* Of xorbs that are wanted whole, 200 brings just that. */
+SL_TEST(a_whole_xorb_needs_no_range)
+{
+    struct sl_err err = SL_ERR_INIT;
+    static uint8_t data[SL_BLOB_BYTES];
+    SL_AUTO(sl_store) store = NULL;
+    SL_AUTO(sl_source) source = NULL;
+    sl_autofree char *key = NULL;
+    struct sl_version version = {.pin = SL_HUB_COMMIT};
+    sl_xet_store_stop(&xet);
+    sl_xet_store_start(&xet);
+    hub.xet_url = sl_server_url(xet.cas, "");
+    hub.file_count = 0;
+    xet.shares_nothing = true;
+    put(sl_blob());
+    SL_SCRIPT(xet.cdn, {.fault = SL_FAULT_WHOLE});
+    ck_assert_int_eq(sl_store_open("hf://org/name", &config, &store, &key, &err), 0);
+    ck_assert_msg(sl_store_list(store, take, NULL, &err) == 0, "%s", err.message);
+    ck_assert_int_eq(
+        sl_source_known(store, "model.safetensors", SL_BLOB_BYTES, &version, &source, &err), 0);
+    ck_assert_msg(sl_source_read(source, 0, data, sizeof(data), &err) == 0, "%s", err.message);
+    ck_assert_mem_eq(data, sl_blob(), sizeof(data));
+    ck_assert_uint_eq(by_links(), 0);
 }
 
 /* ---- wrong bytes ----------------------------------------------------------------------------- */

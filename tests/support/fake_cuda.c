@@ -114,6 +114,7 @@ static void take_knobs(void)
     fake.spoil_times = 0;
     take_faults(getenv("FAKE_CUDA_FAIL"));
     fake.sticky = 0;
+    memset(fake.lost, 0, sizeof(fake.lost));
     fake.held = fake.kernels_held = fake.contexts_held = false;
     fake.held_call = getenv("FAKE_CUDA_HANG");
 }
@@ -151,7 +152,19 @@ static int due_fault(const char *name)
 
 static bool is_sticky(int result)
 {
-    return result == SL_CUDA_ILLEGAL_ADDRESS || (result >= 714 && result <= 719);
+    return result == SL_CUDA_ILLEGAL_ADDRESS || result == SL_CUDA_DEINITIALIZED ||
+           (result >= 714 && result <= 719);
+}
+
+int fake_lost(int device)
+{
+    return fake.sticky ? fake.sticky : fake.lost[device];
+}
+
+/* Of a thread that works with one device no other device is lost. */
+static void lose(int result)
+{
+    *(current ? &fake.lost[current->device] : &fake.sticky) = result;
 }
 
 int fake_enter(const char *name, int needs)
@@ -168,9 +181,10 @@ int fake_enter(const char *name, int needs)
     if (!(needs & FAKE_EARLY))
         result = due_fault(name);
     if (result && is_sticky(result))
-        fake.sticky = result;
-    if (fake.sticky && !(needs & FAKE_EARLY))
-        result = fake.sticky;
+        lose(result);
+    int lost = current ? fake_lost(current->device) : fake.sticky;
+    if (lost && !(needs & FAKE_EARLY))
+        result = lost;
     if (!result && !(needs & FAKE_EARLY) && !fake.initialised)
         result = SL_CUDA_NOT_INITIALIZED;
     if (!result && (needs & FAKE_CONTEXT) && !current)
@@ -333,6 +347,14 @@ static void control_delay(unsigned us)
     pthread_mutex_unlock(&fake.lock);
 }
 
+static void control_lose(int device, int result)
+{
+    pthread_once(&began, begin);
+    pthread_mutex_lock(&fake.lock);
+    fake.lost[device] = result;
+    pthread_mutex_unlock(&fake.lock);
+}
+
 static void control_hold(bool hold)
 {
     pthread_once(&began, begin);
@@ -443,6 +465,7 @@ __attribute__((visibility("default"))) const struct fake_cuda_control fake_cuda_
     .counts = control_counts,
     .fail_call = control_fail,
     .calls = control_calls,
+    .lose = control_lose,
     .set_devices = control_devices,
     .set_version = control_version,
     .set_bytes = control_bytes,

@@ -30,7 +30,8 @@
  *                          of those with this file has it open, as without persistence mode
  *    FAKE_CUDA_ELAPSED_US  what the driver says that anything between two events took, 1
  *    FAKE_CUDA_FAIL        "cuMemCreate:3:2,*:17:700": the third call of that fails with result 2,
- *                          the 17th call of all with 700, from 1 on
+ *                          the 17th call of all with 700, from 1 on; after 4, 700 and 714 to 719
+ *                          every later call for that device fails, too
  *    FAKE_CUDA_HANG        a function that never returns; stderr says so when it is called
  *    FAKE_CUDA_REPORT      a file to which a line of counts is added when the process ends
  */
@@ -64,6 +65,8 @@ struct fake_cuda_control {
     void (*fail_call)(const char *name, uint64_t nth, int result);
     /** Calls of a function ("*": all) since the process began or reset. */
     uint64_t (*calls)(const char *name);
+    /** From now on every call for this device fails so: it fell off its bus. */
+    void (*lose)(int device, int result);
     void (*set_devices)(int count);
     void (*set_version)(int version);
     void (*set_bytes)(uint64_t bytes);

@@ -83,6 +83,11 @@ int cuDevicePrimaryCtxRetain(struct sl_cuda_context **context, int device)
     pthread_mutex_lock(&fake.lock);
     while (fake.contexts_held)
         pthread_cond_wait(&fake.unheld, &fake.lock);
+    int lost = fake_lost(fake_device(device));
+    if (lost) {
+        pthread_mutex_unlock(&fake.lock);
+        return lost;
+    }
     *context = &fake.contexts[fake_device(device)];
     bool makes = (*context)->refs++ == 0;
     fake.counts.contexts_made += makes;
@@ -100,7 +105,8 @@ int cuDevicePrimaryCtxRelease_v2(int device)
     pthread_mutex_lock(&fake.lock);
     struct sl_cuda_context *context = &fake.contexts[fake_device(device)];
     bool ends = context->refs == 1;
-    bool drains = ends && fake.sticky && !fake.held; /* nobody could wait for its streams */
+    bool drains =
+        ends && fake_lost(context->device) && !fake.held; /* nobody could wait for its streams */
     if (!context->refs)
         result = SL_CUDA_INVALID_CONTEXT;
     else if (--context->refs == 0)
@@ -154,5 +160,5 @@ int cuCtxSynchronize(void)
 {
     FAKE_ENTER("cuCtxSynchronize", FAKE_CONTEXT);
     fake_drain(fake_current());
-    return fake.sticky;
+    return fake_lost(fake_current()->device);
 }

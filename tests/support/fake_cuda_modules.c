@@ -31,7 +31,7 @@ int cuModuleUnload(struct sl_cuda_module *module)
     int result = fake_enter("cuModuleUnload", FAKE_CONTEXT);
     pthread_mutex_lock(&fake.lock);
     if (fake_is_busy(module->context)) /* kernels of it may be among that */
-        fake.sticky = SL_CUDA_ILLEGAL_ADDRESS;
+        fake.lost[module->context->device] = SL_CUDA_ILLEGAL_ADDRESS;
     module->context->things--;
     fake.counts.modules--;
     pthread_mutex_unlock(&fake.lock);

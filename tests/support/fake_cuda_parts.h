@@ -49,10 +49,11 @@ struct fake {
     int map_rule;        /* enum fake_map_rule */
     int import_ordinal;  /* that properties of an import tell; -1: the right one */
     bool registers, registers_read_only, has_rdma;
-    int host_node;        /* -1: none, -2: the driver does not know the attribute */
-    unsigned touching;    /* works that are in memory now */
-    pthread_cond_t moved; /* anything of any stream */
-    int sticky;           /* the result that every call has from now on */
+    int host_node;              /* -1: none, -2: the driver does not know the attribute */
+    unsigned touching;          /* works that are in memory now */
+    pthread_cond_t moved;       /* anything of any stream */
+    int sticky;                 /* the result that every call has from now on */
+    int lost[FAKE_DEVICES_MAX]; /* … and those for this device alone */
     struct sl_cuda_context contexts[FAKE_DEVICES_MAX];
     struct fake_cuda_counts counts;
 };
@@ -77,6 +78,8 @@ int fake_enter(const char *name, int needs);
             return entered;                                                                        \
     } while (0)
 
+/** The result of every call for this device, which is lost; 0: it is not. With the lock. */
+int fake_lost(int device);
 /** This thread's; NULL: none. */
 struct sl_cuda_context *fake_current(void);
 void fake_set_current(struct sl_cuda_context *context);

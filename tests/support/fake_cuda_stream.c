@@ -122,10 +122,10 @@ static void perform(struct work *work, const struct sl_cuda_stream *stream)
     if (delay_us)
         usleep(delay_us);
     pthread_mutex_lock(&fake.lock);
-    if (fake.sticky)
+    if (fake_lost(stream->context->device))
         return;
     if (!is_reachable(work, stream)) {
-        fake.sticky = SL_CUDA_ILLEGAL_ADDRESS;
+        fake.lost[stream->context->device] = SL_CUDA_ILLEGAL_ADDRESS;
         return;
     }
     fake.touching++;
@@ -308,7 +308,7 @@ int cuStreamDestroy_v2(struct sl_cuda_stream *stream)
 static int synchronize_default(void)
 {
     fake_drain(fake_current());
-    return fake.sticky;
+    return fake_lost(fake_current()->device);
 }
 
 int cuStreamSynchronize(struct sl_cuda_stream *stream)
@@ -326,7 +326,7 @@ int cuStreamSynchronize(struct sl_cuda_stream *stream)
         pthread_cond_wait(&fake.moved, &fake.lock);
     stream->waiters--;
     pthread_cond_broadcast(&fake.moved); /* its end may have waited for this call */
-    int result = fake.sticky;
+    int result = fake_lost(stream->context->device);
     pthread_mutex_unlock(&fake.lock);
     return result;
 }
@@ -507,7 +507,7 @@ int cuEventSynchronize(struct sl_cuda_event *event)
     uint64_t wanted = event->wanted;
     while (event->done < wanted)
         pthread_cond_wait(&fake.moved, &fake.lock);
-    int result = fake.sticky;
+    int result = fake_lost(event->context->device);
     pthread_mutex_unlock(&fake.lock);
     return result;
 }

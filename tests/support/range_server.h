@@ -55,6 +55,7 @@ enum sl_fault {
     SL_FAULT_WRONG_ETAG,  /* another ETag, precondition ignored */
     SL_FAULT_CHANGED,     /* 412 */
     SL_FAULT_WHOLE,       /* 200 with the whole blob */
+    SL_FAULT_BARE,        /* the right bytes, with 200 and without Content-Range */
     SL_FAULT_LONG,        /* Content-Length and body one byte longer than the range */
     SL_FAULT_GZIP,        /* Content-Encoding: gzip */
     SL_FAULT_MULTIPART,   /* multipart/byteranges */

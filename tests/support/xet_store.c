@@ -73,6 +73,13 @@ static void pack_into(struct xorb *xorb, unsigned scheme, const uint8_t *raw, si
     xorb->begins[xorb->chunks] = xorb->bytes;
 }
 
+/* It begins with what is not of the file. */
+static void begin_xorb(struct xorb *xorb, bool alone)
+{
+    if (!alone)
+        pack_into(xorb, 0, (const uint8_t *)"another's", 9);
+}
+
 /* A chunk of the same bytes that is kept already. */
 static const struct chunk *find_same(const struct sl_xet_layout *layout, const uint8_t *data,
                                      const uint8_t *raw, size_t bytes)
@@ -85,7 +92,7 @@ static const struct chunk *find_same(const struct sl_xet_layout *layout, const u
 }
 
 static void add_chunk(struct sl_xet_layout *layout, const uint8_t *data, uint64_t place,
-                      size_t bytes)
+                      size_t bytes, bool alone)
 {
     const struct chunk *same = find_same(layout, data, data + place, bytes);
     struct chunk *chunk = &layout->chunks[layout->chunk_count];
@@ -95,7 +102,7 @@ static void add_chunk(struct sl_xet_layout *layout, const uint8_t *data, uint64_
     chunk->place = place;
     if (!same) {
         if (!layout->xorb_count || layout->xorbs[layout->xorb_count - 1].chunks > XORB_CHUNKS)
-            pack_into(&layout->xorbs[layout->xorb_count++], 0, (const uint8_t *)"another's", 9);
+            begin_xorb(&layout->xorbs[layout->xorb_count++], alone);
         struct xorb *xorb = &layout->xorbs[layout->xorb_count - 1];
         chunk->xorb = layout->xorb_count - 1;
         chunk->number = xorb->chunks;
@@ -119,7 +126,7 @@ void sl_xet_store_put(struct sl_xet_store *store, const uint8_t *data, size_t by
     uint8_t hash[SL_XET_HASH_BYTES];
     for (uint64_t at = 0; at < bytes; at += layout->chunks[layout->chunk_count - 1].bytes) {
         size_t size = sizes[layout->chunk_count % SL_COUNT(sizes)];
-        add_chunk(layout, data, at, SL_MIN(size, (size_t)(bytes - at)));
+        add_chunk(layout, data, at, SL_MIN(size, (size_t)(bytes - at)), store->shares_nothing);
     }
     for (unsigned i = 0; i < layout->chunk_count; i++) {
         nodes[i].bytes = layout->chunks[i].bytes;

@@ -23,7 +23,8 @@ struct sl_xet_store {
     const char *answer;     /* instead of every answer about a range */
     int refuse_status;      /* of so many questions that come next */
     unsigned refuse_times;
-    unsigned heals_at; /* before the answer of this number sl_xet_store_heal(); 0: never */
+    bool shares_nothing; /* before the put: xorbs hold this file alone */
+    unsigned heals_at;   /* before the answer of this number sl_xet_store_heal(); 0: never */
     struct sl_xet_layout *layout;
 };
 

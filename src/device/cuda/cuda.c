@@ -59,7 +59,8 @@ int sl_cuda_fail(struct sl_cuda_err *err, int result, const char *format, ...)
 
 bool sl_cuda_is_sticky(int result)
 {
-    return result == SL_CUDA_ILLEGAL_ADDRESS || result == SL_CUDA_ASSERT ||
+    return result == SL_CUDA_DEINITIALIZED || result == SL_CUDA_ILLEGAL_ADDRESS ||
+           result == SL_CUDA_CONTEXT_IS_DESTROYED || result == SL_CUDA_ASSERT ||
            (result >= SL_CUDA_HARDWARE_STACK_ERROR && result <= SL_CUDA_LAUNCH_FAILED) ||
            result == SL_CUDA_ECC_UNCORRECTABLE || result == SL_CUDA_NVLINK_UNCORRECTABLE ||
            result == SL_CUDA_CONTAINED || result == SL_CUDA_LAUNCH_TIMEOUT ||

@@ -31,6 +31,15 @@ static void lose(struct sl_gpu *gpu, const struct sl_cuda_err *why)
     sl_log(SL_LOG_ERROR, "%s", gpu->locked.lost.message);
 }
 
+/* A device that fell off its bus gives no reason, whatever is asked: so it is asked once more. */
+static bool loses(const struct sl_gpu *gpu, int result)
+{
+    size_t free_bytes, total_bytes;
+    if (result == SL_CUDA_UNKNOWN)
+        result = gpu->context ? gpu->cuda->mem_info(&free_bytes, &total_bytes) : SL_CUDA_SUCCESS;
+    return result == SL_CUDA_UNKNOWN || sl_cuda_is_sticky(result);
+}
+
 int sl_gpu_check(struct sl_gpu *gpu, int result, struct sl_err *err, const char *what, ...)
 {
     struct sl_cuda_err why;
@@ -42,9 +51,17 @@ int sl_gpu_check(struct sl_gpu *gpu, int result, struct sl_err *err, const char 
     vsnprintf(text, sizeof(text), what, list);
     va_end(list);
     sl_cuda_check(gpu->cuda, result, &why, "%s on cuda:%d", text, gpu->device.ordinal);
-    if (sl_cuda_is_sticky(result))
+    if (loses(gpu, result))
         lose(gpu, &why);
     return sl_gpu_fail(err, &why);
+}
+
+bool sl_gpu_is_lost(struct sl_gpu *gpu, struct sl_err *why)
+{
+    SL_LOCKED(&gpu->lock);
+    if (gpu->locked.lost.kind && why)
+        *why = gpu->locked.lost;
+    return gpu->locked.lost.kind;
 }
 
 /* ---- the thread ----------------------------------------------------------------------------- */

@@ -41,6 +41,10 @@ bool sl_gpu_is_waited_for(int *ordinal);
  * the GPU is lost; 0, as opened: not at all. What is older goes soon. Never blocks. */
 void sl_gpu_set_warm(struct sl_gpu *gpu, uint64_t ns);
 
+/** Is it lost for this process, as the driver said? *why (may be NULL) tells. Any thread; never
+ * blocks. */
+bool sl_gpu_is_lost(struct sl_gpu *gpu, struct sl_err *why);
+
 /** What it is; set when it was opened, borrowed. */
 const struct sl_cuda_device *sl_gpu_device(const struct sl_gpu *gpu);
 /** Bytes rounded up to what its memory comes in; 0: that is too much. */

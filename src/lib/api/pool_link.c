@@ -104,9 +104,23 @@ bool sl_pool_link_lost(const struct sl_pool_link *link)
 
 /* ---- sending --------------------------------------------------------------------------------- */
 
+/* A process that was forked has the parent's socket: what it sent would be the parent's word. */
+static int check_process(const struct sl_pool_link *link, struct sluice_error *error)
+{
+    if (link->process == getpid())
+        return 0;
+    sl_api_fail(error, SLUICE_USAGE,
+                "the connection to the pool was made before this process was forked: attach here");
+    if (error)
+        memccpy(error->code, "forked", 0, sizeof(error->code));
+    return -1;
+}
+
 int sl_pool_link_send(struct sl_pool_link *link, uint16_t type, void *packet, size_t bytes,
                       const int *fds, size_t fd_count, struct sluice_error *error)
 {
+    if (check_process(link, error) < 0)
+        return -1;
     union {
         char bytes[CMSG_SPACE(sizeof(int) * SL_WIRE_FDS_MAX)];
         struct cmsghdr aligned;
@@ -356,7 +370,7 @@ static int greet(struct sl_pool_link *link, const char *client, struct sluice_er
 int sl_pool_link_open(struct sl_pool_link *link, const char *socket, const char *client,
                       struct sl_limit limit, struct sluice_error *error)
 {
-    *link = (struct sl_pool_link){.fd = -1, .limit = limit};
+    *link = (struct sl_pool_link){.fd = -1, .process = getpid(), .limit = limit};
     if (connect_to(link, choose_socket(socket), error) == 0 && greet(link, client, error) == 0)
         return 0;
     sl_pool_link_close(link);

@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/types.h>
 
 #include "pool_wire.h"
 #include "sluice.h"
@@ -35,6 +36,7 @@ int sl_limit_left(const struct sl_limit *limit, int most, struct sluice_error *e
 
 struct sl_pool_link {
     int fd;
+    pid_t process; /* that opened it: what forked ones would send is refused */
     uint32_t serial;
     struct sl_limit limit; /* of all that is sent and received, from its opening on */
     uint32_t rights;       /* SL_WIRE_MAY_… */

@@ -71,7 +71,7 @@ int sluice_map(struct sluice_source *source, uint64_t number,
 {
     struct sl_err err = SL_ERR_INIT;
     uint64_t offset;
-    if (sl_open_check_number(source, number, &err) < 0)
+    if (sl_open_check_number(source, number, &err) < 0 || sl_open_check_process(source, &err) < 0)
         return sl_open_fail(error, &err);
     const char *path = sl_open_place(source, number, &offset);
     uint64_t bytes = sl_open_bytes(source, number);

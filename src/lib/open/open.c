@@ -1,4 +1,10 @@
-/* A source's life: opened by planning without reading, shared by owners, closed by the last one. */
+/*
+ * A source's life: opened by planning without reading, shared by owners, closed by the last one. In
+ * a process that was forked it is left as it is: its threads are not there, its locks may be taken
+ * for ever, and its descriptors are the parent's, too.
+ */
+#include <unistd.h>
+
 #include "open_parts.h"
 #include "pool_words.h"
 #include "url.h"
@@ -93,6 +99,7 @@ int sluice_open(const char *uri, const struct sluice_open_options *given,
     if (!source)
         return sl_open_fail(error, &err);
     source->owners = 1;
+    source->process = getpid();
     source->as_files = options.flags & SLUICE_AS_FILES;
     pthread_mutex_init(&source->lock, NULL);
     if (open_it(source, uri, &options, &err) < 0) {
@@ -105,7 +112,7 @@ int sluice_open(const char *uri, const struct sluice_open_options *given,
 
 void sluice_close(struct sluice_source *source)
 {
-    if (source && sl_refcount_drop(&source->owners))
+    if (source && source->process == getpid() && sl_refcount_drop(&source->owners))
         source_free(source);
 }
 
@@ -116,5 +123,6 @@ void sluice_source_hold(struct sluice_source *source)
 
 void sluice_cancel(struct sluice_source *source)
 {
-    sl_cancel_raise(source->cancel, 0);
+    if (source->process == getpid()) /* else the parent's calls would hear of it */
+        sl_cancel_raise(source->cancel, 0);
 }

@@ -5,6 +5,7 @@
  */
 #include <poll.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "log.h"
 #include "open_parts.h"
@@ -109,6 +110,14 @@ int sl_open_within(const struct sl_open_limits *limits, struct sl_cancel *outer,
     sl_cancel_free(own);
     sl_cancel_free(watch.stop);
     return done;
+}
+
+int sl_open_check_process(const struct sluice_source *source, struct sl_err *err)
+{
+    if (source->process == getpid())
+        return 0;
+    return sl_fail_code(err, SL_E_USAGE, "forked",
+                        "this model was opened before this process was forked: open it again here");
 }
 
 int sl_open_fail(struct sluice_error *error, const struct sl_err *err)

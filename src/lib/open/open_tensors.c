@@ -267,7 +267,8 @@ void sluice_source_info(const struct sluice_source *source, struct sluice_source
         own.bytes = sl_add_capped(own.bytes, sl_open_bytes(source, i));
     for (size_t i = 0; i < source->plan->target_count; i++)
         own.encrypted |= source->plan->targets[i].from->encrypted;
-    count_requests(source, &own);
+    if (sl_open_check_process(source, NULL) == 0) /* they are under locks */
+        count_requests(source, &own);
     sl_api_give(info, info->size, &own, sizeof(own));
 }
 

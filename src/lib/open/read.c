@@ -224,8 +224,8 @@ int sluice_read(struct sluice_source *source, const struct sluice_read *reads, s
     sl_autofree struct sluice_read *copies = count ? copy_reads(reads, count, &err) : NULL;
     reading.reads = copies;
     reading.pieces_left = copies ? sl_alloc_array(count, sizeof(*reading.pieces_left), &err) : NULL;
-    int done = 0;
-    if (count)
+    int done = sl_open_check_process(source, &err);
+    if (count && done == 0)
         done = reading.pieces_left
                    ? sl_open_within(&limits, source->cancel, false, read_it, &reading, &err)
                    : -1;

@@ -242,7 +242,9 @@ static enum sl_slot_state next_row(struct sl_slot *slot, struct sl_err *err)
 /* Bytes came: how long were they waited for? */
 static void note_wait(struct sl_slot *slot, uint64_t now_ns)
 {
-    if (!slot->begun)
+    if (slot->backs_off) /* it asked again since it was last looked at: when is not known */
+        slot->backs_off = false;
+    else if (!slot->begun)
         sl_reader_began(slot->reader, now_ns - slot->asked_ns, slot->fresh);
     else
         slot->longest_gap_ns = SL_MAX(slot->longest_gap_ns, now_ns - slot->moved_ns);
@@ -325,6 +327,10 @@ void sl_slot_rest(struct sl_slot *slot)
 int sl_slot_poll(struct sl_slot *slot, struct pollfd fds[SL_IO_POLL_MAX], uint64_t *deadline_ns)
 {
     int count = sl_fetch_poll(slot->fetch, fds, deadline_ns);
+    if (slot->backs_off && count) { /* nobody was silent while it waited */
+        sl_slot_start_clock(slot, sl_now_ns());
+        sl_slot_asks(slot, slot->moved_ns);
+    }
     slot->backs_off = count == 0;
     if (slot->backs_off) { /* its next request is another one */
         slot->begun = false;

@@ -71,7 +71,9 @@ enum sl_slot_pace sl_slot_pace(struct sl_slot *slot, bool quiet,
 {
     enum sl_slot_pace pace = SL_PACE_FINE;
     if (awaits_bytes(slot)) {
-        uint64_t now_ns = sl_now_ns();
+        struct pollfd fds[SL_IO_POLL_MAX];
+        uint64_t now_ns = sl_now_ns(), deadline_ns;
+        sl_slot_poll(slot, fds, &deadline_ns); /* its try may have failed since the last poll() */
         if (slot->backs_off) /* the server asked for it, or is down: another connection is no help
                               */
             sl_slot_start_clock(slot, now_ns);

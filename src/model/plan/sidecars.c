@@ -26,6 +26,7 @@ void sl_plan_free_sidecars(struct sl_plan_own *own)
     for (size_t i = 0; i < own->listed_count; i++) {
         free(own->listed[i].name);
         sl_sidecar_free(own->listed[i].read);
+        free(own->listed[i].why);
     }
     for (size_t i = 0; own->sidecars && i < own->sidecars_of; i++)
         sl_sidecar_free(own->sidecars[i]);
@@ -179,8 +180,7 @@ static bool is_stopped(struct sl_plan_own *own)
     return own->ahead.locked.stop;
 }
 
-/* One that fails is read again where its failure counts: it may be of an object that is left out.
- */
+/* A failure is kept for where it counts: it may be of an object that is left out. */
 static int read_ahead(void *arg, size_t number, struct sl_err *err)
 {
     struct sl_plan_own *own = arg;
@@ -188,8 +188,12 @@ static int read_ahead(void *arg, size_t number, struct sl_err *err)
     struct sl_err why = SL_ERR_INIT;
     if (is_stopped(own))
         return sl_fail(err, SL_E_CANCELED, "nothing is opened any more");
-    if (listed->wanted && read_one(own, listed->name, listed->bytes, &listed->read, &why) < 0)
-        sl_log(SL_LOG_DEBUG, "%s", why.message);
+    if (!listed->wanted || read_one(own, listed->name, listed->bytes, &listed->read, &why) == 0)
+        return 0;
+    sl_log(SL_LOG_DEBUG, "%s", why.message);
+    listed->why = sl_alloc(sizeof(why), NULL); /* else it is read again */
+    if (listed->why)
+        *listed->why = why;
     return 0;
 }
 
@@ -233,23 +237,25 @@ void sl_plan_end_sidecars(struct sl_plan *plan, bool stop)
 
 /* ---- of the sources ---- */
 
-/* Is it to be asked for, and how long is it? */
-static bool is_asked_for(const struct sl_plan *plan, uint32_t number, uint64_t *bytes)
+/* Is it to be asked for? */
+static bool is_asked_for(const struct sl_plan *plan, const struct sl_plan_sidecar *listed)
 {
-    const struct sl_plan_own *own = plan->own;
-    const struct sl_plan_sidecar *listed = find_listed(own, plan->sources[number].name);
-    *bytes = listed ? listed->bytes : 0;
-    return listed || own->spec->verify.sidecar == SL_SIDECAR_REQUIRE;
+    return listed || plan->own->spec->verify.sidecar == SL_SIDECAR_REQUIRE;
 }
 
 static int read_numbered(void *arg, size_t number, struct sl_err *err)
 {
     struct sl_plan *plan = arg;
     struct sl_plan_own *own = plan->own;
-    uint64_t bytes;
-    if (own->sidecars[number] || !is_asked_for(plan, (uint32_t)number, &bytes))
+    const char *name = plan->sources[number].name;
+    const struct sl_plan_sidecar *listed = find_listed(own, name);
+    if (own->sidecars[number] || !is_asked_for(plan, listed))
         return 0;
-    return read_one(own, plan->sources[number].name, bytes, &own->sidecars[number], err);
+    if (listed && listed->why) {
+        *err = *listed->why;
+        return -1;
+    }
+    return read_one(own, name, listed ? listed->bytes : 0, &own->sidecars[number], err);
 }
 
 /* Those that were not read ahead. */
@@ -325,13 +331,12 @@ int sl_plan_read_sidecars(struct sl_plan *plan, struct sl_err *err)
 {
     struct sl_plan_own *own = plan->own;
     size_t count = 0;
-    uint64_t bytes;
     if (sl_plan_read_signer(plan, err) < 0)
         return -1;
     if (!wanted(plan))
         return 0;
     for (uint32_t i = 0; i < plan->source_count; i++)
-        count += is_asked_for(plan, i, &bytes);
+        count += is_asked_for(plan, find_listed(own, plan->sources[i].name));
     if (!count)
         return 0;
     own->sidecars = sl_alloc_array(plan->source_count, sizeof(struct sl_sidecar *), err);

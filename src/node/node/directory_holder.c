@@ -202,10 +202,10 @@ static int survey_at_once(const char *path, struct sl_publish_facts *facts, stru
     return done;
 }
 
-/* Is a whole version there, and how many bytes. A commit that was interrupted is completed on the
- * way. */
+/* Is a whole version there, and how many bytes; *locked: a load looks at it just now, so neither is
+ * known. A commit that was interrupted is completed on the way. */
 static bool survey(const struct sl_directory_holder *holder, const char *name, const char *version,
-                   uint64_t *bytes)
+                   uint64_t *bytes, bool *locked)
 {
     char path[SL_PUBLISH_PATH_MAX], work[SL_PUBLISH_PATH_MAX];
     struct sl_err why = SL_ERR_INIT;
@@ -215,8 +215,9 @@ static bool survey(const struct sl_directory_holder *holder, const char *name, c
     bool whole = survey_at_once(work, &facts, &why) == 0 &&
                  strncmp(facts.identity, version, SL_VERSION_TEXT - 1) == 0;
     *bytes = facts.bytes;
+    *locked = why.kind == SL_E_CANCELED;
     sl_node_folder_explain(&holder->folder, &why);
-    if (why.kind && why.kind != SL_E_NOT_FOUND)
+    if (why.kind && why.kind != SL_E_NOT_FOUND && !*locked)
         sl_log(SL_LOG_WARN, "'%s' does not count as loaded: %s", path, why.message);
     return whole;
 }
@@ -226,13 +227,17 @@ static int scan_version(struct sl_directory_holder *holder, struct sl_registry *
                         struct sl_err *err)
 {
     uint64_t bytes;
+    bool locked;
     struct sl_err why = SL_ERR_INIT;
     sl_autoclose int fd = open_version(holder, model_fd, name, version, false, &why);
     if (fd < 0) {
         sl_log(SL_LOG_WARN, "a version of '%s' is left alone: %s", name, why.message);
         return 0;
     }
-    bool ready = survey(holder, name, version, &bytes);
+    bool ready = survey(holder, name, version, &bytes, &locked);
+    if (locked)
+        sl_log(SL_LOG_WARN, "'%s/%s' does not count as loaded: another process holds its lock",
+               name, version);
     if (!ready)
         bytes = sl_tree_bytes(fd);
     const struct sl_registry_found found = {
@@ -306,9 +311,15 @@ int sl_directory_holder_version(struct sl_directory_holder *holder, const char *
 bool sl_directory_holder_is_whole(struct sl_directory_holder *holder, const char *name,
                                   const char *version, uint64_t *bytes)
 {
+    bool whole, locked = false;
     *bytes = 0;
     sl_autoclose int fd = sl_directory_holder_version(holder, name, version, NULL);
-    return fd >= 0 && survey(holder, name, version, bytes);
+    if (fd < 0)
+        return false;
+    whole = survey(holder, name, version, bytes, &locked);
+    if (locked)
+        *bytes = sl_tree_bytes(fd);
+    return whole || locked;
 }
 
 int sl_directory_holder_beside(struct sl_directory_holder *holder, const char *name,

@@ -36,7 +36,8 @@ int sl_directory_holder_scan(struct sl_directory_holder *holder, struct sl_regis
  * if somebody else could have made it. */
 int sl_directory_holder_version(struct sl_directory_holder *holder, const char *name,
                                 const char *version, struct sl_err *err);
-/** Is it whole, as for sl_directory_holder_scan()? *bytes: what it takes, where it is. */
+/** Is it whole, as for sl_directory_holder_scan()? *bytes: what it takes, where it is. While a load
+ * looks at it, it counts as whole: the load makes it so, or says why not. */
 bool sl_directory_holder_is_whole(struct sl_directory_holder *holder, const char *name,
                                   const char *version, uint64_t *bytes);
 /** A folder of a layer above for what it keeps beside the models; name begins with a dot. Makes it.

@@ -175,6 +175,19 @@ struct sl_gpu *sl_gpu_holders_open(struct sl_gpu_holders *holders, unsigned ordi
     return gpu;
 }
 
+void sl_gpu_holders_each_lost(struct sl_gpu_holders *holders,
+                              void (*tell)(void *arg, const char *device, const char *why),
+                              void *arg)
+{
+    for (unsigned i = 0; i < SL_GPUS_MAX; i++) {
+        struct sl_gpu *gpu = opened(holders, i);
+        struct sl_err why = SL_ERR_INIT;
+        char device[16];
+        if (gpu && sl_gpu_is_lost(gpu, &why))
+            tell(arg, sl_space_name(SL_SPACE_GPU + i, device), why.message);
+    }
+}
+
 void sl_gpu_holders_set(struct sl_gpu_holders *holders, uint64_t budget_bytes,
                         uint64_t warm_seconds)
 {
@@ -290,31 +303,39 @@ static struct sl_gpu_holders *shown; /* guarded by it: the node's, of which ther
 
 struct numbers {
     bool opened;
-    uint64_t total, held, budget;
+    uint64_t total, held, budget, lost;
 };
 
 static void take_numbers(struct sl_gpu_holders *holders, struct numbers numbers[SL_GPUS_MAX])
 {
     SL_LOCKED(&holders->lock);
     for (unsigned i = 0; i < SL_GPUS_MAX; i++) {
-        const struct sl_gpu *gpu = holders->locked.gpus[i];
+        struct sl_gpu *gpu = holders->locked.gpus[i];
         if (!gpu)
             continue;
         numbers[i].opened = true;
+        numbers[i].lost = sl_gpu_is_lost(gpu, NULL);
         numbers[i].total = sl_gpu_device(gpu)->total_bytes;
         sl_registry_gpu_bytes(holders->locked.registry, i, &numbers[i].held, &numbers[i].budget);
     }
 }
 
-static int write_family(struct sl_buf *out, const struct numbers *numbers, const char *name,
-                        const char *help, size_t offset, int openmetrics, struct sl_err *err)
+struct family {
+    const char *name, *help;
+    bool is_bytes;
+    size_t offset;
+};
+
+static int write_family(struct sl_buf *out, const struct numbers *numbers,
+                        const struct family *family, int openmetrics, struct sl_err *err)
 {
-    if (sl_buf_printf(out, err, "# HELP %s %s\n# TYPE %s gauge\n", name, help, name) < 0 ||
-        (openmetrics && sl_buf_printf(out, err, "# UNIT %s bytes\n", name) < 0))
+    const char *name = family->name;
+    if (sl_buf_printf(out, err, "# HELP %s %s\n# TYPE %s gauge\n", name, family->help, name) < 0 ||
+        (openmetrics && family->is_bytes && sl_buf_printf(out, err, "# UNIT %s bytes\n", name) < 0))
         return -1;
     for (unsigned i = 0; i < SL_GPUS_MAX; i++) {
         uint64_t value;
-        memcpy(&value, (const char *)&numbers[i] + offset, sizeof(value));
+        memcpy(&value, (const char *)&numbers[i] + family->offset, sizeof(value));
         if (numbers[i].opened && sl_buf_printf(out, err, "%s{device=\"cuda:%u\"} %llu\n", name, i,
                                                (unsigned long long)value) < 0)
             return -1;
@@ -324,16 +345,15 @@ static int write_family(struct sl_buf *out, const struct numbers *numbers, const
 
 static int write_metrics(struct sl_buf *out, int openmetrics, struct sl_err *err)
 {
-    static const struct {
-        const char *name, *help;
-        size_t offset;
-    } families[] = {
-        {"sluice_gpu_memory_bytes", "Memory of a GPU that the node has opened",
+    static const struct family families[] = {
+        {"sluice_gpu_memory_bytes", "Memory of a GPU that the node has opened", true,
          offsetof(struct numbers, total)},
         {"sluice_gpu_held_bytes", "Memory of a GPU that models of the node take, loads included",
-         offsetof(struct numbers, held)},
-        {"sluice_gpu_budget_bytes", "Limit for sluice_gpu_held_bytes",
+         true, offsetof(struct numbers, held)},
+        {"sluice_gpu_budget_bytes", "Limit for sluice_gpu_held_bytes", true,
          offsetof(struct numbers, budget)},
+        {"sluice_gpu_lost", "1: the GPU is lost for this process, until it is restarted", false,
+         offsetof(struct numbers, lost)},
     };
     struct numbers numbers[SL_GPUS_MAX] = {{0}};
     bool any = false;
@@ -343,8 +363,7 @@ static int write_metrics(struct sl_buf *out, int openmetrics, struct sl_err *err
     for (unsigned i = 0; i < SL_GPUS_MAX; i++)
         any |= numbers[i].opened;
     for (size_t i = 0; any && i < SL_COUNT(families); i++)
-        if (write_family(out, numbers, families[i].name, families[i].help, families[i].offset,
-                         openmetrics, err) < 0)
+        if (write_family(out, numbers, &families[i], openmetrics, err) < 0)
             return -1;
     return 0;
 }

@@ -305,8 +305,9 @@ function showModels() {
     else head.removeAttribute("aria-sort");
   showFailures(models);
 }
+const lostGpus = () => (seen.node && seen.node.lost_gpus || []).map((gpu) => ({name: gpu.device, state: "failed", error: {message: gpu.reason}}));
 function showFailures(models) {
-  const failures = models.filter((model) => model.error), queue = seen.node ? seen.node.queue : seen.loads.filter((load) => load.state === "queued");
+  const failures = [...lostGpus(), ...models.filter((model) => model.error)], queue = seen.node ? seen.node.queue : seen.loads.filter((load) => load.state === "queued");
   const held = models.reduce((sum, model) => sum + (model.state === "ready" ? model.bytes : 0), 0);
   byId("failureSection").hidden = !failures.length;
   byId("failedFigure").className = failures.length ? "figure bad" : "figure";

@@ -5,12 +5,30 @@
 
 enum { REASONS_MAX = 32 };
 
+static void write_lost_gpu(void *arg, const char *device, const char *why)
+{
+    struct sl_json *json = arg;
+    sl_json_object(json);
+    sl_json_key_string(json, "device", device);
+    sl_json_key_string(json, "reason", why);
+    sl_json_end(json);
+}
+
+void web_node_lost_gpus(const struct sl_web *web, struct sl_json *json)
+{
+    sl_json_key(json, "lost_gpus");
+    sl_json_array(json);
+    sl_gpu_holders_each_lost(web->node->gpus, write_lost_gpu, json);
+    sl_json_end(json);
+}
+
 enum MHD_Result web_node_models(const struct request *request)
 {
     struct sl_json json;
     sl_json_init(&json, WEB_ANSWER_BYTES_MAX);
     sl_json_object(&json);
     sl_registry_json(request->web->node->registry, &json);
+    web_node_lost_gpus(request->web, &json);
     if (request->web->beside.write_json)
         request->web->beside.write_json(request->web->beside.arg, &json);
     sl_json_end(&json);
@@ -33,6 +51,19 @@ static void add_reason(void *arg, const char *text)
     sl_json_string(arg, text);
 }
 
+struct lost_gpus {
+    struct sl_json *json;
+    unsigned count;
+};
+
+static void add_lost_gpu(void *arg, const char *device, const char *why)
+{
+    struct lost_gpus *lost = arg;
+    (void)device; /* the reason names it */
+    lost->count++;
+    add_reason(lost->json, why);
+}
+
 bool web_node_readiness(struct sl_web *web, struct sl_json *json)
 {
     uint64_t published, expected;
@@ -46,6 +77,8 @@ bool web_node_readiness(struct sl_web *web, struct sl_json *json)
         SL_LOCKED(&web->lock);
         draining = web->locked.draining;
     }
+    struct lost_gpus lost = {.json = json};
+    sl_gpu_holders_each_lost(web->node->gpus, add_lost_gpu, &lost);
     struct sl_err why = SL_ERR_INIT;
     if (web->beside.is_ready && !web->beside.is_ready(web->beside.arg, &why)) {
         add_reason(json, why.message);
@@ -53,7 +86,7 @@ bool web_node_readiness(struct sl_web *web, struct sl_json *json)
     }
     if (draining)
         add_reason(json, "this process is about to end");
-    ready = ready && !draining;
+    ready = ready && !lost.count && !draining;
     sl_json_end(json);
     sl_json_key_bool(json, "ready", ready);
     sl_json_key_uint(json, "expected", expected);

@@ -11,7 +11,7 @@ enum MHD_Result web_status_answer(const struct request *request)
 {
     const struct sl_web *web = request->web;
     struct sl_json json;
-    sl_json_init(&json, 4096);
+    sl_json_init(&json, WEB_ANSWER_BYTES_MAX);
     sl_json_object(&json);
     sl_json_key_string(&json, "node", web->node_name);
     sl_json_key_string(&json, "version", SLUICE_VERSION);
@@ -19,6 +19,8 @@ enum MHD_Result web_status_answer(const struct request *request)
     sl_json_key_double(&json, "uptime_seconds",
                        (double)(sl_now_ns() - web->began_ns) / (double)SL_NS_PER_S);
     sl_json_key_string(&json, "changes", web_control_changes(request));
+    if (web->node)
+        web_node_lost_gpus(web, &json);
     sl_json_end(&json);
     return web_send_json(request, 200, &json);
 }

@@ -72,17 +72,26 @@ static int prepare(struct sl_source *source, struct sl_range_request *request, s
     return request->url ? 0 : -1;
 }
 
-/* 206, or 200 with as many bytes as the range has: xorbs are longer, unless it is a whole one. */
+/* 206, or 200 where a whole xorb was asked for. Bytes of a range that come with 200 may be of any
+ * place. */
 static int answered(struct sl_source *source, const struct sl_exchange *exchange,
                     struct sl_version *version, struct sl_err *err)
 {
     const struct sl_xorb *xorb = source->impl;
     (void)version;
+    int status = sl_exchange_status(exchange);
     int64_t length = sl_exchange_content_length(exchange);
-    if (sl_exchange_status(exchange) == 206 || (length >= 0 && (uint64_t)length == xorb->bytes))
+    if (status == 206 || (xorb->begin == 0 && length >= 0 && (uint64_t)length == xorb->end))
         return 0;
-    return sl_fail_code(err, SL_E_NET, "range", "%s: the server does not support range requests",
-                        source->uri);
+    sl_fail_code(err, SL_E_NET, "range",
+                 "cannot read '%.300s' through Xet: a server of xorbs answered %d instead of 206 "
+                 "Partial Content: it does not support range requests",
+                 source->uri, status);
+    if (err) {
+        err->retryable = false;
+        err->http_status = status;
+    }
+    return -1;
 }
 
 static const struct sl_http_hooks hooks = {.prepare = prepare, .answered = answered};

@@ -97,7 +97,7 @@ int sl_xet_feed_begin(struct sl_xet_feed *feed, const struct sl_xet_plan *plan, 
 static int ask(struct sl_xet_feed *feed, unsigned hedge, struct sl_err *err)
 {
     const struct sl_xet_entry *entry = &feed->plan->entries[feed->entry];
-    feed->xorb = (struct sl_xorb){entry->url, entry->end - entry->begin};
+    feed->xorb = (struct sl_xorb){entry->url, entry->begin, entry->end};
     feed->source.version = (struct sl_version){.etag = ""};
     http->channel_hedge(feed->channel, hedge);
     if (http->channel_start(feed->channel, &feed->source, entry->begin, entry->end, true, err) < 0)

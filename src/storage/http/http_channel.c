@@ -359,7 +359,7 @@ static enum sl_io_state judge_whole(struct sl_channel *channel, struct sl_err *e
     bool wanted = channel->first ? known && (cuts || total <= channel->end)
                                  : cuts || (known && channel->begin == 0 &&
                                             channel->end == bytes_of(channel->source));
-    if (!wanted)
+    if (!wanted || channel->begin > total)
         return break_contract(
             channel, err,
             "instead of 206 Partial Content: the server does not support range requests");

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "hash.h"
+#include "log.h"
 #include "oci_tree.h"
 #include "oci_unpack.h"
 
@@ -76,11 +77,30 @@ static int find_packing(const struct reading *reading, enum sl_packing *packing,
     *packing = SL_PACKING_NONE;
     if (!name || sl_packing_find(name, packing))
         return 0;
-    return sl_fail(err, SL_E_FORMAT,
-                   "it is packed by %s: build the image with `docker buildx build --output "
-                   "type=registry,compression=uncompressed,force-compression=true`, or push the "
-                   "model's files one by one (oras push)",
-                   name);
+    return sl_fail_code(
+        err, SL_E_FORMAT, "archive.packing",
+        "it is packed by %s: build the image with `docker buildx build --output "
+        "type=registry,compression=uncompressed,force-compression=true`, or push the "
+        "model's files one by one (oras push)",
+        name);
+}
+
+/* What is left is hashed, too. */
+static int find_blame(struct reading *reading, const struct sl_oci_layer *layer, struct sl_err *err)
+{
+    struct sl_err why = SL_ERR_INIT;
+    uint64_t passed;
+    if (!sl_oci_may_be_changed(layer, err))
+        return -1;
+    reading->at = SL_MAX(reading->at, reading->end);
+    int result = read_on(reading, NULL, INT64_MAX, &passed, &why);
+    if (result == 0)
+        result = sl_oci_check_layer(layer, reading->sha, &why);
+    else if (why.kind != SL_E_CANCELED)
+        return -1;
+    if (result < 0)
+        *err = why;
+    return -1;
 }
 
 static int read_layer(struct sl_source *source, struct sl_oci_layer *layer, bool check,
@@ -103,8 +123,29 @@ static int read_layer(struct sl_source *source, struct sl_oci_layer *layer, bool
         return sl_oci_unpack_layer(source, layer, tree, err);
     const struct sl_tar_input input = {read_on, &reading};
     if (sl_oci_tree_add(tree, layer, &input, &reading.at, check, err) < 0)
-        return -1;
+        return check ? find_blame(&reading, layer, err) : -1;
     return check ? sl_oci_check_layer(layer, sha, err) : 0;
+}
+
+/* A layer that is too large to be checked is so after all where its headers make no sense. */
+static int read_tar(struct sl_source *source, struct sl_oci_layer *layer, bool check,
+                    struct sl_oci_tree *tree, struct sl_err *err)
+{
+    struct sl_err why = SL_ERR_INIT;
+    source->vouched = check;
+    int result = read_layer(source, layer, check, tree, &why);
+    if (result == 0 || check || layer->packing != SL_PACKING_NONE ||
+        strcmp(why.code, "archive.packing") == 0 || !sl_oci_may_be_changed(layer, &why)) {
+        if (result < 0 && err)
+            *err = why;
+        return result;
+    }
+    sl_log(SL_LOG_WARN,
+           "layer %.19s… is read whole, to see by its digest whether it came right: %s",
+           layer->digest, why.message);
+    sl_oci_tree_drop(tree);
+    source->vouched = true;
+    return read_layer(source, layer, true, tree, err);
 }
 
 static int add_layer(struct sl_oci *oci, struct sl_oci_layer *layer, uint64_t check_up_to,
@@ -115,8 +156,7 @@ static int add_layer(struct sl_oci *oci, struct sl_oci_layer *layer, uint64_t ch
     SL_AUTO(sl_source) source = NULL;
     if (sl_source_known(oci->store, layer->digest, layer->bytes, &version, &source, err) < 0)
         return -1;
-    source->vouched = layer->bytes <= check_up_to;
-    return read_layer(source, layer, source->vouched, tree, err);
+    return read_tar(source, layer, layer->bytes <= check_up_to, tree, err);
 }
 
 /* source.oci.imageFolder without slashes around it. */

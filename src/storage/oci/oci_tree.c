@@ -63,15 +63,19 @@ struct sl_oci_tree *sl_oci_tree_new(const char *folder, struct sl_err *err)
     return tree->buffer ? sl_steal(&tree) : NULL;
 }
 
+static void node_release(struct node *node)
+{
+    free(node->path);
+    free(node->target);
+    free(node->head);
+}
+
 void sl_oci_tree_free(struct sl_oci_tree *tree)
 {
     if (!tree)
         return;
-    for (size_t i = 0; i < tree->count; i++) {
-        free(tree->nodes[i].path);
-        free(tree->nodes[i].target);
-        free(tree->nodes[i].head);
-    }
+    for (size_t i = 0; i < tree->count; i++)
+        node_release(&tree->nodes[i]);
     free(tree->nodes);
     free(tree->groups);
     free(tree->buffer);
@@ -251,6 +255,13 @@ int sl_oci_tree_add(struct sl_oci_tree *tree, const struct sl_oci_layer *layer,
     if (more < 0 || !check)
         return more;
     return input->read(input->arg, NULL, INT64_MAX, &passed, err);
+}
+
+void sl_oci_tree_drop(struct sl_oci_tree *tree)
+{
+    while (tree->count && tree->nodes[tree->count - 1].layer == tree->layers)
+        node_release(&tree->nodes[--tree->count]);
+    tree->layers--;
 }
 
 /* ---- all together ---------------------------------------------------------------------------- */

@@ -21,10 +21,11 @@ enum {
     LARGE_BYTES = 1024 * 1024 * 1024,
     POINTS_MIN = 4,
     SPAN_BYTES_MIN = 1024 * 1024,
-    GAP_BYTES_MAX = 16 * 1024 * 1024,     /* that is unpacked in vain for a range */
-    GAPS = 64,                            /* or such a part of all */
-    BLAME_BYTES_MAX = 1024 * 1024 * 1024, /* of a layer that is read on to see what is wrong */
+    GAP_BYTES_MAX = 16 * 1024 * 1024, /* that is unpacked in vain for a range */
+    GAPS = 64,                        /* or such a part of all */
 };
+
+#define BLAME_BYTES_MAX (UINT64_C(1024) * 1024 * 1024) /* of a layer that is read to its end */
 
 struct unpacking {
     struct sl_oci_layer *layer;
@@ -173,13 +174,16 @@ int sl_oci_check_layer(const struct sl_oci_layer *layer, struct sl_sha256 *sha, 
                    own);
 }
 
-/* What does not unpack, or is no tar, may have been changed on its way: then the digest says so,
- * and nobody looks for a mistake of whoever made the image. */
+bool sl_oci_may_be_changed(const struct sl_oci_layer *layer, const struct sl_err *err)
+{
+    return err && err->kind == SL_E_FORMAT && strcmp(err->code, "archive.ratio") != 0 &&
+           layer->bytes <= BLAME_BYTES_MAX;
+}
+
 static int find_blame(struct unpacking *unpacking, struct sl_err *err)
 {
     struct sl_err why = SL_ERR_INIT;
-    if (!err || err->kind != SL_E_FORMAT || strcmp(err->code, "archive.ratio") == 0 ||
-        unpacking->layer->bytes > BLAME_BYTES_MAX)
+    if (!sl_oci_may_be_changed(unpacking->layer, err))
         return -1;
     while (!unpacking->ended)
         if (feed(unpacking, &why) < 0) {

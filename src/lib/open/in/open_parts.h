@@ -6,6 +6,8 @@
 #ifndef SL_OPEN_PARTS_H
 #define SL_OPEN_PARTS_H
 
+#include <sys/types.h>
+
 #include "api_memory.h"
 #include "crypt.h"
 #include "plan.h"
@@ -25,6 +27,7 @@ struct sl_open_secret {
 
 struct sluice_source {
     uint32_t owners; /* sl_refcount_add() */
+    pid_t process;   /* that opened it: one that was forked has none of its threads */
     struct sl_specs specs;
     struct sl_open_secret secret;
     struct sl_cancel *cancel;     /* of all calls */
@@ -59,6 +62,8 @@ struct sl_open_limits {
 int sl_open_within(const struct sl_open_limits *limits, struct sl_cancel *outer, bool raise,
                    int (*work)(void *arg, struct sl_cancel *cancel, struct sl_err *err), void *arg,
                    struct sl_err *err);
+/** SL_E_USAGE: another process opened it, of which this one was forked. */
+int sl_open_check_process(const struct sluice_source *source, struct sl_err *err);
 /** Always -1: our error as the caller's. error may be NULL. */
 int sl_open_fail(struct sluice_error *error, const struct sl_err *err);
 /** What the library does once, before anything else of it: its log is silent. */

@@ -27,6 +27,7 @@ struct sl_plan_sidecar {
     uint64_t bytes;
     bool wanted;             /* its object takes part, as far as the listing tells */
     struct sl_sidecar *read; /* ahead of need; NULL: not yet */
+    struct sl_err *why;      /* it could not be; NULL: it could, or was not tried */
 };
 
 struct sl_plan_own {

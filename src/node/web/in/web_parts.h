@@ -145,6 +145,8 @@ bool web_node_readiness(struct sl_web *web, struct sl_json *json);
 
 /** web_api.c. Is the path ours; answer it. `found` false: nothing was answered. */
 enum MHD_Result web_api_answer(const struct request *request, bool *found);
+/** A member "lost_gpus": of a node's GPUs, each with its device and the reason. */
+void web_node_lost_gpus(const struct sl_web *web, struct sl_json *json);
 /** Is everything published that was asked for; the JSON body of /readyz. */
 bool web_readiness(struct sl_web *web, struct sl_json *json);
 

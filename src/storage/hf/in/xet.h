@@ -26,7 +26,7 @@ SL_AUTO_DEFINE(sl_xet)
 struct sl_store *sl_xet_xorbs(struct sl_xet *xet);
 struct sl_xorb {
     const char *url;
-    uint64_t bytes; /* that the request asks for */
+    uint64_t begin, end; /* that the request asks for */
 };
 
 /* ---- the token (xet_token.c) ------------------------------------------------------------------

@@ -27,6 +27,8 @@ SL_AUTO_DEFINE(sl_oci_tree)
 int sl_oci_tree_add(struct sl_oci_tree *tree, const struct sl_oci_layer *layer,
                     const struct sl_tar_input *input, const uint64_t *at, bool check,
                     struct sl_err *err);
+/** Forget the layer that was added last, wholly or in part. */
+void sl_oci_tree_drop(struct sl_oci_tree *tree);
 /** What is left of all, added to the manifest's files, with links as the files that they lead to.
  * SL_E_FORMAT, SL_E_NO_SPACE. */
 int sl_oci_tree_finish(struct sl_oci_tree *tree, struct sl_oci_manifest *manifest,

@@ -10,6 +10,10 @@
 
 /** Compare what came with the layer's digest. SL_E_INTEGRITY. */
 int sl_oci_check_layer(const struct sl_oci_layer *layer, struct sl_sha256 *sha, struct sl_err *err);
+/** A layer that does not unpack, or is not a tar, may have been changed on its way: then its digest
+ * says so, and nobody looks for a mistake of whoever made the image. Is it to be asked after this
+ * failure? */
+bool sl_oci_may_be_changed(const struct sl_oci_layer *layer, const struct sl_err *err);
 /** Add the files of a layer, whose packing is known, to the tree, and note its points. source: its
  * blob. Blocks. SL_E_FORMAT, SL_E_INTEGRITY, SL_E_NO_SPACE, and what reading fails with. */
 int sl_oci_unpack_layer(struct sl_source *source, struct sl_oci_layer *layer,

@@ -1,0 +1,115 @@
+/* Sidecars in repositories of a hub: how often they are asked for, and what they mend where the
+ * bytes of their objects come through Xet. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "buf.h"
+#include "claims.h"
+#include "hash.h"
+#include "hf_hub.h"
+#include "load.h"
+#include "log.h"
+#include "model_maker.h"
+#include "range_blob.h"
+#include "scratch.h"
+#include "sidecar.h"
+#include "xet_store.h"
+
+enum { RANGE = 64 * 1024 };
+#define SIDECAR "blob.bin.sluice.json"
+
+static char scratch[SL_SCRATCH_PATH_BYTES], path[SL_SCRATCH_PATH_BYTES + 16];
+static int scratch_fd;
+static struct sl_hub hub;
+static struct sl_xet_store xet;
+static struct sl_buf text;
+static struct sl_load_result result;
+static struct sl_err err;
+
+static void make_sidecar(void)
+{
+    const uint8_t *of = sl_blob();
+    uint8_t digest[SL_HASH_BYTES_MAX];
+    struct sl_sidecar *sidecar = sl_sidecar_new("blob.bin", SL_BLOB_BYTES, RANGE, &err);
+    for (size_t i = 0; i < sidecar->range_count; i++) {
+        uint64_t begin = i * RANGE, end = sl_sidecar_range_end(sidecar, i);
+        sidecar->ranges[i].crc32c = sl_crc32c(0, of + begin, (size_t)(end - begin));
+        sl_digest_of(SL_HASH_SHA256, NULL, 0, of + begin, (size_t)(end - begin), digest, NULL);
+        memcpy(sidecar->ranges[i].sha256, digest, sizeof(sidecar->ranges[i].sha256));
+    }
+    sl_sidecar_tree(sidecar, sidecar->tree);
+    ck_assert_int_eq(sl_sidecar_write(sidecar, &text, &err), 0);
+    sl_sidecar_free(sidecar);
+}
+
+static void setup(void)
+{
+    sl_log_setup(SL_LOG_ERROR, false);
+    scratch_fd = sl_scratch_open(scratch);
+    snprintf(path, sizeof(path), "%s/model", scratch);
+    text = (struct sl_buf)SL_BUF_INIT(1024 * 1024);
+    sl_hub_start(&hub);
+    sl_xet_store_start(&xet);
+    hub.xet_url = sl_server_url(xet.cas, "");
+    sl_xet_store_put(&xet, sl_blob(), SL_BLOB_BYTES);
+    sl_hub_put(&hub, "blob.bin", sl_blob(), SL_BLOB_BYTES, true);
+    memcpy(hub.files[0].xet, xet.file_hash, sizeof(xet.file_hash));
+    make_sidecar();
+}
+
+static void teardown(void)
+{
+    sl_hub_stop(&hub);
+    sl_xet_store_stop(&xet);
+    sl_scratch_close(scratch_fd, scratch);
+    sl_buf_release(&text);
+}
+
+static void put_sidecar(void)
+{
+    sl_hub_put(&hub, SIDECAR, text.data, text.used, false);
+}
+
+static int load(const char *mode, const char *more)
+{
+    struct sl_specs specs;
+    char spec[500];
+    snprintf(spec, sizeof(spec),
+             "source: {uri: \"hf://org/name\", hf: {endpoint: \"%s\", xet: '%s'}}\n%s",
+             sl_hub_url(&hub), mode, more);
+    err = (struct sl_err)SL_ERR_INIT;
+    sl_model_spec(&specs, "", path, spec);
+    int done = sl_load_run(&specs.items[0], NULL, NULL, &result, &err);
+    sl_specs_release(&specs);
+    ck_assert(done < 0 || sl_model_same(path, "blob.bin", sl_blob(), SL_BLOB_BYTES));
+    return done;
+}
+
+static unsigned sidecars_asked_for(void)
+{
+    unsigned count = 0;
+    for (unsigned i = 0; i < sl_server_request_count(hub.origin); i++) {
+        const char *target = sl_server_request_at(hub.origin, i)->target;
+        count += strstr(target, "/resolve-cache/") && strstr(target, SIDECAR);
+    }
+    return count;
+}
+
+/* ---- requests -------------------------------------------------------------------------------- */
+
+/* Whether it is right or not. */
+SL_TEST_LOOP(a_sidecar_is_asked_for_once, 0, 3)
+{
+    if (_i == 1)
+        text.used = text.used / 2;
+    if (_i == 2)
+        text.data[text.used / 2] ^= 1;
+    put_sidecar();
+    ck_assert_int_eq(load("off", ""), _i ? -1 : 0);
+    ck_assert_msg(!_i || strstr(err.message, SIDECAR), "%s", err.message);
+    ck_assert_uint_eq(sidecars_asked_for(), 1);
+}
+
+SL_CASE(.setup = setup, .teardown = teardown)
