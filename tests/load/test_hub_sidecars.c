@@ -112,4 +112,45 @@ SL_TEST_LOOP(a_sidecar_is_asked_for_once, 0, 3)
     ck_assert_uint_eq(sidecars_asked_for(), 1);
 }
 
+/* ---- wrong chunks ---------------------------------------------------------------------------- */
+
+#define ONE "readers: {connections: 1, rangeBytes: 64Mi}\n"
+
+static void remove_model(void)
+{
+    sl_scratch_close(scratch_fd, scratch);
+    scratch_fd = sl_scratch_open(scratch);
+    snprintf(path, sizeof(path), "%s/model", scratch);
+}
+
+/* The sidecar says which range it is in, so that nobody must read the file again. */
+SL_TEST_LOOP(a_chunk_that_comes_wrong_once_is_mended_by_its_range, 0, 2)
+{
+    const char *mode = _i ? "auto" : "on";
+    put_sidecar();
+    ck_assert_msg(load(mode, ONE) == 0, "%s", err.message);
+    unsigned questions = xet.asked;
+    remove_model();
+    sl_xet_store_spoil(&xet, false);
+    xet.heals_at = 2 * questions + 1;
+    ck_assert_msg(load(mode, ONE) == 0, "%s", err.message);
+    ck_assert_uint_eq(result.refetched_ranges, 1);
+    ck_assert_uint_eq(result.sidecars, 1);
+    ck_assert_uint_eq(result.verified, SL_BLOB_BYTES);
+    ck_assert_uint_lt(result.fetched, SL_BLOB_BYTES + 6 * RANGE);
+    ck_assert_uint_eq(hub.links > 0, _i);
+}
+
+/* However many connections there are: by links, or, where nothing but Xet will do, not at all. */
+SL_TEST_LOOP(a_chunk_that_stays_wrong_is_never_published, 0, 4)
+{
+    const char *more = _i & 2 ? "" : ONE;
+    put_sidecar();
+    sl_xet_store_spoil(&xet, false);
+    int done = load(_i & 1 ? "auto" : "on", more);
+    ck_assert_msg(done == (_i & 1 ? 0 : -1), "%s", err.message);
+    ck_assert_int_eq(err.kind, _i & 1 ? 0 : SL_E_INTEGRITY);
+    ck_assert(sl_model_exists(path, ".sluice/ready") == (done == 0));
+}
+
 SL_CASE(.setup = setup, .teardown = teardown)

@@ -129,12 +129,14 @@ static void teardown(void)
     free(sl_steal(&layer));
 }
 
+static const char *more = ""; /* of the spec */
+
 static int load_with(const char *options)
 {
     struct sl_specs specs;
     char text[500];
-    snprintf(text, sizeof(text), "source: {uri: \"oci://127.0.0.1:%u/org/m:v1\", oci: {%s}}\n",
-             sl_server_port(registry), options);
+    snprintf(text, sizeof(text), "source: {uri: \"oci://127.0.0.1:%u/org/m:v1\", oci: {%s}}\n%s",
+             sl_server_port(registry), options, more);
     err = (struct sl_err)SL_ERR_INIT;
     sl_model_spec(&specs, "", path, text);
     int done = sl_load_run(&specs.items[0], NULL, NULL, &result, &err);
@@ -209,6 +211,24 @@ SL_TEST(a_header_that_comes_wrong_once_is_read_again)
     ck_assert_msg(load_with(check_up_to(1)) == 0, "%s", err.message);
     ck_assert_uint_eq(liars[0].lies, 1);
     ck_assert(sl_model_same(path, "last", (const uint8_t *)"last", 4));
+}
+
+/* ---- without hashes -------------------------------------------------------------------------- */
+
+/* What the refusal of bytes without a hash says is what helps. */
+SL_TEST(a_layer_that_is_not_checked_has_hashes_where_the_option_says_so)
+{
+    put_layer(PLAIN);
+    more = "verify: {hashes: require}\n";
+    int large = load_with(check_up_to(1));
+    const struct sl_err why = err;
+    int small = load_with("checkLayersUpTo: 1Gi");
+    more = "";
+    ck_assert_int_eq(large, -1);
+    ck_assert_msg(why.kind == SL_E_INTEGRITY && strstr(why.message, "source.oci.checkLayersUpTo"),
+                  "%s", why.message);
+    ck_assert_msg(small == 0, "%s", err.message);
+    ck_assert_uint_eq(result.unhashed, 0);
 }
 
 /* ---- mirrors --------------------------------------------------------------------------------- */

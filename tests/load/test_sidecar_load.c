@@ -296,6 +296,17 @@ SL_TEST(where_none_is_there_it_is_required_or_not_asked_for)
         ck_assert_str_eq(sl_server_request_at(server, i)->target, "/m.bin");
 }
 
+/* What the refusal of bytes without a hash says is what helps, where the store has none. */
+SL_TEST(the_advice_for_a_store_without_hashes_is_enough)
+{
+    must_not_load("verify: {hashes: require}\n");
+    ck_assert_msg(strstr(err.message, "sluice sign") &&
+                      strstr(err.message, "set verify.sidecar to 'require'"),
+                  "%s", err.message);
+    must_load("verify: {hashes: require, sidecar: require}\n");
+    ck_assert_uint_eq(result.unhashed, 0);
+}
+
 /* Half of a range came wrong, the other half not before the end. */
 SL_TEST(a_load_that_was_broken_off_finds_wrong_bytes_in_what_it_keeps)
 {

@@ -117,7 +117,7 @@ int mirror_case_read(struct mirror_opened *opened, uint64_t offset, bool vouched
     size_t used = 0, got;
     *err = (struct sl_err)SL_ERR_INIT;
     SL_AUTO(sl_fetch) fetch = sl_fetch_new(opened->store, err);
-    sl_fetch_vouch(fetch, vouched);
+    sl_fetch_vouch(fetch, vouched ? SL_VOUCH_WHOLE : SL_VOUCH_NONE);
     if (sl_fetch_start(fetch, opened->source, offset, offset + MIRROR_READ_BYTES, err) < 0)
         return -1;
     for (enum sl_io_state state = SL_IO_WAIT; state != SL_IO_END; used += got) {

@@ -64,7 +64,8 @@ static int try_once(struct sl_gpu_repair *repair, const struct sl_gpu_bad *bad, 
 {
     const struct sl_mapping *mapping = bad->mapping;
     const struct sl_tensor *tensor = mapping->target->from;
-    const struct sl_reread again = {repair->config.cancel, repair->stop, take_bytes, piece};
+    const struct sl_reread again = {repair->config.cancel, repair->stop, take_bytes, piece,
+                                    SL_VOUCH_NONE};
     struct sl_source *source = repair->config.plan->sources[mapping->source].source;
     piece->got = 0;
     if (sl_reread_range(source, piece->begin, piece->begin + piece->bytes, &again, err) < 0)

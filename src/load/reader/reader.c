@@ -304,20 +304,31 @@ static int read_all(struct sl_reader *reader, struct sl_err *err)
     return 0;
 }
 
-/* Of which sources a cryptographic hash covers every byte: others may send those (mirrors). */
-static int find_whole(struct sl_reader *reader, struct sl_err *err)
+/* Of which sources a cryptographic hash covers every byte: others may send those (mirrors). And of
+ * which all ranges have hashes of a sidecar: those do not overlap. */
+static int find_vouches(struct sl_reader *reader, struct sl_err *err)
 {
     const struct sl_plan *plan = reader->plan;
-    reader->whole = sl_alloc_array(plan->source_count + 1, sizeof(*reader->whole), err);
-    for (size_t i = 0; reader->whole && i < plan->check_count; i++) {
+    reader->vouches = sl_alloc_array(plan->source_count + 1, sizeof(*reader->vouches), err);
+    sl_autofree uint64_t *ranges = sl_alloc_array(plan->source_count + 1, sizeof(*ranges), err);
+    for (size_t i = 0; reader->vouches && ranges && i < plan->check_count; i++) {
         const struct sl_check *check = &plan->checks[i];
-        bool plain = check->kind == SL_HASH_SHA256 && !check->signer && !check->placed &&
-                     !check->ordered && !check->computed;
-        if (plain && check->begin == 0 &&
-            check->end == sl_source_bytes(plan->sources[check->source].source))
-            reader->whole[check->source] = true;
+        enum sl_vouch *vouch = &reader->vouches[check->source];
+        uint64_t bytes = sl_source_bytes(plan->sources[check->source].source);
+        bool plain = !check->signer && !check->placed && !check->ordered && !check->computed;
+        if (plain && check->range)
+            ranges[check->source] += check->end - check->begin;
+        if (plain && check->kind == SL_HASH_SHA256 && check->begin == 0 && check->end == bytes)
+            *vouch = SL_VOUCH_WHOLE;
+        else if (*vouch == SL_VOUCH_NONE && ranges[check->source] == bytes)
+            *vouch = SL_VOUCH_RANGES;
     }
-    return reader->whole ? 0 : -1;
+    return reader->vouches && ranges ? 0 : -1;
+}
+
+enum sl_vouch sl_reader_vouch(const struct sl_reader *reader, uint32_t source)
+{
+    return reader->vouches ? reader->vouches[source] : SL_VOUCH_NONE;
 }
 
 static int run_reader(struct sl_reader *reader, struct sl_err *err)
@@ -331,7 +342,7 @@ static int run_reader(struct sl_reader *reader, struct sl_err *err)
                                       .progress = reader->config->progress};
     const struct sl_stage_device *device = reader->config->device;
     const struct sl_stage_results results = {take_crc, reader};
-    if (find_whole(reader, err) < 0)
+    if (find_vouches(reader, err) < 0)
         return -1;
     reader->verify = sl_verify_new(reader->plan->checks, reader->plan->check_count, &config, err);
     if (!reader->verify)
@@ -394,7 +405,7 @@ int sl_reader_run(const struct sl_plan *plan, struct sl_sink *sink, struct sl_jo
     int failed = run_reader(&reader, &why);
     report_outcome(&reader);
     sl_repair_release(&reader.repair);
-    free(reader.whole);
+    free(reader.vouches);
     free(reader.locked.bad); /* no other thread is left */
     free(reader.locked.given);
     sl_file_queues_release(&reader.locked.queues);

@@ -83,7 +83,8 @@ static int try_once(struct sl_reader *reader, const struct sl_check *check, uint
     if (sl_digest_begin(&sum, check->kind, check->prefix, check->prefix_bytes, err) < 0)
         return -1;
     struct again again = {.reader = reader, .check = check, .digest = &sum, .at = check->begin};
-    const struct sl_reread how = {reader->config->cancel, reader->stop, take_bytes, &again};
+    const struct sl_reread how = {reader->config->cancel, reader->stop, take_bytes, &again,
+                                  SL_MIN(sl_reader_vouch(reader, check->source), SL_VOUCH_RANGES)};
     if (sl_reread_range(source, check->begin, check->end, &how, err) < 0)
         return -1;
     sl_digest_finish(&sum, digest);
@@ -118,7 +119,7 @@ static void blame(const struct sl_reader *reader, const struct sl_check *check)
 static int fetch_again(struct sl_reader *reader, const struct sl_check *check, struct sl_err *err)
 {
     const char *uri = sl_source_uri(reader->plan->sources[check->source].source);
-    if (reader->whole && reader->whole[check->source])
+    if (sl_reader_vouch(reader, check->source) == SL_VOUCH_WHOLE)
         blame(reader, check);
     for (unsigned tries = 1; tries <= SL_REREAD_TRIES_MAX; tries++) {
         uint32_t crc32c;

@@ -38,7 +38,10 @@ int sl_reread_range(struct sl_source *source, uint64_t begin, uint64_t end,
 {
     sl_autofree uint8_t *chunk = sl_alloc_aligned(4096, CHUNK_BYTES, err);
     SL_AUTO(sl_fetch) fetch = chunk ? sl_fetch_new_apart(sl_source_store(source), err) : NULL;
-    if (!fetch || sl_fetch_start(fetch, source, begin, end, err) < 0)
+    if (!fetch)
+        return -1;
+    sl_fetch_vouch(fetch, again->vouch);
+    if (sl_fetch_start(fetch, source, begin, end, err) < 0)
         return -1;
     for (;;) {
         size_t got = 0;

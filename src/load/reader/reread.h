@@ -5,6 +5,7 @@
 #ifndef SL_REREAD_H
 #define SL_REREAD_H
 
+#include "fetch.h"
 #include "plan.h"
 #include "source.h"
 #include "thread.h"
@@ -16,6 +17,7 @@ struct sl_reread {
     /** What came, in order; -1 ends it. */
     int (*take)(void *arg, const uint8_t *data, size_t bytes, struct sl_err *err);
     void *arg;
+    enum sl_vouch vouch; /* sl_fetch_vouch() */
 };
 /** Read bytes [begin, end) of a source. Blocks; any thread but those of a poll(). Errors as a
  * fetch, SL_E_CANCELED, or what take() says. */

@@ -109,7 +109,7 @@ int sl_slot_fetch(struct sl_slot *slot, uint64_t begin, uint64_t end, struct sl_
 {
     const struct sl_reader *reader = slot->reader;
     uint32_t source = slot->range.source;
-    sl_fetch_vouch(slot->fetch, reader->whole && reader->whole[source]);
+    sl_fetch_vouch(slot->fetch, sl_reader_vouch(reader, source));
     return sl_fetch_start(slot->fetch, reader->plan->sources[source].source, begin, end, err);
 }
 

@@ -306,6 +306,18 @@ static uint64_t missing_bytes(const struct sl_plan *plan, uint32_t source, uint6
     return data - SL_MIN(data, plan->own->covered[source]);
 }
 
+static int refuse_unhashed(const struct sl_plan *plan, uint32_t source, uint64_t missing,
+                           struct sl_err *err)
+{
+    const char *advice = sl_store_traits(plan->own->store)->hash_advice;
+    return sl_fail(err, SL_E_INTEGRITY,
+                   "'%s' has %" PRIu64
+                   " bytes without a hash that can be checked, and verify.hashes is "
+                   "'require': %s%sgive its SHA-256 in verify.sha256, make sidecars "
+                   "(`sluice sign`) and set verify.sidecar to 'require', or use 'auto'",
+                   plan->sources[source].name, missing, advice ? advice : "", advice ? ", " : "");
+}
+
 static int count_unhashed(struct sl_plan *plan, struct sl_err *err)
 {
     sl_autofree uint64_t *fetched = sl_alloc_array(plan->source_count + 1, sizeof(*fetched), err);
@@ -319,12 +331,7 @@ static int count_unhashed(struct sl_plan *plan, struct sl_err *err)
         plan->unhashed_bytes = sl_add_capped(
             plan->unhashed_bytes, fetched[i] - SL_MIN(fetched[i], plan->own->covered[i]));
         if (plan->own->spec->verify.hashes == SL_HASHES_REQUIRE && missing)
-            return sl_fail(
-                err, SL_E_INTEGRITY,
-                "'%s' has %" PRIu64
-                " bytes without a hash, and verify.hashes is 'require': give its SHA-256 "
-                "in verify.sha256, or use 'auto'",
-                plan->sources[i].name, missing);
+            return refuse_unhashed(plan, i, missing, err);
     }
     return 0;
 }

@@ -161,9 +161,9 @@ static void channel_hedge(struct sl_channel *channel, unsigned hedge)
     channel->hedge = hedge;
 }
 
-static void channel_vouch(struct sl_channel *channel, bool vouched)
+static void channel_vouch(struct sl_channel *channel, enum sl_vouch vouch)
 {
-    channel->vouched = vouched;
+    channel->vouched = vouch != SL_VOUCH_NONE;
 }
 
 static bool channel_sent_twice(const struct sl_channel *channel)

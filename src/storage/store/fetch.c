@@ -33,7 +33,8 @@ struct sl_fetch {
     uint64_t wake_ns;        /* IN_BACKOFF */
     struct sl_retry retry;
     unsigned throttled;
-    bool hedged, vouched;
+    bool hedged;
+    enum sl_vouch vouch;
 };
 
 static struct sl_channel *take_idle_channel(struct sl_store *store)
@@ -112,9 +113,9 @@ void sl_fetch_hedge(struct sl_fetch *fetch)
     fetch->hedged = true;
 }
 
-void sl_fetch_vouch(struct sl_fetch *fetch, bool vouched)
+void sl_fetch_vouch(struct sl_fetch *fetch, enum sl_vouch vouch)
 {
-    fetch->vouched = vouched;
+    fetch->vouch = vouch;
 }
 
 /* Each time twice as patient; the last try waits as long as it may. */
@@ -195,7 +196,8 @@ static int start_try(struct sl_fetch *fetch, struct sl_err *err)
     sl_metric_add(SL_M_SOURCE_REQUESTS, 1);
     set_hedge(fetch);
     if (fetch->store->transport->channel_vouch)
-        fetch->store->transport->channel_vouch(fetch->channel, fetch->vouched || source->vouched);
+        fetch->store->transport->channel_vouch(fetch->channel,
+                                               source->vouched ? SL_VOUCH_WHOLE : fetch->vouch);
     if (fetch->store->transport->channel_start(fetch->channel, source, fetch->at, fetch->end,
                                                !source->opened, err) < 0)
         return fail_try(fetch, err);

@@ -32,11 +32,13 @@ struct sl_fetch *sl_fetch_new_apart(struct sl_store *store, struct sl_err *err);
  */
 void sl_fetch_hedge(struct sl_fetch *fetch);
 /**
- * Whether whoever fetches hashes the whole object by a digest and drops all of it where that
- * differs: then bytes may come from others than the store itself, such as mirrors. For ranges that
- * start from now on; false at first.
+ * What whoever fetches does with wrong bytes: nothing; or finds them by hashes of all ranges of the
+ * object, and asks for those again; or hashes the whole object by a digest and drops all of it
+ * where that differs. In the last case bytes may come from others than the store itself, such as
+ * mirrors. For ranges that start from now on; NONE at first.
  */
-void sl_fetch_vouch(struct sl_fetch *fetch, bool vouched);
+enum sl_vouch { SL_VOUCH_NONE, SL_VOUCH_RANGES, SL_VOUCH_WHOLE };
+void sl_fetch_vouch(struct sl_fetch *fetch, enum sl_vouch vouch);
 /** Closes the connection, in mid-answer too. */
 void sl_fetch_free(struct sl_fetch *fetch);
 SL_AUTO_DEFINE(sl_fetch)

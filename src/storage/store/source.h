@@ -92,6 +92,7 @@ struct sl_store_traits {
     bool repository; /* as its maker published it: the same weights may lie there several times */
     bool reads_to_list;      /* it may have to read objects whole before it can list them */
     bool caller_credentials; /* it can be opened with those of a caller (caller_credentials.h) */
+    const char *hash_advice; /* what gives its objects hashes where they have none; NULL: nothing */
 };
 /** Borrowed, for good. */
 const struct sl_store_traits *sl_store_traits(const struct sl_store *store);

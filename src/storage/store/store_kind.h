@@ -77,7 +77,7 @@ struct sl_source {
     struct sl_source_verifier *verifier; /* NULL: none; borrowed */
     bool opened;                         /* bytes and version are known: by the first answer, or by
                                             resolve */
-    bool vouched; /* the kind's own: what it reads of it counts as by sl_fetch_vouch() */
+    bool vouched;                /* the kind's own: what it reads of it counts as SL_VOUCH_WHOLE */
     uint64_t piece_at, piece_of; /* it is a piece of what the transport reads, from this byte on, of
                                     so many; piece_of 0: it is all of it. Set with `opened` */
     struct sl_counter requests, received;
@@ -115,8 +115,8 @@ struct sl_transport {
 
     /** How its next requests are sent: sl_request.hedge. */
     void (*channel_hedge)(struct sl_channel *channel, unsigned hedge);
-    /** Whether what its next requests bring is vouched for: sl_fetch_vouch(). */
-    void (*channel_vouch)(struct sl_channel *channel, bool vouched);
+    /** Who vouches for what its next requests bring: sl_fetch_vouch(). */
+    void (*channel_vouch)(struct sl_channel *channel, enum sl_vouch vouch);
     /** Whether its request was sent twice. */
     bool (*channel_sent_twice)(const struct sl_channel *channel);
     /** Connect a new one to where this leads, as sl_exchange_connect(). */

@@ -92,7 +92,7 @@ struct sl_reader {
     unsigned given_max;
     uint64_t began_ns;
     uint64_t asked_before;       /* requests for the plan's objects until then */
-    bool *whole;                 /* of each source: a digest of all its bytes is checked */
+    enum sl_vouch *vouches;      /* of each source; NULL: none */
     bool started;                /* it has its threads */
     bool forms, grows;           /* some bytes change on their way; and become more */
     struct sl_counter landed;    /* bytes of this run */
@@ -131,6 +131,8 @@ struct sl_reader {
 };
 /** The first failure counts and stops everyone. */
 void sl_reader_fail(struct sl_reader *reader, const struct sl_err *err);
+/** What the reader does with wrong bytes of this source. Any thread. */
+enum sl_vouch sl_reader_vouch(const struct sl_reader *reader, uint32_t source);
 
 /* ---- jobs: who reads what (any thread) ------------------------------------------------------ */
 

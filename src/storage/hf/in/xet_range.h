@@ -15,7 +15,7 @@ struct sl_xet_range;
 struct sl_xet_range *sl_xet_range_new(struct sl_xet *xet, struct sl_err *err);
 void sl_xet_range_free(struct sl_xet_range *range);
 /** [begin, end) of the file, begin < end <= its bytes. uri, for messages, is borrowed until it has
- * ended. hedge as of a request; vouched as sl_fetch_vouch(). */
+ * ended. hedge as of a request; vouched: somebody does (sl_fetch_vouch()). */
 struct sl_xet_asked {
     uint64_t begin, end;
     unsigned hedge;
