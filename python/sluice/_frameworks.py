@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Optional
 
 from . import _dtypes
 from ._dtypes import library
+from ._native import gpu_number
 
 _NAMES = {
     "torch": "torch", "pt": "torch", "pytorch": "torch", "numpy": "numpy", "np": "numpy", "jax": "jax", "flax": "jax",
@@ -25,10 +26,12 @@ def framework_name(framework: Optional[str]) -> Optional[str]:
 
 
 def device_name(device: Any, framework: Optional[str]) -> str:
-    """"cpu", "cuda:1": as torch and CuPy say it; a device of torch's may be anything that it has."""
+    """"cpu", "cuda:1": as torch and CuPy say it; a device of torch's may be anything that it has. A UUID becomes a number."""
     if isinstance(device, bool) or device is None:
         raise TypeError(f"device is \"cpu\", \"cuda:0\", a GPU's number or a torch.device, not {device!r}")
     name = f"cuda:{device}" if isinstance(device, int) else str(device)
+    if name.startswith(("GPU-", "MIG-")):
+        name = f"cuda:{gpu_number(name)}"
     if framework != "torch" and name != "cpu" and not (framework in ("cupy", "jax") and name.split(":")[0] in ("cuda", "gpu")):
         raise ValueError(f"tensors of {framework or 'sluice'} cannot be on {name!r}: framework=\"torch\" can")
     return name

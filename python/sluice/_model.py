@@ -139,6 +139,7 @@ class _Wish(NamedTuple):
     uri: Any
     framework: Optional[str]
     device: str
+    device_given: str  # as it was named: a UUID has another number elsewhere
     credentials: Optional[Credentials]
     key: Union[bytes, str, None]
     verify: str
@@ -463,7 +464,8 @@ class Model(Mapping[str, Any]):
 
 
 def _open_again(wish: tuple[Any, ...], identity: bytes) -> Model:
-    model = Model(_Wish(*wish))
+    same = _Wish(*wish)
+    model = Model(same._replace(device=_frameworks.device_name(same.device_given, same.framework)))
     if model.identity != identity:
         model.close()
         raise SluiceError(f"'{wish[0]}' was pickled as another version than is there now", "INTEGRITY", "changed")
@@ -478,7 +480,8 @@ def open_model(
 ) -> Model:
     """Open a model without reading its tensors: a URI, a path, or a folder of several objects, of any format and store.
 
-    device       where arrays are put: "cpu", "cuda:0", torch.device(…). Others than "cpu" need a framework.
+    device       where arrays are put: "cpu", "cuda:0", torch.device(…), a GPU's UUID ("GPU-…", "MIG-…", as nvidia-smi -L prints it).
+                 Others than "cpu" need a framework.
     framework    "torch", "numpy", "jax" or "cupy": what model[name] gives. None: OpenTensor, which can become any of them.
     credentials  made by credentials(); else they are found as other programs find them.
     key          for encrypted files: a Key, 32 bytes, or a passphrase.
@@ -492,4 +495,5 @@ def open_model(
     tensors = {"include": list(include or ()), "exclude": list(exclude or ()), "rename": list(rename or ())}
     text = spec_text(credentials, spec, {key: value for key, value in tensors.items() if value})
     where = _frameworks.device_name(device, name)
-    return Model(_Wish(uri, name, where, credentials, secret_of(key), verify, text, timeout), progress)
+    given = device if isinstance(device, str) else where
+    return Model(_Wish(uri, name, where, given, credentials, secret_of(key), verify, text, timeout), progress)

@@ -143,6 +143,8 @@ def load_into_module(
     device  where the module's tensors go; None: where they are, and from the meta device to the CPU.
     dtype   of what is floating (or whole); None: as the module has it, and on the meta device as the model has it.
     """
+    if isinstance(device, str):
+        device = _frameworks.device_name(device, "torch")
     opened = uri if isinstance(uri, Model) else open_model(uri, framework="torch", **options)
     try:
         filling = _Filling(module, opened, filter, device, dtype)

@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from ctypes import POINTER, byref, c_uint8, c_uint64, c_void_p, sizeof
+from ctypes import POINTER, byref, c_int32, c_uint8, c_uint64, c_void_p, sizeof
 from typing import Any, NamedTuple, Optional, Union, cast
 
 from . import _fork, _structs
@@ -158,6 +158,13 @@ def _key(key: Union[bytes, str, None]) -> Any:
     if isinstance(key, Phrase):
         found.opslimit, found.memlimit, found.salt = key.opslimit, key.memlimit, key.salt
     return ctypes.pointer(found)
+
+
+def gpu_number(name: str) -> int:
+    """Of a GPU with this UUID, as this process counts, and so every framework in it."""
+    ordinal = c_int32()
+    call("sluice_device", text(name, "device"), byref(ordinal))
+    return ordinal.value
 
 
 def derive(phrase: Phrase) -> bytes:

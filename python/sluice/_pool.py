@@ -380,7 +380,8 @@ def attach(
 ) -> PoolModel:
     """Attach to a model of the pool, which may still be loading.
 
-    device    "cpu", or a GPU as this process counts them: "cuda:0", 0, torch.device("cuda"). The daemon must keep the model there.
+    device    "cpu", or a GPU as this process counts them: "cuda:0", 0, torch.device("cuda"); or its UUID, "GPU-…". The daemon must keep the
+              model there.
     key       of a derived model, as it was deposited.
     load      begin a load if it is not in memory; else that is an error.
     writable  None: arrays of torch() may be written to, others are read-only. True: all may be. What is written is copied, page by

@@ -84,6 +84,7 @@ _DECLARED: dict[str, tuple[Any, list[Any]]] = {
     "sluice_open": (c_int, [c_char_p, POINTER(OpenOptions), POINTER(c_void_p), POINTER(Error)]),
     "sluice_close": (None, [c_void_p]),
     "sluice_cancel": (None, [c_void_p]),
+    "sluice_device": (c_int, [c_char_p, POINTER(c_int32), POINTER(Error)]),
     "sluice_source_info": (None, [c_void_p, POINTER(SourceInfo)]),
     "sluice_source_tensor": (c_int, [c_void_p, c_uint64, POINTER(Tensor), POINTER(Error)]),
     "sluice_source_meta": (c_int, [c_void_p, c_uint64, POINTER(Meta), POINTER(Error)]),

@@ -2,6 +2,7 @@
 import contextlib
 import ctypes
 import os
+import pickle
 import unittest
 import warnings
 from ctypes import byref, c_int, c_uint64, c_void_p
@@ -13,6 +14,7 @@ from case import Case, bits, make, tensors
 import sluice
 
 SIZE = 8 << 20
+SECOND = "GPU-fb020910-171e-252c-333a-41484f565d64"  # of the fake driver's GPUs
 FAKE = "FAKE_CUDA_DEVICES" in os.environ
 EMPTY, TO = torch.empty, torch.Tensor.to
 
@@ -105,6 +107,23 @@ class Read(Case):
             self.assertSame(streamed, {name: self.made[name] for name in streamed})
             self.assertTrue(gpus.has(streamed["wide"], 1))
             self.assertEqual(gpus.moved, 0)
+
+    @unittest.skipUnless(FAKE, "the fake driver is not there")
+    def test_a_gpu_is_named_by_its_uuid_too(self):
+        with with_gpus() as gpus:
+            found = sluice.load(self.path, device=SECOND)
+            self.assertSame(found, {name: self.made[name] for name in found})
+            self.assertTrue(gpus.has(found["wide"], 1))
+            with sluice.open(self.path, framework="torch", device=SECOND.lower().replace("gpu", "MIG")) as model:
+                self.assertEqual(model.device, "cuda:1")
+                with pickle.loads(pickle.dumps(model)) as again:
+                    self.assertEqual(again.device, "cuda:1")
+            with sluice.open(self.path) as model:
+                model["wide"].copy_to(found["wide"].data_ptr(), SECOND)
+            with self.assertRaisesRegex(sluice.SluiceError, "there is no 'GPU-00000000-.*' among the 2 GPUs"):
+                sluice.open(self.path, framework="torch", device="GPU-00000000" + SECOND[12:])
+            with self.assertRaisesRegex(sluice.SluiceError, "'GPU-1' does not name a GPU"):
+                sluice.load(self.path, device="GPU-1")
 
     @unittest.skipUnless(FAKE, "the fake driver is not there")
     def test_hashes_are_checked_on_the_way(self):

@@ -8,6 +8,7 @@
 
 #include "alloc_fail.h"
 #include "claims.h"
+#include "fake_clock.h"
 #include "fake_root.h"
 #include "mem.h"
 #include "thread.h"
@@ -99,18 +100,40 @@ SL_TEST(version_1_has_quota_and_period_apart)
     expect_cpus(1.5);
 }
 
+/* A second later. */
+static unsigned cpu_count(void)
+{
+    fake_clock_turn(SL_NS_PER_S);
+    return sl_cpu_count();
+}
+
 SL_TEST(threads_follow_the_quota)
 {
-    unsigned whole = sl_cpu_count();
+    unsigned whole = cpu_count();
     fake_root_put("/proc/self/cgroup", "0::/box\n");
     fake_root_put("/sys/fs/cgroup/box/cpu.max", "100000 100000\n");
-    ck_assert_uint_eq(sl_cpu_count(), 1);
+    ck_assert_uint_eq(cpu_count(), 1);
     fake_root_put("/sys/fs/cgroup/box/cpu.max", "10000 100000\n");
-    ck_assert_uint_eq(sl_cpu_count(), 1);
+    ck_assert_uint_eq(cpu_count(), 1);
     fake_root_put("/sys/fs/cgroup/box/cpu.max", "150000 100000\n");
-    ck_assert_uint_eq(sl_cpu_count(), SL_MIN(whole, 2u));
+    ck_assert_uint_eq(cpu_count(), SL_MIN(whole, 2u));
     fake_root_put("/sys/fs/cgroup/box/cpu.max", "100000000 100000\n"); /* more than there are */
-    ck_assert_uint_eq(sl_cpu_count(), whole);
+    ck_assert_uint_eq(cpu_count(), whole);
+}
+
+SL_TEST(the_quota_is_looked_up_once_a_second)
+{
+    fake_clock_hold();
+    fake_clock_turn(SL_NS_PER_S);
+    fake_root_put("/proc/self/cgroup", "0::/box\n");
+    fake_root_put("/sys/fs/cgroup/box/cpu.max", "50000 100000\n");
+    ck_assert_double_eq_tol(sl_cgroup_cpus_recent(), 0.5, 1e-9);
+    fake_root_put("/sys/fs/cgroup/box/cpu.max", "150000 100000\n");
+    fake_clock_turn(SL_NS_PER_S - 1);
+    ck_assert_double_eq_tol(sl_cgroup_cpus_recent(), 0.5, 1e-9);
+    fake_clock_turn(1);
+    ck_assert_double_eq_tol(sl_cgroup_cpus_recent(), 1.5, 1e-9);
+    fake_clock_release();
 }
 
 SL_TEST(nonsense_in_the_files_is_survived)
@@ -126,7 +149,7 @@ SL_TEST(nonsense_in_the_files_is_survived)
             fake_root_put("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", quotas[k]);
             fake_root_put("/sys/fs/cgroup/cpu/cpu.cfs_period_us", quotas[k]);
             ck_assert_double_ge(sl_cgroup_cpus(), 0);
-            ck_assert_uint_ge(sl_cpu_count(), 1);
+            ck_assert_uint_ge(cpu_count(), 1);
         }
 }
 

@@ -137,6 +137,18 @@ SL_TEST(a_deposit_of_a_gpu_is_complete_when_it_is_committed)
     gpu_script_check_held(fake);
 }
 
+SL_TEST(a_deposit_is_made_on_a_gpu_that_its_uuid_names)
+{
+    pool_script_start(&script);
+    struct sluice_deposit *deposit = begin_on("GPU-fb020910-171e-252c-333a-41484f565d64", 4096);
+    ck_assert_msg(deposit != NULL, "%s", error.message);
+    ck_assert_int_eq(sluice_deposit_device(deposit), 1);
+    sluice_deposit_end(deposit);
+    ck_assert_ptr_null(begin_on("GPU-fb020910", 4096));
+    ck_assert_int_eq(error.kind, SLUICE_USAGE);
+    gpu_script_check_held(fake);
+}
+
 SL_TEST(a_deposit_that_does_not_fit_the_gpu_is_refused)
 {
     pool_script_start(&script);

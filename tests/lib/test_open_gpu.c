@@ -67,6 +67,19 @@ SL_TEST(a_tensor_is_read_onto_a_gpu)
     ck_assert_uint_eq(counts.streams, 0);
 }
 
+SL_TEST(a_gpu_is_named_by_its_uuid_too)
+{
+    char name[SL_API_DEVICE_TEXT_BYTES];
+    sl_api_device_text(&gpu, name);
+    ck_assert_msg(read_to(room, BYTES, NULL, name) == 0, "%s", error.message);
+    ck_assert_mem_eq(room, file + file_bytes - BYTES, BYTES);
+    name[strlen(name) - 1] ^= 1;
+    ck_assert_int_eq(read_to(room, BYTES, NULL, name), -1);
+    ck_assert_msg(error.kind == SLUICE_GPU && strstr(error.message, name), "%s", error.message);
+    ck_assert_int_eq(read_to(room, BYTES, NULL, "GPU-1"), -1);
+    ck_assert_int_eq(error.kind, SLUICE_USAGE);
+}
+
 SL_TEST(slices_with_steps_and_without_are_too)
 {
     for (uint64_t step = 1; step <= 100000; step *= 100) {

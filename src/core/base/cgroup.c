@@ -2,8 +2,9 @@
  * /proc/self/cgroup has a line for each hierarchy: "0::/path" for version 2, "9:cpu,cpuacct:/path"
  * for version 1. In a container without a cgroup namespace that is a path of the host, which is not
  * below our mount: then the mount's root is our own group. Limits add up downwards, so whoever asks
- * takes the narrowest of what is shown. Files are read anew each time: limits may be changed while
- * we run. Nothing is allocated: whoever asks for the number of processors cannot fail.
+ * takes the narrowest of what is shown. Files are read anew each time, since limits may be changed
+ * while we run; the one of processors once a second, since every small read asks for it. Nothing is
+ * allocated: whoever asks for the number of processors cannot fail.
  */
 #include "cgroup.h"
 
@@ -16,6 +17,7 @@
 #include <unistd.h>
 
 #include "mem.h"
+#include "thread.h"
 
 enum { FOLDER_BYTES = 4200 };
 #define MOUNT "/sys/fs/cgroup"
@@ -186,4 +188,20 @@ double sl_cgroup_cpus(void)
     double cpus = 0;
     sl_cgroup_each("cpu", take_quota, &cpus);
     return cpus;
+}
+
+double sl_cgroup_cpus_recent(void)
+{
+    static struct {
+        pthread_mutex_t mutex;
+        uint64_t stale_ns;
+        double cpus;
+    } recent = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+    uint64_t now = sl_now_ns();
+    SL_LOCKED(&recent.mutex);
+    if (now >= recent.stale_ns) {
+        recent.cpus = sl_cgroup_cpus();
+        recent.stale_ns = now + SL_NS_PER_S;
+    }
+    return recent.cpus;
 }

@@ -27,6 +27,8 @@ uint64_t sl_cgroup_member(const struct sl_cgroup *group, const char *file, const
 
 /** Processors' worth of time that the narrowest of our groups may take; 0: no limit. */
 double sl_cgroup_cpus(void);
+/** The same as it was at some time of the last second. */
+double sl_cgroup_cpus_recent(void);
 
 /** More than these files have. */
 enum { SL_CGROUP_TEXT_BYTES = 16 * 1024 };

@@ -162,7 +162,7 @@ unsigned sl_cpu_count(void)
     unsigned count = sched_getaffinity(0, sizeof(set), &set) == 0
                          ? (unsigned)CPU_COUNT(&set)
                          : (unsigned)sysconf(_SC_NPROCESSORS_ONLN);
-    double quota = sl_cgroup_cpus();
+    double quota = sl_cgroup_cpus_recent();
     if (quota > 0 && quota < count)
         count = (unsigned)(quota + 0.5);
     return count ? count : 1;

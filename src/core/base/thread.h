@@ -58,7 +58,8 @@ int sl_thread_start(pthread_t *thread, const char *name, void *(*run)(void *), v
  * those is the thread's; nothing has changed then. */
 bool sl_thread_stay(const char *path);
 
-/** Processors this process may use: affinity and cgroup quota (v1 and v2), at least 1. */
+/** Processors this process may use: affinity and, of the last second, cgroup quota (v1 and
+ * v2); at least 1. */
 unsigned sl_cpu_count(void);
 
 /* ---- counters shared by threads ------------------------------------------------------------ */

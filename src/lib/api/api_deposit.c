@@ -84,11 +84,10 @@ static int announce(struct sluice_deposit *deposit, const struct sluice_deposit_
 static int open_device(struct sluice_deposit *deposit, struct sluice_deposit_options *options,
                        char text[SL_API_DEVICE_TEXT_BYTES], struct sluice_error *error)
 {
-    int ordinal;
     deposit->left = options->bytes;
-    if (!sl_api_device_named(options->device, &ordinal))
+    if (!sl_api_device_named(options->device))
         return 0;
-    if (sl_api_device_open(&deposit->device, ordinal, error) < 0)
+    if (sl_api_device_open_named(&deposit->device, options->device, error) < 0)
         return -1;
     deposit->left = sl_api_device_round(&deposit->device, options->bytes);
     if (options->bytes && !deposit->left)

@@ -85,16 +85,6 @@ void sl_api_device_settle(const struct sl_api_device *device, bool everywhere)
 
 /* ---- devices --------------------------------------------------------------------------------- */
 
-bool sl_api_device_named(const char *name, int *ordinal)
-{
-    char *end;
-    if (strncmp(name, "cuda:", 5) != 0 || name[5] < '0' || name[5] > '9')
-        return false;
-    unsigned long number = strtoul(name + 5, &end, 10);
-    *ordinal = number < 1000 ? (int)number : 1000; /* which there is not */
-    return *end == 0;
-}
-
 static int open_with(struct sl_api_device *device, const struct sl_cuda *cuda, int ordinal,
                      struct sl_cuda_err *err)
 {

@@ -24,9 +24,11 @@ struct sl_api_device {
 
 /** A failure of the driver as one of ours: -1. */
 int sl_api_device_fail(const struct sl_cuda_err *err, struct sluice_error *error);
-/** Is it the name of a GPU, "cuda:0"? *ordinal: of which; one that no machine has (1000) where the
- * number is larger. Any thread. */
-bool sl_api_device_named(const char *name, int *ordinal);
+/** Is it meant as the name of a GPU, "cuda:0" or a UUID, "GPU-…", "MIG-…"? Any thread. */
+bool sl_api_device_named(const char *name);
+/** sl_api_device_open() of the one with this name. SLUICE_USAGE: it is not such a name. */
+int sl_api_device_open_named(struct sl_api_device *device, const char *name,
+                             struct sluice_error *error);
 /** Open the GPU with this ordinal, as this process counts, and retain its primary context until
  * sl_api_device_close(). On failure the device is closed. */
 int sl_api_device_open(struct sl_api_device *device, int ordinal, struct sluice_error *error);

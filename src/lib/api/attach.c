@@ -275,9 +275,8 @@ static int ask(struct sluice_model *model, const struct sluice_attach_options *o
 static int open_device(struct sluice_model *model, struct sluice_attach_options *options,
                        char text[SL_API_DEVICE_TEXT_BYTES], struct sluice_error *error)
 {
-    int ordinal;
     bool registers = options->flags & SLUICE_REGISTER, private = options->flags & SLUICE_PRIVATE;
-    bool named = sl_api_device_named(options->device, &ordinal);
+    bool named = sl_api_device_named(options->device);
     if (registers && (named || private))
         return sl_api_fail(error, SLUICE_USAGE,
                            "only memory of the host that is attached to read-only can be "
@@ -288,7 +287,7 @@ static int open_device(struct sluice_model *model, struct sluice_attach_options 
         return 0;
     if (private)
         return sl_api_fail(error, SLUICE_USAGE, "memory of a GPU has no private views");
-    if (sl_api_device_open(&model->device, ordinal, error) < 0)
+    if (sl_api_device_open_named(&model->device, options->device, error) < 0)
         return -1;
     sl_api_device_text(&model->device, text);
     options->device = text;

@@ -94,7 +94,7 @@ struct sluice_attach_options {
     const char *model;  /* its name in the pool, or a URI that the daemon allows */
     const char *socket; /* NULL: $SLUICE_POOL_SOCKET, else /run/sluice/pool.sock */
     const char *key;    /* of a derived model; NULL: the model as it was loaded */
-    const char *device; /* NULL: "host"; "cuda:0": a GPU, as this process counts them */
+    const char *device; /* NULL: "host"; a GPU's name, as of sluice_device() */
     const char *client; /* who asks, for people; NULL: the program's name */
     uint32_t flags;
     int32_t timeout_ms; /* until the daemon knows what is in the model, its start included where
@@ -206,9 +206,8 @@ SLUICE_API int sluice_wait_read(const struct sluice_model *model, uint64_t numbe
 SLUICE_API int sluice_wait_all(const struct sluice_model *model, int timeout_ms, int cancel_fd,
                                struct sluice_error *error);
 
-/** A slab: to register it with a driver in a way of one's own, say; on a GPU a device pointer. fd
- * is -1 without SLUICE_KEEP_FDS; both are the model's. SLUICE_USAGE beyond slab_count. Never
- * blocks. */
+/** A slab: to register it with a driver, say; on a GPU a device pointer. fd is -1 without
+ * SLUICE_KEEP_FDS; both are the model's. SLUICE_USAGE beyond slab_count. Never blocks. */
 SLUICE_API int sluice_slab(const struct sluice_model *model, uint64_t number, const void **data,
                            uint64_t *bytes, int *fd, struct sluice_error *error);
 /**
@@ -218,13 +217,14 @@ SLUICE_API int sluice_slab(const struct sluice_model *model, uint64_t number, co
  * pointer. Pinned memory is copied by the driver alone. Other memory goes through pinned pieces of
  * this call's own, one being written while the other is copied: several threads are several times
  * as fast. It returns when the last copy has begun; the memory stays until sluice_detach(), which
- * waits for it. Any thread. SLUICE_USAGE: not such a model, or not in its memory; SLUICE_GPU;
- * SLUICE_NO_SPACE.
+ * waits for it. Any thread. SLUICE_USAGE (not in its memory), SLUICE_GPU, SLUICE_NO_SPACE.
  */
 SLUICE_API int sluice_copy(struct sluice_model *model, uint64_t to, const void *from,
                            uint64_t bytes, void *stream, struct sluice_error *error);
-/** The descriptor whose closing ends the lease: for who hands the lease on to another program. It
- * is the model's; whoever wants one of their own copies it (dup()). */
+/** The number, as this process counts, of the GPU with this name: "cuda:1", or a UUID as nvidia-smi
+ * prints it. SLUICE_USAGE: it is not such a name; SLUICE_GPU. Any thread; asks the driver. */
+SLUICE_API int sluice_device(const char *name, int32_t *ordinal, struct sluice_error *error);
+/** The model's descriptor whose closing ends the lease: for who hands a copy (dup()) on. */
 SLUICE_API int sluice_lease_fd(const struct sluice_model *model);
 
 /* ---- deposit --------------------------------------------------------------------------------- */
@@ -248,8 +248,7 @@ struct sluice_deposit_options {
  * Ask for room. SLUICE_INTEGRITY with code "stale" if the source has changed, "exists" if there is
  * one with this key (attach to it), "busy" if somebody else is depositing it; otherwise errors are
  * those of sluice_attach(), and SLUICE_USAGE is a key that is missing, too. Blocks until the daemon
- * has answered. Texts are borrowed for the call; *deposit is the caller's until
- * sluice_deposit_end().
+ * has answered. Texts are borrowed; *deposit is the caller's until sluice_deposit_end().
  */
 SLUICE_API int sluice_deposit_begin(const struct sluice_deposit_options *options,
                                     struct sluice_deposit **deposit, struct sluice_error *error);
@@ -275,8 +274,7 @@ SLUICE_API int sluice_deposit_device(const struct sluice_deposit *deposit);
  * SLUICE_CANCELED are of the options' limits, SLUICE_NETWORK is a daemon that has gone.
  */
 SLUICE_API int sluice_deposit_commit(struct sluice_deposit *deposit, struct sluice_error *error);
-/** Close the connection: what was not committed is withdrawn. The memory stays until
- * sluice_deposit_end(). */
+/** What was not committed is withdrawn. The memory stays until sluice_deposit_end(). */
 SLUICE_API void sluice_deposit_abort(struct sluice_deposit *deposit);
 /** Free everything; what was not committed is dropped. NULL is fine. Memory that sluice_dlpack()
  * gave to consumers stays until the last of them is done. */
@@ -507,7 +505,7 @@ struct sluice_read_options {
     /* reads[index] is whole, checked as below, and the caller's. In any order; each read once */
     int (*done)(void *arg, uint64_t index);
     void *arg;          /* of both */
-    const char *device; /* "cuda:0", as this process counts: `to` of each read is a device pointer
+    const char *device; /* a GPU's name (sluice_device()): `to` of each read is a device pointer
                            of its primary context, which nothing else uses meanwhile. NULL: host */
 };
 /**

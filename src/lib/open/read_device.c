@@ -95,14 +95,20 @@ void sl_read_device_close(struct sl_read_device *device)
     free(device);
 }
 
-static int open_gpu(struct sl_read_device *device, int ordinal, struct sl_err *err)
+static enum sl_err_kind kind_of(const struct sluice_error *error)
+{
+    return error->kind == SLUICE_NO_SPACE ? SL_E_NO_SPACE
+           : error->kind == SLUICE_USAGE  ? SL_E_USAGE
+                                          : SL_E_GPU;
+}
+
+static int open_gpu(struct sl_read_device *device, const char *name, struct sl_err *err)
 {
     struct sluice_error error;
     struct sl_cuda_err why = {0};
     struct sl_cuda_context *before;
-    if (sl_api_device_open(&device->gpu, ordinal, &error) < 0)
-        return sl_fail(err, error.kind == SLUICE_NO_SPACE ? SL_E_NO_SPACE : SL_E_GPU, "%s",
-                       error.message);
+    if (sl_api_device_open_named(&device->gpu, name, &error) < 0)
+        return sl_fail(err, kind_of(&error), "%s", error.message);
     if (enter(device, &before, &why) < 0)
         return fail(&why, err);
     int done = fill(device, &why);
@@ -112,8 +118,7 @@ static int open_gpu(struct sl_read_device *device, int ordinal, struct sl_err *e
 
 struct sl_read_device *sl_read_device_open(const char *name, struct sl_err *err)
 {
-    int ordinal;
-    if (!sl_api_device_named(name, &ordinal)) {
+    if (!sl_api_device_named(name)) {
         sl_fail(err, SL_E_USAGE, "tensors cannot be read onto '%s': name a GPU, such as cuda:0",
                 name);
         return NULL;
@@ -122,7 +127,7 @@ struct sl_read_device *sl_read_device_open(const char *name, struct sl_err *err)
     if (!device)
         return NULL;
     pthread_mutex_init(&device->lock, NULL);
-    if (open_gpu(device, ordinal, err) == 0)
+    if (open_gpu(device, name, err) == 0)
         return device;
     sl_read_device_close(device);
     return NULL;

@@ -125,7 +125,7 @@ static void decide(struct sl_reader *reader)
         .grows = reader->grows,
         .first_byte_ns = first_byte_ns(plan),
         .processors = sl_cpu_count(),
-        .processor_limit = sl_cgroup_cpus(),
+        .processor_limit = sl_cgroup_cpus_recent(),
         .cpu_ns = sl_growth_process_cpu_ns,
     };
     struct sl_store *store = plan->source_count ? sl_source_store(plan->sources[0].source) : NULL;

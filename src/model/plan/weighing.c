@@ -12,7 +12,7 @@
 
 static unsigned processors(void)
 {
-    double limit = sl_cgroup_cpus();
+    double limit = sl_cgroup_cpus_recent();
     unsigned all = SL_MAX(sl_cpu_count(), 1u);
     return limit > 0 && limit < all ? SL_MAX((unsigned)limit, 1u) : all;
 }

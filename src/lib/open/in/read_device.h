@@ -8,7 +8,7 @@
 
 struct sl_read_device;
 
-/** "cuda:0". SL_E_USAGE: another name; SL_E_GPU: no driver, no such GPU; SL_E_NO_SPACE. Retains the
+/** "cuda:0", or a UUID. SL_E_USAGE: another name; SL_E_GPU: no driver, no such GPU; SL_E_NO_SPACE. Retains the
  * GPU's primary context until it is closed. */
 struct sl_read_device *sl_read_device_open(const char *name, struct sl_err *err);
 /** Nothing is on its way any more. NULL is fine. */
