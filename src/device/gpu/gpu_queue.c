@@ -6,7 +6,7 @@
 #include "gpu_ring_parts.h"
 
 enum {
-    BUFFERS = 32, /* full ones on their way while as many readers fill theirs */
+    BUFFERS = 64, /* one for each of 64 readers to fill: test_gpu_ring_rate.c */
     AGE_MS = 5,
 };
 

@@ -181,24 +181,32 @@ static uint8_t *take_place(struct sl_gpu_buffer *buffer, const struct putting *p
     return data;
 }
 
+/* NULL: not now, and what can be done about that is. With the lock. */
+static uint8_t *find_place(struct sl_gpu_ring *ring, const struct putting *putting)
+{
+    struct sl_gpu_buffer *buffer = find_open(ring, putting);
+    if (!buffer)
+        buffer = open_buffer(ring, putting);
+    if (buffer)
+        return take_place(buffer, putting);
+    close_oldest(ring);
+    sl_gpu_ring_poke(ring);
+    return NULL;
+}
+
 static int reserve(struct sl_gpu_ring *ring, const struct putting *putting, uint8_t **data,
                    struct sl_err *err)
 {
     if (check_fits(ring, putting, err) < 0)
         return -1;
     SL_LOCKED(&ring->lock);
-    struct sl_gpu_buffer *buffer;
-    while (!(buffer = find_open(ring, putting)) && !(buffer = open_buffer(ring, putting))) {
+    for (;;) {
         if (sl_gpu_ring_going(ring, err) < 0)
             return -1;
-        close_oldest(ring);
-        sl_gpu_ring_poke(ring);
+        if ((*data = find_place(ring, putting)))
+            return 0;
         sl_gpu_ring_wait(ring);
     }
-    if (sl_gpu_ring_going(ring, err) < 0)
-        return -1;
-    *data = take_place(buffer, putting);
-    return 0;
 }
 
 /* Of four buffers three may be lent. Whoever reserves may wait for the fourth: what is in it is
@@ -221,6 +229,13 @@ int sl_gpu_ring_reserve(struct sl_gpu_ring *ring, uint32_t file, uint64_t offset
 {
     const struct putting putting = {NULL, all_queues(ring), file, offset, bytes};
     return reserve(ring, &putting, data, err);
+}
+
+uint8_t *sl_gpu_ring_try(struct sl_gpu_ring *ring, uint32_t file, uint64_t offset, uint64_t bytes)
+{
+    const struct putting putting = {NULL, all_queues(ring), file, offset, bytes};
+    SL_LOCKED(&ring->lock);
+    return find_place(ring, &putting);
 }
 
 int sl_gpu_ring_lend(struct sl_gpu_ring *ring, uint32_t file, uint64_t offset, uint64_t bytes,

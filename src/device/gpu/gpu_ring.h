@@ -16,7 +16,7 @@
 #include "thread.h"
 
 enum {
-    SL_GPU_RING_BUFFER_BYTES = 4 * 1024 * 1024,
+    SL_GPU_RING_BUFFER_BYTES = 2 * 1024 * 1024,
     SL_GPU_RING_SCRATCHES = 2, /* one is copied into while what is in the other takes its shape */
 };
 
@@ -33,7 +33,7 @@ struct sl_gpu_ring_config {
     const uint64_t *addresses; /* where each file begins on the device; borrowed for its life */
     const uint64_t *bytes; /* of each, zeroed first; only read by sl_gpu_ring_new(). NULL: not */
     size_t file_count;
-    unsigned buffers;         /* 0: 32 */
+    unsigned buffers;         /* 0: 64 */
     uint64_t buffer_bytes;    /* 0: SL_GPU_RING_BUFFER_BYTES. What is put at once is never more */
     unsigned age_ms;          /* after so long a buffer goes though it is not full; 0: 5 */
     struct sl_cancel *cancel; /* borrowed; may be NULL */
