@@ -101,6 +101,54 @@ SL_TEST(only_the_first_answer_counts)
     ck_assert_uint_eq(growth.connections, 4);
 }
 
+/* Of a store that begins its first answer after 60 ms and each later one within a tenth of one:
+ * the most within a second, where a processor keeps it from bringing more by more connections. */
+SL_TEST(a_first_answer_that_was_slow_does_not_make_a_server_distant)
+{
+    struct sl_growth growth;
+    sl_growth_init(&growth, 4, 128);
+    sl_growth_know_quantum(&growth, MIB / 4);
+    sl_growth_know_distance(&growth, 60 * SL_NS_PER_MS, 8 * MIB);
+    ck_assert_uint_eq(growth.connections, 8);
+    unsigned most = 0;
+    for (uint64_t ms = 1; ms < 1000; ms++) {
+        sl_growth_know_distance(&growth, ms < 2 ? 60 * SL_NS_PER_MS : SL_NS_PER_MS / 10, 8 * MIB);
+        most = SL_MAX(most, sl_growth_tick(&growth, ms * SL_NS_PER_MS, ms * 1000000, 0));
+    }
+    ck_assert_uint_le(most, 8);
+    ck_assert_uint_le(growth.connections, 4);
+}
+
+SL_TEST(many_that_were_begun_for_a_distance_go_when_it_is_known_to_be_wrong)
+{
+    struct sl_growth growth;
+    sl_growth_init(&growth, 4, 64);
+    sl_growth_know_quantum(&growth, MIB / 4);
+    sl_growth_know_distance(&growth, 30 * SL_NS_PER_MS, 8 * MIB);
+    ck_assert_uint_ge(reach_at(&growth, 30), 38);
+    sl_growth_know_distance(&growth, 3 * SL_NS_PER_MS, 8 * MIB); /* that may well be a distance */
+    ck_assert_uint_ge(growth.connections, 38);
+    sl_growth_know_distance(&growth, SL_NS_PER_MS, 8 * MIB);
+    ck_assert_uint_eq(growth.connections, 4);
+    ck_assert_int_eq(growth.why, SL_GROWTH_NEARER);
+}
+
+SL_TEST(many_that_brought_more_stay_all_the_same)
+{
+    struct sl_growth growth;
+    double bytes = 0;
+    sl_growth_init(&growth, 4, 64);
+    sl_growth_know_distance(&growth, 30 * SL_NS_PER_MS, 8 * MIB);
+    for (uint64_t ms = 30; growth.why != SL_GROWTH_ROSE; ms++) {
+        ck_assert_uint_lt(ms, 2000);
+        bytes += 40e3 * sl_growth_tick(&growth, ms * SL_NS_PER_MS, (uint64_t)bytes, 0);
+    }
+    unsigned rose = growth.connections;
+    sl_growth_know_distance(&growth, SL_NS_PER_MS, 8 * MIB);
+    ck_assert_uint_ge(rose, 38);
+    ck_assert_uint_eq(growth.connections, rose);
+}
+
 SL_TEST(a_server_that_is_too_busy_is_not_asked_for_more)
 {
     struct sl_growth growth;

@@ -34,7 +34,8 @@
  * slow. So it first sees a few, and then as many as what has come would give a share to: a store of
  * 3 MB/s never has enough for more than the few, and of a fast one a few megabytes tell, long
  * before a window is over. That is a step like others, on trial, and taken back if it does not
- * help.
+ * help. Where a later answer begins at once the first one was slow and the server is near: then all
+ * that was done for its distance is taken back.
  *
  * Nearby, a server may give each connection little and all together much. Where a step clearly
  * brought what it added, the next one does not wait for a whole window.
@@ -57,6 +58,7 @@ enum { QUANTA = 8 /* of each connection, in a window that is measured */ };
 enum { LONG_WINDOWS = 3 /* for a step down */, EVEN_TURNS_MAX = 4 };
 enum { FEW = 8 /* that any server sees at first */, FEWEST = 4 };
 #define DISTANT_NS (8 * SL_NS_PER_MS)
+#define NEARER_NS  (DISTANT_NS / 4) /* so clearly near that the first answer was slow, not far */
 static const double LINK_BYTES_PER_S = 1.25e9, CONNECTION_BYTES_PER_S = 40e6; /* 10 Gbit/s */
 static const double SPARE = 1.25; /* since some bring less than others */
 /* A connection that brings this part of what one should at its distance is not held up by others.
@@ -73,6 +75,7 @@ void sl_growth_init(struct sl_growth *growth, unsigned connections, unsigned max
 {
     *growth = (struct sl_growth){.connections = connections,
                                  .maximum = maximum,
+                                 .begun = connections,
                                  .least = connections,
                                  .why = connections == maximum ? SL_GROWTH_MOST : SL_GROWTH_BEGUN,
                                  .settle_ns = SETTLE_NS};
@@ -152,9 +155,26 @@ static void begin_with_few(struct sl_growth *growth, unsigned target)
     growth->doubted = growth->connections > growth->least;
 }
 
+/* The first answer was slow, and the server is not far. */
+static void take_back_distance(struct sl_growth *growth, uint64_t first_byte_ns)
+{
+    growth->distant = growth->doubted = false;
+    growth->answer_ns = first_byte_ns;
+    growth->settle_ns = QUICK_SETTLE_NS;
+    if (growth->why == SL_GROWTH_ROSE || growth->why == SL_GROWTH_BUSY)
+        return;
+    growth->target = growth->before = 0;
+    growth->window_ns = 0;
+    growth->down = false;
+    growth->why = SL_GROWTH_NEARER;
+    growth->connections = growth->begun < growth->connections ? growth->begun : growth->connections;
+}
+
 void sl_growth_know_distance(struct sl_growth *growth, uint64_t first_byte_ns,
                              uint64_t request_bytes)
 {
+    if (growth->distant && first_byte_ns && first_byte_ns < NEARER_NS)
+        take_back_distance(growth, first_byte_ns);
     if (growth->distance_known || !first_byte_ns)
         return;
     growth->distance_known = true;

@@ -18,6 +18,7 @@ enum sl_growth_why {
     SL_GROWTH_FEWER,      /* fewer brought the same */
     SL_GROWTH_PROCESSORS, /* the process has no processor left for more */
     SL_GROWTH_BUSY,       /* the server said that they are too many */
+    SL_GROWTH_NEARER,     /* those for a distant server were taken back: it is near */
     SL_GROWTH_MOST        /* there may not be more */
 };
 struct sl_growth {
@@ -26,6 +27,7 @@ struct sl_growth {
     enum sl_growth_why why;
     /* the rest is its own */
     unsigned before;         /* the step on trial began here; 0: none */
+    unsigned begun;          /* as many it was given */
     unsigned least;          /* no step goes below */
     bool down;               /* the step on trial, or the next one, goes down */
     unsigned ceiling;        /* a server said that more is too many; 0: none */
@@ -66,7 +68,8 @@ void sl_growth_know_requests(struct sl_growth *growth, size_t requests);
  * How long the server takes to begin an answer (0: not known yet), and how large requests are on
  * average. Far from a server every connection waits more than it brings, so a load begins with a
  * few more, and goes on to as many as fill an ordinary link once bytes come fast enough for so
- * many. Only the first call that knows counts.
+ * many. The first call that knows counts; and one by which a server that seemed distant is near:
+ * then what it got for its distance is taken back, unless more have brought more by then.
  */
 void sl_growth_know_distance(struct sl_growth *growth, uint64_t first_byte_ns,
                              uint64_t request_bytes);
