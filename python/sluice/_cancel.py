@@ -102,8 +102,12 @@ def aside(work: Callable[[], None], cancel: Cancel) -> None:
     _Aside(work, cancel.cancel).run()
 
 
-def interruptible(work: Callable[[int], None]) -> None:
-    """work(cancel_fd), so that Ctrl-C ends it. Off the main thread, which alone gets signals, what the thread works under ends it."""
+def interruptible(work: Callable[[int], None], brief: bool = False) -> None:
+    """work(cancel_fd), so that Ctrl-C ends it. Off the main thread, which alone gets signals, what the thread works under ends it. brief:
+    it waits for nobody, so that an interrupt may come when it has ended; a thread would take longer than the work."""
+    if brief and current() is None:
+        work(-1)
+        return
     if threading.current_thread() is threading.main_thread():
         cancel = Cancel()
         aside(lambda: work(cancel.fd), cancel)

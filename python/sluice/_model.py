@@ -16,6 +16,8 @@ from ._native import Entry, Read, Source
 from ._options import Credentials, spec_text
 from ._stream import GROUP_BYTES, arriving
 
+FOUND_ALONE = 8  # tensors of which each costs as much as a quarter of all in a small file
+
 
 class Meta(NamedTuple):
     """What is known of a tensor without reading it."""
@@ -160,7 +162,7 @@ class Model(Mapping[str, Any]):
     """
 
     def __init__(self, wish: _Wish, progress: _progress.Wanted = None) -> None:
-        self._wish = wish
+        self._wish, self._found_alone = wish, 0
         self._source = _opened(wish, progress)
 
     @cached_property
@@ -176,6 +178,12 @@ class Model(Mapping[str, Any]):
         return found
 
     def _entry(self, name: str) -> Entry:
+        """A few are asked for one by one; whoever wants more has all listed."""
+        if "_tensors" not in self.__dict__ and self._found_alone < FOUND_ALONE and isinstance(name, str) and name:
+            self._found_alone += 1
+            entry = self._source.find(name)
+            if entry is not None:
+                return entry
         return self._tensors[name]
 
     # ---- what is in it -----------------------------------------------------------------------------

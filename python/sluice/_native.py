@@ -207,6 +207,13 @@ def _info(handle: c_void_p) -> _structs.SourceInfo:
     return info
 
 
+BRIEF_BYTES = 1 << 20  # of a read of a local file: a thread for it takes longer
+
+
+def _is_local(uri: bytes) -> bool:
+    return uri.startswith((b"/", b"./", b"../", b"file:///")) or b":" not in uri
+
+
 class Source:
     """A model that was opened. A process that is forked opens it again when it uses it."""
 
@@ -218,6 +225,8 @@ class Source:
         self._close = function("sluice_close")
         self._closing = self._parents = False
         self._uri, self._wanted = text(uri, "uri"), (spec, key, verify, flags, timeout)
+        # Nothing else is asked: no server, no program for a key.
+        self._brief = _is_local(self._uri) and not spec and key is None and timeout is None
         self._begin()
         self.handle = self._open(progress)
         _fork.known(self)
@@ -234,7 +243,7 @@ class Source:
             calls.call("sluice_open", self._uri, byref(options), byref(handle))
 
         try:
-            interruptible(work)
+            interruptible(work, self._brief and progress is None)
         except BaseException:
             if handle:
                 self._close(handle)
@@ -324,6 +333,14 @@ class Source:
                 found.append(self._entry(handle, raw))
         return found
 
+    def find(self, name: str) -> Optional[Entry]:
+        """The tensor of this name; None: there is none."""
+        raw, told = Tensor(size=sizeof(Tensor)), name.encode("utf-8", "surrogateescape")
+        with self._using() as handle:
+            if function("sluice_source_find")(handle, told, len(told), byref(raw), None) < 0 or raw.kind == KIND_FILE:
+                return None
+            return self._entry(handle, raw)
+
     def metadata(self) -> dict[str, str]:
         """What the files say of themselves."""
         raw = Meta(size=sizeof(Meta))
@@ -375,7 +392,8 @@ class Source:
             with self._using() as handle:
                 calls.call("sluice_read", handle, array, len(reads), byref(options))
 
-        interruptible(work)
+        brief = self._brief and not (progress or device) and sum(read.nbytes for read in reads) <= BRIEF_BYTES
+        interruptible(work, brief)
         kept.clear()
 
     def map(self, number: int) -> Held:
@@ -387,7 +405,7 @@ class Source:
             with self._using() as handle:
                 call("sluice_map", handle, number, byref(options), byref(pointer))
 
-        interruptible(work)
+        interruptible(work, self._brief)
         return Held(pointer)
 
 

@@ -87,6 +87,7 @@ _DECLARED: dict[str, tuple[Any, list[Any]]] = {
     "sluice_device": (c_int, [c_char_p, POINTER(c_int32), POINTER(Error)]),
     "sluice_source_info": (None, [c_void_p, POINTER(SourceInfo)]),
     "sluice_source_tensor": (c_int, [c_void_p, c_uint64, POINTER(Tensor), POINTER(Error)]),
+    "sluice_source_find": (c_int, [c_void_p, c_char_p, c_uint64, POINTER(Tensor), POINTER(Error)]),
     "sluice_source_meta": (c_int, [c_void_p, c_uint64, POINTER(Meta), POINTER(Error)]),
     "sluice_source_hash": (c_int, [c_void_p, c_uint64, c_uint32, POINTER(Hash), POINTER(Error)]),
     "sluice_source_path": (c_int, [c_void_p, c_uint64, c_uint32, POINTER(PathPart), POINTER(Error)]),
