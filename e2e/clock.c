@@ -7,7 +7,7 @@
 static time_t turned(void)
 {
     const char *seconds = getenv("CLOCK_SECONDS");
-    return seconds ? atol(seconds) : 0;
+    return seconds ? strtoll(seconds, NULL, 10) : 0;
 }
 
 int clock_gettime(clockid_t clock, struct timespec *now)

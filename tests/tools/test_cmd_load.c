@@ -454,6 +454,8 @@ SL_TEST(a_sidecar_stays_until_sigterm_and_ends_well)
     pid_t pid = start_sluice(arguments, out, log_);
     ck_assert_msg(sl_publish_wait(path, 120, NULL, &err) == 0, "%s", err.message);
     SL_AWAIT(is_logged("is in"), "the summary"); /* it is written after publishing */
+    ck_assert(is_logged("health, metrics and the page: http://127.0.0.1:"));
+    ck_assert(!is_logged("127.0.0.1:0/"));
     kill(pid, SIGTERM);
     ck_assert_int_eq(wait_sluice(pid), 0);
 }

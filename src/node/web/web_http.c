@@ -259,3 +259,19 @@ int sl_web_address_parse(const char *text, char host[256], unsigned *port, struc
     *port = (unsigned)number;
     return 0;
 }
+
+/* Every address is not an address: for those there is the loopback. */
+int sl_web_url(const char *listen, unsigned port, char url[SL_WEB_URL_BYTES], struct sl_err *err)
+{
+    char host[256];
+    unsigned asked;
+    if (sl_web_address_parse(listen, host, &asked, err) < 0)
+        return -1;
+    if (!*host || strcmp(host, "0.0.0.0") == 0)
+        snprintf(host, sizeof(host), "127.0.0.1");
+    if (strcmp(host, "::") == 0)
+        snprintf(host, sizeof(host), "::1");
+    const char *open = strchr(host, ':') ? "[" : "", *close = *open ? "]" : "";
+    snprintf(url, SL_WEB_URL_BYTES, "http://%s%s%s:%u/", open, host, close, port);
+    return 0;
+}

@@ -60,4 +60,9 @@ bool sl_web_accepts_openmetrics(const char *accept);
  */
 int sl_web_address_parse(const char *text, char host[256], unsigned *port, struct sl_err *err);
 
+enum { SL_WEB_URL_BYTES = 320 };
+/** Where a client on this machine finds what listens at that address and, in the end, this port:
+ * "http://127.0.0.1:9464/". SL_E_USAGE. */
+int sl_web_url(const char *listen, unsigned port, char url[SL_WEB_URL_BYTES], struct sl_err *err);
+
 #endif

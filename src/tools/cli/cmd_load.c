@@ -14,6 +14,7 @@
 #include "operand.h"
 #include "url.h"
 #include "web.h"
+#include "web_http.h"
 
 enum {
     LOADS_AT_ONCE = 4,
@@ -276,11 +277,15 @@ static int serve(const struct sl_specs *specs, bool needed, struct sl_web **web,
     struct sl_web_config config = {.listen = asked ? asked : usual,
                                    .expected_loads = (unsigned)specs->count};
     struct sl_err why = SL_ERR_INIT;
+    char url[SL_WEB_URL_BYTES];
     if (!config.listen || !*config.listen)
         return 0;
     *web = sl_web_start(&config, &why);
-    if (*web)
+    if (*web) {
+        if (sl_web_url(config.listen, sl_web_port(*web), url, &why) == 0)
+            sl_log(SL_LOG_INFO, "health, metrics and the page: %s", url);
         return 0;
+    }
     if (!asked && !needed) {
         sl_log(SL_LOG_WARN, "%s; loading without it (SLUICE_LISTEN)", why.message);
         return 0;

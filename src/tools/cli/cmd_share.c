@@ -36,23 +36,6 @@ static void raise_file_limit(void)
     }
 }
 
-/* Every address is not an address: for those a client on this machine is shown the loopback. */
-static int make_url(const char *listen, unsigned port, char *url, size_t capacity,
-                    struct sl_err *err)
-{
-    char host[256];
-    unsigned asked;
-    if (sl_web_address_parse(listen, host, &asked, err) < 0)
-        return -1;
-    if (!*host || strcmp(host, "0.0.0.0") == 0)
-        snprintf(host, sizeof(host), "127.0.0.1");
-    if (strcmp(host, "::") == 0)
-        snprintf(host, sizeof(host), "::1");
-    const char *open = strchr(host, ':') ? "[" : "", *close = *open ? "]" : "";
-    snprintf(url, capacity, "http://%s%s%s:%u/", open, host, close, port);
-    return 0;
-}
-
 static int announce(const struct sl_cli *cli, const char *url, unsigned port, struct sl_err *err)
 {
     struct sl_json json;
@@ -73,7 +56,7 @@ static int announce(const struct sl_cli *cli, const char *url, unsigned port, st
 static int run(struct sl_cli *cli, struct sl_err *err)
 {
     const struct share_options *options = cli->options;
-    char url[320];
+    char url[SL_WEB_URL_BYTES];
     raise_file_limit();
     const struct sl_web_config config = {
         .listen = options->listen ? options->listen : "127.0.0.1:9470",
@@ -83,7 +66,7 @@ static int run(struct sl_cli *cli, struct sl_err *err)
     SL_AUTO(sl_web) web = sl_web_start(&config, err);
     if (!web)
         return -1;
-    if (make_url(config.listen, sl_web_port(web), url, sizeof(url), err) < 0 ||
+    if (sl_web_url(config.listen, sl_web_port(web), url, err) < 0 ||
         announce(cli, url, sl_web_port(web), err) < 0)
         return -1;
     struct pollfd wait = {sl_cancel_fd(cli->cancel), POLLIN, 0};
