@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "claims.h"
+#include "hf_hub.h"
 #include "model_maker.h"
 #include "open_case.h"
 #include "range_server.h"
@@ -144,6 +145,43 @@ SL_TEST(keys_of_a_service_that_end_before_their_time_are_asked_for_again)
     check_all(source);
     ck_assert_uint_eq(services, 2);
     sluice_close(source);
+}
+
+/* ---- tokens of a hub ------------------------------------------------------------------------- */
+
+static void write_token(const char *text)
+{
+    FILE *file = fopen(path, "w");
+    ck_assert_ptr_nonnull(file);
+    fprintf(file, "%s\n", text);
+    fclose(file);
+}
+
+/* A small file, which the hub itself gives, so that each range shows the token. */
+SL_TEST(a_token_of_a_hub_that_is_replaced_in_its_file_is_used_by_what_is_open)
+{
+    struct sl_hub hub;
+    char spec[2 * SL_SCRATCH_PATH_BYTES];
+    sl_hub_start(&hub);
+    sl_hub_put(&hub, "m.safetensors", data, bytes, false);
+    write_token(hub.token = "first");
+    snprintf(spec, sizeof(spec), "source: {hf: {endpoint: \"%s\", tokenFile: \"%s\"}}\n",
+             sl_hub_url(&hub), path);
+    const struct sluice_open_options options = {.size = sizeof(options), .spec = spec};
+    struct sluice_source *source = open_it("hf://org/name/m.safetensors", &options);
+    check_all(source);
+    hub.token = "second";
+    uint8_t *room = malloc(TENSOR_BYTES);
+    const struct sluice_read read = {
+        .size = sizeof(read), .number = 1, .to = room, .bytes = TENSOR_BYTES};
+    ck_assert_int_eq(sluice_read(source, &read, 1, NULL, &error), -1); /* the file is as it was */
+    ck_assert_int_eq(error.kind, SLUICE_AUTH);
+    free(room);
+    write_token("second");
+    check_all(source);
+    ck_assert_uint_eq(hub.leaked_tokens, 0);
+    sluice_close(source);
+    sl_hub_stop(&hub);
 }
 
 SL_CASE(.setup = setup, .teardown = teardown)
