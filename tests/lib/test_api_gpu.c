@@ -248,6 +248,23 @@ SL_TEST(python_sees_memory_of_a_gpu)
     ran_release(&ran);
 }
 
+/* Tensors that are dropped, closed, or alive at the end, each with work in flight. */
+SL_TEST(python_may_leave_while_the_gpu_works)
+{
+    static const char *const hows[] = {"drop", "close", "stay", "raise", "kill"};
+    gpu_script_start(&script, cuda, 0);
+    setenv("FAKE_CUDA_DELAY_US", "20000", 1);
+    for (size_t i = 0; i < SL_COUNT(hows); i++) {
+        struct ran ran = {0};
+        if (run_python_with(&ran, "pool_gpu_leaver.py", script.socket, hows[i]) < 0)
+            SL_SKIP("no Python that can open this build's library");
+        ck_assert_msg(ran.exit_code == 0 && strcmp(ran.out, "ok\n") == 0 && !*ran.err, "%s: %s%s",
+                      hows[i], ran.out, ran.err);
+        ran_release(&ran);
+    }
+    unsetenv("FAKE_CUDA_DELAY_US");
+}
+
 SL_TEST(python_copies_what_cannot_be_pinned)
 {
     struct ran ran = {0};

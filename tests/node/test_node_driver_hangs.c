@@ -137,6 +137,43 @@ SL_TEST(others_are_served_while_a_load_that_starts_over_is_unmapped)
     free(blob);
 }
 
+/* ---- in loads -------------------------------------------------------------------------------- */
+
+/* Two loads, as many as there are places, wait for one GPU: others, and the host, go on, though
+ * what they load is not small beside these. */
+SL_TEST(other_gpus_load_while_one_hangs)
+{
+    gpu_case_fake->set_devices(3);
+    node_case_put(&gpu_case, "other", 2 * GPU_CASE_ITEMS);
+    node_case_put(&gpu_case, "large", 64 * 1024);
+    node_case_open(&gpu_case, "", "", NULL);
+    gpu_case_fake->hold_device(0);
+    struct asking asking[2] = {{"a", "cuda:0", 0, NULL, {0}}, {"b", "cuda:0", 0, NULL, {0}}};
+    pthread_t threads[2];
+    gpu_case_define(GPU_CASE_ON("a", "small", "cuda:0") GPU_CASE_ON("b", "other", "cuda:0"));
+    for (unsigned i = 0; i < 2; i++)
+        pthread_create(&threads[i], NULL, ask, &asking[i]);
+    SL_AWAIT(node_case_counts(&gpu_case).loading == 2, "two loads that hang");
+    gpu_case_define(GPU_CASE_ON("a", "small", "cuda:0") GPU_CASE_ON("b", "other", "cuda:0")
+                        GPU_CASE_ON("c", "large", "cuda:1") GPU_CASE_ON("d", "large", "cuda:2")
+                            GPU_CASE_ON("h", "large", "host"));
+    const char *const devices[][2] = {{"c", "cuda:1"}, {"d", "cuda:2"}, {"h", "host"}};
+    for (size_t i = 0; i < SL_COUNT(devices); i++) {
+        struct sluice_model *model = gpu_case_attach(devices[i][0], NULL, devices[i][1]);
+        ck_assert_msg(model, "%s", gpu_case_error.message);
+        ck_assert_msg(sluice_wait_all(model, 60000, -1, &gpu_case_error) == 0, "%s",
+                      gpu_case_error.message);
+        sluice_detach(model);
+    }
+    SL_AWAIT(node_case_counts(&gpu_case).loading == 2, "the end of all loads but those that hang");
+    gpu_case_fake->hold_device(-1);
+    for (unsigned i = 0; i < 2; i++) {
+        pthread_join(threads[i], NULL);
+        ck_assert_msg(asking[i].got, "%s", asking[i].error.message);
+        sluice_detach(asking[i].got);
+    }
+}
+
 static bool prepare(void)
 {
     gpu_case_fake = use_fake_cuda();

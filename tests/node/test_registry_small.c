@@ -1,6 +1,6 @@
 /* Places beside the usual ones: small models that pass large ones (which may, that one does at a
  * time and takes nobody's place, and the questions to sources on which that depends), and models of
- * the host beside loads onto GPUs. */
+ * the host, or of a GPU, beside loads onto other GPUs. */
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -218,6 +218,51 @@ SL_TEST(models_of_the_host_go_beside_loads_onto_gpus)
     ck_assert_int_eq(sl_registry_forget(registry, "host-b", &err), 0);
     await_admitted(5);
     ck_assert(is("gpu-c", "queued") && is("host-c", "loading"));
+}
+
+static struct sl_holder on_gpus[4]; /* outlive the test */
+
+static void load_onto(unsigned gpu, const char *name)
+{
+    on_gpus[gpu] = holder;
+    on_gpus[gpu].placement = SL_PLACEMENT(SL_SPACE_GPU + gpu);
+    sl_registry_set_gpu_budget(registry, gpu, 10000);
+    load_at(&on_gpus[gpu], name, 400);
+}
+
+SL_TEST(a_gpu_goes_beside_loads_onto_others)
+{
+    reopen_with_places(10000, 2);
+    fake.gated = true;
+    load_onto(0, "a");
+    load_onto(0, "b");
+    await_admitted(2);
+    load_onto(0, "c");
+    load_onto(1, "d");
+    await_admitted(3);
+    ck_assert(is("c", "queued") && is("d", "loading"));
+    load_onto(1, "e");
+    load_onto(2, "f");
+    load("g", 400);
+    await_admitted(5);
+    ck_assert(is("c", "queued") && is("e", "queued") && is("f", "loading") && is("g", "loading"));
+    ck_assert_int_eq(sl_registry_forget(registry, "d", &err), 0);
+    await_admitted(6);
+    ck_assert(is("c", "queued") && is("e", "loading"));
+}
+
+SL_TEST(a_gpu_waits_where_a_place_will_be_free)
+{
+    reopen_with_places(10000, 2);
+    fake.gated = true;
+    load("host", 400);
+    load_onto(0, "a");
+    await_admitted(2);
+    load_onto(1, "b");
+    ck_assert(is("b", "queued"));
+    ck_assert_int_eq(sl_registry_forget(registry, "host", &err), 0);
+    await_admitted(3);
+    ck_assert(is("b", "loading"));
 }
 
 static void ask_by_uri(const char *name, unsigned bytes, uint32_t uid)

@@ -117,6 +117,7 @@ static void take_knobs(void)
     memset(fake.lost, 0, sizeof(fake.lost));
     fake.held = fake.kernels_held = fake.contexts_held = false;
     fake.held_call = getenv("FAKE_CUDA_HANG");
+    fake.held_device = -1;
 }
 
 static void begin(void)
@@ -177,6 +178,8 @@ int fake_enter(const char *name, int needs)
     if (is_set_to("FAKE_CUDA_HANG", name))
         fprintf(stderr, "the driver hangs in %s\n", name);
     while (fake.held_call && strcmp(fake.held_call, name) == 0)
+        pthread_cond_wait(&fake.unheld, &fake.lock);
+    while (current && current->device == fake.held_device)
         pthread_cond_wait(&fake.unheld, &fake.lock);
     if (!(needs & FAKE_EARLY))
         result = due_fault(name);
@@ -406,6 +409,15 @@ static void control_hold_call(const char *name)
     pthread_mutex_unlock(&fake.lock);
 }
 
+static void control_hold_device(int device)
+{
+    pthread_once(&began, begin);
+    pthread_mutex_lock(&fake.lock);
+    fake.held_device = device;
+    pthread_cond_broadcast(&fake.unheld);
+    pthread_mutex_unlock(&fake.lock);
+}
+
 static void control_registers(bool any, bool read_only)
 {
     pthread_once(&began, begin);
@@ -476,6 +488,7 @@ __attribute__((visibility("default"))) const struct fake_cuda_control fake_cuda_
     .set_context_us = control_context,
     .hold_contexts = control_hold_contexts,
     .hold_call = control_hold_call,
+    .hold_device = control_hold_device,
     .set_registers = control_registers,
     .set_rdma = control_rdma,
     .set_host_node = control_host_node,

@@ -83,6 +83,8 @@ struct fake_cuda_control {
     void (*hold_contexts)(bool hold);
     /** Whoever calls this function waits until NULL. The name is borrowed. */
     void (*hold_call)(const char *name);
+    /** Whoever works in this device's context, or retains it, waits until -1. */
+    void (*hold_device)(int device);
     /** Can memory of the process be pinned, and such that is mapped read-only? */
     void (*set_registers)(bool any, bool read_only);
     /** Can network cards read memory of the GPUs? */

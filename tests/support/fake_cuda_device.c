@@ -81,7 +81,7 @@ int cuDevicePrimaryCtxRetain(struct sl_cuda_context **context, int device)
     if (fake_device(device) < 0)
         return SL_CUDA_INVALID_DEVICE;
     pthread_mutex_lock(&fake.lock);
-    while (fake.contexts_held)
+    while (fake.contexts_held || fake_device(device) == fake.held_device)
         pthread_cond_wait(&fake.unheld, &fake.lock);
     int lost = fake_lost(fake_device(device));
     if (lost) {

@@ -42,6 +42,7 @@ struct fake {
     size_t spoil_bytes;
     bool held, kernels_held, contexts_held;
     const char *held_call; /* NULL: none */
+    int held_device;       /* -1: none */
     pthread_cond_t unheld;
     uint64_t link_mbps, link_free_ns; /* free_ns: when the last copy ends */
     bool copies_nothing;

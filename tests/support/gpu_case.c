@@ -78,7 +78,7 @@ void gpu_case_failure(const char *name, const char *words)
     sl_json_release(&json);
 }
 
-void gpu_case_reload(const char *models)
+void gpu_case_define(const char *models)
 {
     struct sl_node_config config;
     sl_autobuf complaints = SL_BUF_INIT(1 << 20);
@@ -93,6 +93,11 @@ void gpu_case_reload(const char *models)
     ck_assert_int_eq(sl_node_config_read(path, &config, &complaints, &err), 0);
     sl_node_reload(gpu_case.node, &config);
     sl_node_config_release(&config);
+}
+
+void gpu_case_reload(const char *models)
+{
+    gpu_case_define(models);
     sl_registry_settle(gpu_case.node->registry);
 }
 

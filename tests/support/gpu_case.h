@@ -31,7 +31,9 @@ void gpu_case_bytes(struct sluice_model *model);
 int gpu_case_deposit(const char *key, const char *device, struct sluice_model *source);
 /** The last load of this model failed so; words are looked for in all that the registry tells. */
 void gpu_case_failure(const char *name, const char *words);
-/** The config again, with these models. */
+/** The config again, with these models; their loads are not waited for. */
+void gpu_case_define(const char *models);
+/** The same, and they are. */
 void gpu_case_reload(const char *models);
 
 #endif

@@ -107,11 +107,11 @@ enum { SANITIZED = 1 }; /* such a library cannot be opened by a program that is 
 enum { SANITIZED = 0 };
 #endif
 
-int run_python(struct ran *ran, const char *script, const char *argument)
+int run_python_with(struct ran *ran, const char *script, const char *argument, const char *more)
 {
     char library[600], path[600];
     const char *sluice = getenv("SLUICE"), *slash = sluice ? strrchr(sluice, '/') : NULL;
-    const char *const words[] = {path, argument, NULL};
+    const char *const words[] = {path, argument, more, NULL};
     if (!slash || SANITIZED)
         return -1;
     snprintf(path, sizeof(path), "%s/tests/support/%s", SL_SOURCE_ROOT, script);
@@ -123,6 +123,11 @@ int run_python(struct ran *ran, const char *script, const char *argument)
     setenv("PYTHONDONTWRITEBYTECODE", "1", 1);
     run_program(ran, "python3", words);
     return ran->exit_code == 127 ? -1 : 0;
+}
+
+int run_python(struct ran *ran, const char *script, const char *argument)
+{
+    return run_python_with(ran, script, argument, NULL);
 }
 
 pid_t start_sluice(const char *const *arguments, const char *out_path, const char *err_path)

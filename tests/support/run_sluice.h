@@ -25,6 +25,8 @@ void run_program(struct ran *ran, const char *program, const char *const *argume
  * is not a Python, no library, or a library that Python cannot open since it is sanitized.
  */
 int run_python(struct ran *ran, const char *script, const char *argument);
+/** The same with another argument behind it. */
+int run_python_with(struct ran *ran, const char *script, const char *argument, const char *more);
 
 /** Start it and leave it running; stdout and stderr go to the files of these names. */
 pid_t start_sluice(const char *const *arguments, const char *out_path, const char *err_path);

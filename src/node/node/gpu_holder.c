@@ -20,8 +20,9 @@ struct one {
     struct sl_holder ops;
 };
 struct sl_gpu_holders {
-    struct one ones[SL_GPUS_MAX + 1]; /* the last: all of them */
-    pthread_mutex_t opening; /* held while the driver opens one; nothing is guarded by it */
+    struct one ones[SL_GPUS_MAX + 1];     /* the last: all of them */
+    pthread_mutex_t opening[SL_GPUS_MAX]; /* held while the driver opens this one; they guard
+                                             nothing */
     pthread_mutex_t lock;
     struct {
         struct sl_registry *registry;
@@ -163,7 +164,7 @@ struct sl_gpu *sl_gpu_holders_open(struct sl_gpu_holders *holders, unsigned ordi
     struct sl_gpu *gpu = opened(holders, ordinal);
     if (gpu)
         return gpu;
-    SL_LOCKED(&holders->opening);
+    SL_LOCKED(&holders->opening[ordinal]);
     if ((gpu = opened(holders, ordinal)) || !(gpu = sl_gpu_open((int)ordinal, err)))
         return gpu;
     {
@@ -388,7 +389,8 @@ struct sl_gpu_holders *sl_gpu_holders_new(struct sl_err *err)
     struct sl_gpu_holders *holders = sl_alloc(sizeof(*holders), err);
     if (!holders)
         return NULL;
-    pthread_mutex_init(&holders->opening, NULL);
+    for (unsigned i = 0; i < SL_GPUS_MAX; i++)
+        pthread_mutex_init(&holders->opening[i], NULL);
     pthread_mutex_init(&holders->lock, NULL);
     holders->locked.budget_bytes = SL_AUTO_VALUE;
     for (unsigned i = 0; i <= SL_GPUS_MAX; i++) {
@@ -417,9 +419,10 @@ void sl_gpu_holders_free(struct sl_gpu_holders *holders)
         if (shown == holders)
             shown = NULL;
     }
-    for (unsigned i = 0; i < SL_GPUS_MAX; i++)
+    for (unsigned i = 0; i < SL_GPUS_MAX; i++) {
         sl_gpu_free(holders->locked.gpus[i]);
-    pthread_mutex_destroy(&holders->opening);
+        pthread_mutex_destroy(&holders->opening[i]);
+    }
     pthread_mutex_destroy(&holders->lock);
     free(holders);
 }

@@ -5,7 +5,7 @@
  * descriptor store, where there is one.
  *
  * Any thread, but new, bind and free, which belong to the node's start and end. What opens a GPU
- * blocks for its driver, a second or more, and so does whoever opens another one meanwhile; who
+ * blocks for its driver, a second or more, and so does whoever wants the same one meanwhile; who
  * only asks of those that are open does not.
  */
 #ifndef SL_GPU_HOLDER_H

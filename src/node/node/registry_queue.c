@@ -2,8 +2,9 @@
  * Who loads next. Places go in the order of the queue. One more place is for small models, so that
  * a few MiB do not wait until large models are there: who waits, and is at most an eighth as large
  * as each model that is being loaded, may pass the others there, one at a time. It takes no place
- * away, so nobody waits longer for his. Another place is for the host's memory, while loads onto
- * GPUs have all usual ones: a driver that hangs never gives one back.
+ * away, so nobody waits longer for his. The host's memory, and each GPU, has a place beside the
+ * usual ones while loads onto other GPUs have all of those: a driver that hangs never gives one
+ * back.
  *
  * How large a model is, its source is asked once all places are taken: for a listing, not for a
  * plan. That is done by the thread that has the small place, one model after another.
@@ -27,6 +28,7 @@ void registry_queue(struct sl_registry *registry, struct model *model)
     model->queue_next = NULL;
     *registry->locked.queue_end = model;
     registry->locked.queue_end = &model->queue_next;
+    registry_need_beside(registry, model->holder->placement);
     pthread_cond_signal(&registry->work);
     pthread_cond_broadcast(&registry->beside);
 }
@@ -46,12 +48,12 @@ static bool has_place(const struct sl_registry *registry, const struct model *wa
     return own < SL_MAX(places / 2, 1u) && all < SL_MAX(places - 1, 1u);
 }
 
-/* The first that may begin. */
-static struct model *take(struct sl_registry *registry, enum load_place place,
+/* The first that may begin, of those with this placement, or of all (0). */
+static struct model *take(struct sl_registry *registry, enum load_place place, uint32_t placement,
                           bool (*may)(const struct sl_registry *, const struct model *))
 {
     struct model **at = &registry->locked.queue;
-    while (*at && !may(registry, *at))
+    while (*at && ((placement && (*at)->holder->placement != placement) || !may(registry, *at)))
         at = &(*at)->queue_next;
     struct model *model = registry->locked.held ? NULL : *at;
     if (!model)
@@ -65,9 +67,10 @@ static struct model *take(struct sl_registry *registry, enum load_place place,
     return model;
 }
 
-struct model *registry_take_queued(struct sl_registry *registry)
+struct model *registry_take_queued(struct sl_registry *registry, unsigned space)
 {
-    struct model *model = take(registry, PLACE_USUAL, has_place);
+    (void)space;
+    struct model *model = take(registry, PLACE_USUAL, 0, has_place);
     registry->locked.taken += model != NULL;
     return model;
 }
@@ -86,17 +89,19 @@ static bool is_for_host(const struct model *model)
 
 static bool goes_beside_gpus(const struct sl_registry *registry, const struct model *wanting)
 {
-    if (!is_for_host(wanting) || !has_place(registry, wanting))
+    if (!has_place(registry, wanting))
         return false;
     for (const struct model *model = registry->locked.models; model; model = model->next)
-        if (model->work == WORK_RUNNING && model->place == PLACE_USUAL && is_for_host(model))
+        if (model->work == WORK_RUNNING && model->place == PLACE_USUAL &&
+            (is_for_host(model) || model->holder->placement & wanting->holder->placement))
             return false;
     return true;
 }
 
-struct model *registry_take_host(struct sl_registry *registry)
+struct model *registry_take_beside(struct sl_registry *registry, unsigned space)
 {
-    return are_taken(registry) ? take(registry, PLACE_HOST, goes_beside_gpus) : NULL;
+    return are_taken(registry) ? take(registry, PLACE_BESIDE, SL_PLACEMENT(space), goes_beside_gpus)
+                               : NULL;
 }
 
 /* ---- small ones ----------------------------------------------------------------------------- */
@@ -128,7 +133,7 @@ static bool may_pass(const struct sl_registry *registry, const struct model *mod
 
 struct model *registry_take_small(struct sl_registry *registry)
 {
-    return are_taken(registry) ? take(registry, PLACE_SMALL, may_pass) : NULL;
+    return are_taken(registry) ? take(registry, PLACE_SMALL, 0, may_pass) : NULL;
 }
 
 /* ---- how large they are --------------------------------------------------------------------- */

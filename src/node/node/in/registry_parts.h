@@ -123,7 +123,7 @@ enum work {
     WORK_RUNNING,
     WORK_FOLLOWS, /* no worker has it: it ends with the load of another model */
 };
-enum load_place { PLACE_USUAL, PLACE_SMALL, PLACE_HOST };
+enum load_place { PLACE_USUAL, PLACE_SMALL, PLACE_BESIDE };
 struct model {
     char name[64];
     struct spec_box *box; /* NULL: found in memory, not defined */
@@ -156,11 +156,19 @@ struct model {
     struct model *next, *queue_next;
 };
 
+/* A thread for loads into one space, while other GPUs have all usual places. */
+struct beside {
+    struct sl_registry *registry; /* NULL: it was not started */
+    unsigned space;
+    pthread_t thread;
+};
+
 struct sl_registry {
     unsigned loads_at_once, retry_ms, retry_max_ms;
-    pthread_t workers[LOADS_MAX], small_worker, host_worker, janitor;
+    pthread_t workers[LOADS_MAX], small_worker, janitor;
+    struct beside besides[SL_SPACES_MAX]; /* the host's from the start, GPUs' under the lock */
     unsigned worker_count;
-    bool has_small_worker, has_host_worker, has_janitor;
+    bool has_small_worker, has_janitor;
     pthread_mutex_t lock;
     pthread_cond_t work, beside, clean, changed; /* for workers; for those with a place of their
                                                     own; for the janitor; for who waits */
@@ -210,13 +218,16 @@ void registry_answer(struct waiter *waiters);
 struct waiter *registry_take_waiters(struct model *model, bool early, struct resident *resident,
                                      const struct sl_err *err);
 
+/** registry_life.c: a model is for this memory, which may need a place of its own. */
+void registry_need_beside(struct sl_registry *registry, uint32_t placement);
+
 /** registry_queue.c */
 void registry_queue(struct sl_registry *registry, struct model *model);
-/** Out of the queue, for a worker that has a place; NULL: none may begin. */
-struct model *registry_take_queued(struct sl_registry *registry);
-/** Out of the queue, past others, for the place of models that go into the host's memory while
- * loads onto GPUs have all usual ones; NULL: none may. */
-struct model *registry_take_host(struct sl_registry *registry);
+/** Out of the queue, for a worker that has a place; NULL: none may begin. Of any space. */
+struct model *registry_take_queued(struct sl_registry *registry, unsigned space);
+/** Out of the queue, past others, for the place that this space has while loads onto GPUs, other
+ * ones, have all usual places; NULL: none may. */
+struct model *registry_take_beside(struct sl_registry *registry, unsigned space);
 /** The same for the place that only small models have. */
 struct model *registry_take_small(struct sl_registry *registry);
 /** Is there one of which it matters how large it is? */
@@ -234,7 +245,7 @@ void registry_describe_wait(const struct sl_registry *registry, const struct mod
 void registry_note_current(struct resident *resident);
 void *registry_worker(void *registry);
 void *registry_small_worker(void *registry);
-void *registry_host_worker(void *registry);
+void *registry_beside_worker(void *beside);
 void *registry_janitor(void *registry);
 /** registry_janitor.c */
 /** The last load failed: why, and until when it is not tried again. */
