@@ -1,12 +1,15 @@
 /* Parts of an upload: every byte in its place, whatever the order; bounded memory; no deadlock. */
 #include <check.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "alloc_fail.h"
 #include "claims.h"
+#include "fake_clock.h"
 #include "mem.h"
+#include "thread_cancel.h"
 #include "upload_parts.h"
 
 enum { BYTES = 1000003, PART = 10000, THREADS = 4 };
@@ -24,6 +27,7 @@ static struct {
 } store;
 static uint8_t *data;
 static struct sl_err err;
+static struct sl_cancel *cancel; /* of the uploads; NULL: none */
 
 /* Memory that parts hold: the linker gives us what upload_parts.c takes and gives back (--wrap). */
 static struct {
@@ -136,6 +140,7 @@ static struct sl_parts *new_parts(uint64_t bytes, uint64_t memory_bytes, unsigne
                                            .part_bytes = store.part_bytes,
                                            .memory_bytes = memory_bytes,
                                            .connections = connections,
+                                           .cancel = cancel,
                                            .arg = &store,
                                            .begin = begin,
                                            .send = send_part,
@@ -333,6 +338,53 @@ SL_TEST(giving_up_stops_what_is_being_sent)
     sl_parts_free(sl_steal(&parts));
     ck_assert_uint_eq(store.channels, 0);
     ck_assert_uint_eq(store.sent, 0);
+}
+
+static int await_all(struct sl_parts *parts)
+{
+    return sl_parts_finish(parts, &err);
+}
+
+static int admit_more(struct sl_parts *parts)
+{
+    return sl_parts_admit(parts, &err);
+}
+
+static int (*const waits[])(struct sl_parts *parts) = {await_all, admit_more};
+
+struct waiting {
+    struct sl_parts *parts;
+    int (*wait)(struct sl_parts *parts);
+    int result;
+};
+
+static void *run_wait(void *arg)
+{
+    struct waiting *waiting = arg;
+    waiting->result = waiting->wait(waiting->parts);
+    return NULL;
+}
+
+/* The store does not answer, and its client does not look. */
+SL_TEST_LOOP(cancellation_ends_a_wait_for_parts_that_nobody_sends, 0, 2)
+{
+    pthread_t thread;
+    cancel = sl_cancel_new(&err);
+    store.closed = true;
+    SL_AUTO(sl_parts) parts = new_parts(5 * PART, 5 * PART, 2);
+    ck_assert_int_eq(sl_parts_write(parts, 0, data, 5 * PART, &err), 0);
+    wait_at_once(2);
+    fake_clock_hold();
+    struct waiting waiting = {.parts = parts, .wait = waits[_i]};
+    ck_assert_int_eq(pthread_create(&thread, NULL, run_wait, &waiting), 0);
+    fake_clock_await(SL_THREAD_CANCEL_LOOK_MS * SL_NS_PER_MS);
+    sl_cancel_raise(cancel, SIGTERM);
+    pthread_join(thread, NULL);
+    ck_assert_int_eq(waiting.result, -1);
+    ck_assert_msg(err.kind == SL_E_CANCELED, "%s", err.message);
+    ck_assert_uint_eq(store.sent, 0);
+    sl_parts_free(sl_steal(&parts));
+    sl_cancel_free(sl_steal(&cancel));
 }
 
 SL_TEST(every_failing_allocation_is_an_error_and_leaks_nothing)

@@ -5,13 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "await.h"
 #include "buf.h"
 #include "claims.h"
+#include "fake_clock.h"
 #include "golden.h"
 #include "redis_model_maker.h"
 #include "redis_server.h"
 #include "stores.h"
-#include "thread.h"
+#include "thread_cancel.h"
 #include "upload.h"
 
 enum { BLOCK_BYTES = 300000, TENSOR_BYTES = 1000000 };
@@ -247,6 +249,8 @@ struct share {
     struct sl_upload *upload;
     unsigned number;
     int result;
+    struct sl_cancel *cancel; /* of its own; NULL: none */
+    enum sl_err_kind kind;
 };
 
 enum { THREADS = 4, SMALL_BYTES = 10000 };
@@ -273,7 +277,7 @@ SL_TEST(several_threads_write_one_model)
     ck_assert_int_eq(open_upload(false, &upload, &err), 0);
     ck_assert_int_eq(sl_upload_write(upload, 0, model, head_bytes(), &err), 0);
     for (unsigned i = 0; i < THREADS; i++) {
-        shares[i] = (struct share){upload, i, 0};
+        shares[i] = (struct share){.upload = upload, .number = i};
         pthread_create(&threads[i], NULL, write_share, &shares[i]);
     }
     for (unsigned i = 0; i < THREADS; i++) {
@@ -282,6 +286,53 @@ SL_TEST(several_threads_write_one_model)
     }
     ck_assert_msg(sl_upload_finish(upload, &err) == 0, "%s", err.message);
     expect_written();
+}
+
+/* Room for a value is made by the writer of its first block. The server takes its time. */
+static struct sl_counter let_go;
+
+static void pause_until_let_go(void *arg)
+{
+    sl_counter_add(arg, 1);
+    SL_AWAIT(sl_counter_get(&let_go), "the end of the pause");
+}
+
+static void *write_late_block(void *arg)
+{
+    struct share *share = arg;
+    struct sl_err err = SL_ERR_INIT;
+    size_t at = head_bytes() + share->number * SMALL_BYTES;
+    sl_thread_cancel_set(share->cancel);
+    share->result = sl_upload_write(share->upload, at, model + at, SMALL_BYTES, &err);
+    share->kind = err.kind;
+    return NULL;
+}
+
+SL_TEST(cancellation_ends_a_wait_for_anothers_block)
+{
+    struct sl_err err = SL_ERR_INIT;
+    struct sl_counter paused = {0};
+    struct sl_cancel *cancel = sl_cancel_new(&err);
+    SL_AUTO(sl_upload) upload = NULL;
+    pthread_t threads[2];
+    ck_assert_int_eq(open_upload(false, &upload, &err), 0);
+    ck_assert_int_eq(sl_upload_write(upload, 0, model, head_bytes(), &err), 0);
+    struct share first = {.upload = upload, .number = 1},
+                 second = {.upload = upload, .number = 2, .cancel = cancel};
+    sl_redis_server_pause(server, "SETRANGE", 1, pause_until_let_go, &paused);
+    pthread_create(&threads[0], NULL, write_late_block, &first);
+    SL_AWAIT(sl_counter_get(&paused), "the first block's command");
+    fake_clock_hold();
+    pthread_create(&threads[1], NULL, write_late_block, &second);
+    fake_clock_await(SL_THREAD_CANCEL_LOOK_MS * SL_NS_PER_MS);
+    sl_cancel_raise(cancel, 15);
+    pthread_join(threads[1], NULL);
+    ck_assert_int_eq(second.result, -1);
+    ck_assert_int_eq(second.kind, SL_E_CANCELED);
+    sl_counter_add(&let_go, 1);
+    pthread_join(threads[0], NULL);
+    ck_assert_int_eq(first.result, 0);
+    sl_cancel_free(cancel);
 }
 
 SL_CASE(.setup = setup, .teardown = teardown)

@@ -218,6 +218,7 @@ static int make_parts(struct az_upload *azu, struct sl_err *err)
                                            .part_bytes = azu->part_bytes,
                                            .memory_bytes = upload->config.memory_bytes,
                                            .connections = upload->config.connections,
+                                           .cancel = upload->source.cancel,
                                            .arg = azu,
                                            .begin = channel_begin,
                                            .send = send_block,

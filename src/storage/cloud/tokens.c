@@ -61,7 +61,7 @@ struct sl_tokens *sl_tokens_new(sl_tokens_ask *ask, void *arg, unsigned margin_s
     tokens->arg = arg;
     tokens->margin_seconds = margin_seconds;
     pthread_mutex_init(&tokens->locked.mutex, NULL);
-    pthread_cond_init(&tokens->changed, NULL);
+    sl_thread_cancel_cond_init(&tokens->changed);
     return tokens;
 }
 
@@ -138,7 +138,8 @@ static int ensure(struct sl_tokens *tokens, struct sl_err *err)
             return -1;
         }
         waited = true;
-        pthread_cond_wait(&tokens->changed, &tokens->locked.mutex);
+        if (sl_thread_cancel_wait(&tokens->changed, &tokens->locked.mutex, NULL, err) < 0)
+            return -1;
     }
 }
 

@@ -26,6 +26,7 @@
 
 #include "log.h"
 #include "retry.h"
+#include "thread_cancel.h"
 
 enum {
     ATTEMPTS_DEFAULT = 8,
@@ -182,7 +183,7 @@ static int redis_open(struct sl_upload *upload, const char *uri, struct sl_err *
         return -1;
     redis->upload = upload;
     pthread_mutex_init(&redis->locked.mutex, NULL);
-    pthread_cond_init(&redis->locked.changed, NULL);
+    sl_thread_cancel_cond_init(&redis->locked.changed);
     if (sl_redis_place_parse(uri, sl_source_options(&upload->source, &sl_redis_table),
                              &redis->place, &redis->prefix, err) < 0)
         return -1;
@@ -319,7 +320,9 @@ static int enter_value(struct sl_redis_upload *redis, size_t part, bool *begin, 
     SL_LOCKED(&redis->locked.mutex);
     enum sl_redis_value *value = &redis->locked.values[part];
     while (*value == SL_REDIS_BEGINNING && !redis->locked.failed)
-        pthread_cond_wait(&redis->locked.changed, &redis->locked.mutex);
+        if (sl_thread_cancel_wait(&redis->locked.changed, &redis->locked.mutex,
+                                  redis->upload->source.cancel, err) < 0)
+            return -1;
     if (redis->locked.failed)
         return sl_fail(err, SL_E_CANCELED, "writing '%s' has failed", redis->upload->uri);
     *begin = *value == SL_REDIS_ABSENT;

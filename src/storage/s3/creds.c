@@ -292,7 +292,7 @@ struct sl_creds *sl_creds_new(const struct sl_source_config *config, struct sl_e
         return NULL;
     creds->config = config;
     pthread_mutex_init(&creds->locked.mutex, NULL);
-    pthread_cond_init(&creds->changed, NULL);
+    sl_thread_cancel_cond_init(&creds->changed);
     if (sl_profile_read(&creds->profile, profile_name(creds), err) < 0 || choose(creds, err) < 0 ||
         choose_region(creds, err) < 0)
         return NULL;
@@ -420,7 +420,9 @@ static int ensure(struct sl_creds *creds, struct sl_err *err)
         if (key->generation && !creds->locked.stale && now < key->expires - INSIST_SECONDS)
             return 0;
         waited = true;
-        pthread_cond_wait(&creds->changed, &creds->locked.mutex);
+        struct sl_cancel *cancel = creds->config->cancel;
+        if (sl_thread_cancel_wait(&creds->changed, &creds->locked.mutex, cancel, err) < 0)
+            return -1;
     }
 }
 

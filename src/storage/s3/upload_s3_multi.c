@@ -100,6 +100,7 @@ int sl_s3_multi_open(struct sl_s3_upload *s3u, struct sl_exchange *exchange, str
                                            .part_bytes = s3u->part_bytes,
                                            .memory_bytes = upload->config.memory_bytes,
                                            .connections = upload->config.connections,
+                                           .cancel = upload->source.cancel,
                                            .arg = s3u,
                                            .begin = channel_begin,
                                            .send = send_part,

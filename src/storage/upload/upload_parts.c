@@ -12,13 +12,14 @@
  * end: the incomplete parts that the blocks in the callers' hands belong to, which are few because
  * blocks are dispatched in the order of their places.
  *
- * For the same reason neither wait needs to look at cancellation: it is seen by the threads, whose
- * failure wakes all.
+ * Both waits look at cancellation themselves: a thread sees it, too, but only where its send looks.
  */
 #include "upload_parts.h"
 
 #include <assert.h>
 #include <string.h>
+
+#include "thread_cancel.h"
 
 enum {
     CONNECTIONS_AUTO_MAX = 8,
@@ -83,7 +84,7 @@ struct sl_parts *sl_parts_new(const struct sl_parts_config *config, struct sl_er
         return NULL;
     pthread_mutex_init(&parts->locked.mutex, NULL);
     pthread_cond_init(&parts->queued, NULL);
-    pthread_cond_init(&parts->moved, NULL);
+    sl_thread_cancel_cond_init(&parts->moved);
     parts->config = *config;
     parts->count = (config->bytes - 1) / config->part_bytes + 1;
     uint64_t buffers = SL_MAX(config->memory_bytes / config->part_bytes, (uint64_t)2);
@@ -273,12 +274,20 @@ int sl_parts_write(struct sl_parts *parts, uint64_t offset, const void *data, si
     return 0;
 }
 
+/* With the mutex held. */
+static int await_move(struct sl_parts *parts, struct sl_err *err)
+{
+    struct sl_cancel *cancel = parts->config.cancel;
+    return sl_thread_cancel_wait(&parts->moved, &parts->locked.mutex, cancel, err);
+}
+
 int sl_parts_admit(struct sl_parts *parts, struct sl_err *err)
 {
     SL_LOCKED(&parts->locked.mutex);
     while (parts->locked.failed.kind == SL_OK && parts->locked.lent >= parts->buffers_max &&
            parts->locked.under_way)
-        pthread_cond_wait(&parts->moved, &parts->locked.mutex);
+        if (await_move(parts, err) < 0)
+            return -1;
     return check(parts, err);
 }
 
@@ -286,6 +295,7 @@ int sl_parts_finish(struct sl_parts *parts, struct sl_err *err)
 {
     SL_LOCKED(&parts->locked.mutex);
     while (parts->locked.failed.kind == SL_OK && parts->locked.sent < parts->count)
-        pthread_cond_wait(&parts->moved, &parts->locked.mutex);
+        if (await_move(parts, err) < 0)
+            return -1;
     return check(parts, err);
 }

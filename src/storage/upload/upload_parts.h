@@ -24,6 +24,7 @@ struct sl_parts_config {
     uint64_t bytes, part_bytes; /* both at least 1 */
     uint64_t memory_bytes;      /* what is held of parts; at least two are */
     unsigned connections;       /* threads; 0: as memory allows, at most 8 */
+    struct sl_cancel *cancel;   /* ends the waits of admit and finish; NULL: nothing does */
     void *arg;                  /* of the calls below */
     /** In each thread, first: what it sends with. stop is raised when the others have failed or
      * the upload is given up. NULL (err filled) fails the upload. */
@@ -45,9 +46,10 @@ SL_AUTO_DEFINE(sl_parts)
 /** As sl_upload_write(): a copy, from any thread; never blocks for the network. */
 int sl_parts_write(struct sl_parts *parts, uint64_t offset, const void *data, size_t bytes,
                    struct sl_err *err);
-/** As sl_upload_admit(): 0, or -1 with the first failure. */
+/** As sl_upload_admit(): 0, or -1 with the first failure, or SL_E_CANCELED. */
 int sl_parts_admit(struct sl_parts *parts, struct sl_err *err);
-/** All bytes were written: wait until all parts are sent. -1 with the first failure. */
+/** All bytes were written: wait until all parts are sent. -1 with the first failure, or
+ * SL_E_CANCELED. */
 int sl_parts_finish(struct sl_parts *parts, struct sl_err *err);
 
 #endif
