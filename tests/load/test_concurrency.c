@@ -250,6 +250,22 @@ SL_TEST(what_is_known_of_the_server_later_counts_as_well)
 
 /* ---- while it reads -------------------------------------------------------------------------- */
 
+SL_TEST(a_server_that_is_near_after_all_has_what_a_near_one_has)
+{
+    struct sl_load_facts facts = {.ranges = 1000,
+                                  .fetch_bytes = UINT64_C(8000) * 1024 * 1024,
+                                  .planned = {4, 64, SL_CONNECTIONS_USUAL, SL_BOUND_AUTO},
+                                  .first_byte_ns = 30 * SL_NS_PER_MS,
+                                  .processors = 4};
+    struct sl_concurrency is;
+    sl_concurrency_decide(&facts, &is);
+    ck_assert_int_eq(is.connections.why, SL_CONNECTIONS_DISTANT);
+    ck_assert_uint_eq(is.growth.connections, 8);
+    sl_concurrency_know_distance(&facts, SL_NS_PER_MS / 5, &is.growth);
+    ck_assert_uint_eq(is.growth.connections, 1);
+    ck_assert_str_eq(sl_growth_why_name(is.growth.why), "nearer");
+}
+
 /* Writers of one file wait for each other. */
 SL_TEST(few_connections_stay_on_one_thread)
 {

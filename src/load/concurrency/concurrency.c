@@ -196,6 +196,8 @@ static void begin_growth(const struct sl_load_facts *facts, struct sl_concurrenc
     sl_growth_know_quantum(&out->growth, quantum(facts, out));
     sl_growth_watch_cpu(&out->growth, facts->cpu_ns,
                         limit > 0 ? SL_MIN(limit, processors) : processors);
+    out->growth.near =
+        usual && !known ? SL_MIN((unsigned)FIRST_NEAR, connections->first) : connections->first;
     out->growth.distance_known = known; /* and what was enough there, too */
     sl_concurrency_know_distance(facts, facts->first_byte_ns, &out->growth);
     if (out->growth.distant)

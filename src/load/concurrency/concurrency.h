@@ -8,8 +8,8 @@
  * begins to read. While it reads growth.h moves the number of connections, and
  * sl_concurrency_share() says how many of them are a thread's.
  *
- * Processors are the only thing here that loads share: sl_concurrency_open_load() and
- * sl_concurrency_take_threads() count who has them, for the process.
+ * Loads share processors: sl_concurrency_open_load() and sl_concurrency_take_threads() count who
+ * has them, for the process. Those that read from one host share its connections (host_growth.h).
  *
  * Any thread; none blocks but for a lock. Nothing is kept but these counts.
  */

@@ -58,7 +58,8 @@ enum { QUANTA = 8 /* of each connection, in a window that is measured */ };
 enum { LONG_WINDOWS = 3 /* for a step down */, EVEN_TURNS_MAX = 4 };
 enum { FEW = 8 /* that any server sees at first */, FEWEST = 4 };
 #define DISTANT_NS (8 * SL_NS_PER_MS)
-#define NEARER_NS  (DISTANT_NS / 4) /* so clearly near that the first answer was slow, not far */
+/* Where an answer begins sooner the server is near, whatever the first one took. */
+#define NEARER_NS SL_NS_PER_MS
 static const double LINK_BYTES_PER_S = 1.25e9, CONNECTION_BYTES_PER_S = 40e6; /* 10 Gbit/s */
 static const double SPARE = 1.25; /* since some bring less than others */
 /* A connection that brings this part of what one should at its distance is not held up by others.
@@ -75,7 +76,7 @@ void sl_growth_init(struct sl_growth *growth, unsigned connections, unsigned max
 {
     *growth = (struct sl_growth){.connections = connections,
                                  .maximum = maximum,
-                                 .begun = connections,
+                                 .near = connections,
                                  .least = connections,
                                  .why = connections == maximum ? SL_GROWTH_MOST : SL_GROWTH_BEGUN,
                                  .settle_ns = SETTLE_NS};
@@ -117,6 +118,14 @@ void sl_growth_know_open(struct sl_growth *growth, unsigned open)
 bool sl_growth_is_crowded(const struct sl_growth *growth, unsigned open)
 {
     return growth->ceiling > 0 || (growth->share > 0 && !growth->fed && open >= FEW);
+}
+
+void sl_growth_restart(struct sl_growth *growth)
+{
+    if (growth->before && (growth->down || !growth->distant))
+        growth->connections = growth->before;
+    growth->before = 0;
+    growth->window_ns = 0;
 }
 
 /*
@@ -167,7 +176,8 @@ static void take_back_distance(struct sl_growth *growth, uint64_t first_byte_ns)
     growth->window_ns = 0;
     growth->down = false;
     growth->why = SL_GROWTH_NEARER;
-    growth->connections = growth->begun < growth->connections ? growth->begun : growth->connections;
+    growth->connections = growth->near < growth->connections ? growth->near : growth->connections;
+    growth->least = growth->near < growth->least ? growth->near : growth->least;
 }
 
 void sl_growth_know_distance(struct sl_growth *growth, uint64_t first_byte_ns,

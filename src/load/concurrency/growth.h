@@ -27,7 +27,7 @@ struct sl_growth {
     enum sl_growth_why why;
     /* the rest is its own */
     unsigned before;         /* the step on trial began here; 0: none */
-    unsigned begun;          /* as many it was given */
+    unsigned near;           /* as many a server that is near begins with */
     unsigned least;          /* no step goes below */
     bool down;               /* the step on trial, or the next one, goes down */
     unsigned ceiling;        /* a server said that more is too many; 0: none */
@@ -89,6 +89,9 @@ uint64_t sl_growth_process_cpu_ns(void);
 /** So many connections are open: those that are too many end their ranges before they go, and until
  * then it is not known what fewer bring. */
 void sl_growth_know_open(struct sl_growth *growth, unsigned open);
+/** Another load came or went: what is on trial can no longer be judged. It is taken back, but for
+ * what a distance has brought. */
+void sl_growth_restart(struct sl_growth *growth);
 /** Beside so many that are open another one would only take from them: the server said that they
  * are too many, or they have less than their share each. */
 bool sl_growth_is_crowded(const struct sl_growth *growth, unsigned open);

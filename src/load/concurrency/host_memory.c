@@ -7,24 +7,23 @@
 #include "mem.h"
 #include "thread.h"
 
-enum { HOSTS = 32, KEY_BYTES = 160 };
+enum { HOSTS = 32 };
 
 static struct {
     pthread_mutex_t mutex;
     struct {
-        char key[KEY_BYTES]; /* "": free */
+        char key[SL_HOST_KEY_BYTES]; /* "": free */
         uint64_t used;
         struct sl_host_needs needs;
     } hosts[HOSTS];
     uint64_t uses;
 } table = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
-/* "scheme://host:port", or as much of it as is kept. */
-static void make_key(const char *uri, char key[KEY_BYTES])
+void sl_host_memory_key(const char *uri, char key[SL_HOST_KEY_BYTES])
 {
     const char *host = strstr(uri, "://");
     size_t bytes = host ? (size_t)(host - uri) + 3 + strcspn(host + 3, "/?#") : strlen(uri);
-    bytes = SL_MIN(bytes, (size_t)KEY_BYTES - 1);
+    bytes = SL_MIN(bytes, (size_t)SL_HOST_KEY_BYTES - 1);
     memcpy(key, uri, bytes);
     key[bytes] = '\0';
 }
@@ -44,8 +43,8 @@ static unsigned find(const char *key)
 
 bool sl_host_memory_recall(const char *uri, struct sl_host_needs *needs)
 {
-    char key[KEY_BYTES];
-    make_key(uri, key);
+    char key[SL_HOST_KEY_BYTES];
+    sl_host_memory_key(uri, key);
     SL_LOCKED(&table.mutex);
     unsigned place = find(key);
     if (!*key || strcmp(table.hosts[place].key, key) != 0)
@@ -57,8 +56,8 @@ bool sl_host_memory_recall(const char *uri, struct sl_host_needs *needs)
 
 void sl_host_memory_note(const char *uri, const struct sl_host_needs *needs)
 {
-    char key[KEY_BYTES];
-    make_key(uri, key);
+    char key[SL_HOST_KEY_BYTES];
+    sl_host_memory_key(uri, key);
     if (!*key)
         return;
     SL_LOCKED(&table.mutex);

@@ -8,6 +8,10 @@
 
 #include <stdbool.h>
 
+enum { SL_HOST_KEY_BYTES = 160 };
+/** "scheme://host:port" of a store's URI, or as much of it as is kept. */
+void sl_host_memory_key(const char *uri, char key[SL_HOST_KEY_BYTES]);
+
 struct sl_host_needs {
     double bytes_per_s;   /* of all connections of one load; 0: not known */
     unsigned connections; /* that helped; 0: not known */

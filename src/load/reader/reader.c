@@ -136,8 +136,8 @@ static void decide(struct sl_reader *reader)
         reader->facts.known = needs.connections;
     sl_concurrency_decide(&reader->facts, &reader->concurrency);
     reader->locked.hedge_credit = SL_HEDGE_CREDIT;
-    reader->locked.growth = reader->concurrency.growth;
-    reader->locked.wanted = reader->locked.growth.connections;
+    reader->locked.growth = (struct sl_host_share){.own = reader->concurrency.growth};
+    reader->locked.wanted = reader->concurrency.growth.connections;
     reader->locked.weigh = plan->weigh;
 }
 
@@ -146,10 +146,21 @@ uint64_t sl_reader_first_byte_ns(const struct sl_reader *reader)
     return first_byte_ns(reader->plan);
 }
 
-void sl_reader_know_distance(struct sl_reader *reader)
+/* From here on it has its part of the host's connections, and of the processors. */
+static void join_others(struct sl_reader *reader)
 {
-    sl_concurrency_know_distance(&reader->facts, first_byte_ns(reader->plan),
-                                 &reader->locked.growth);
+    const struct sl_plan *plan = reader->plan;
+    bool local = plan->connections.why == SL_CONNECTIONS_LOCAL || !plan->source_count;
+    const char *uri = local ? NULL : sl_store_uri(sl_source_store(plan->sources[0].source));
+    sl_concurrency_take_threads(&reader->facts, &reader->concurrency);
+    reader->locked.growth.own.second_thread = reader->concurrency.growth.second_thread;
+    reader->locked.wanted = sl_host_growth_join(&reader->locked.growth, uri);
+}
+
+static void leave_others(struct sl_reader *reader)
+{
+    sl_host_growth_leave(&reader->locked.growth);
+    sl_concurrency_return_threads(reader->concurrency.threads);
 }
 
 static uint64_t count_requests(const struct sl_plan *plan)
@@ -170,11 +181,12 @@ static void remember_host(const struct sl_reader *reader, uint64_t requests)
     uint64_t come = sl_counter_get(&reader->landed) + sl_counter_get(&reader->dropped);
     if (ns < REMEMBERED_NS || !reader->plan->source_count || come < requests * WHOLE_REQUEST_BYTES)
         return;
-    const struct sl_growth *growth = &reader->locked.growth;
+    const struct sl_growth *growth = &reader->locked.growth.own;
     bool tried = growth->why == SL_GROWTH_ROSE || growth->why == SL_GROWTH_SAME ||
                  growth->why == SL_GROWTH_FEWER;
+    bool alone = !reader->locked.growth.shared;
     const struct sl_host_needs needs = {
-        .bytes_per_s = (double)come * (double)SL_NS_PER_S / (double)ns,
+        .bytes_per_s = alone ? (double)come * (double)SL_NS_PER_S / (double)ns : 0,
         .connections = tried && !reader->config->connections ? growth->connections : 0,
     };
     struct sl_store *store = sl_source_store(reader->plan->sources[0].source);
@@ -196,8 +208,8 @@ static void report_outcome(const struct sl_reader *reader)
             .most = reader->locked.slots_most,
             .why = concurrency->connections.why,
             .bound = concurrency->connections.bound,
-            .last = reader->locked.growth.connections,
-            .last_why = reader->locked.growth.why,
+            .last = reader->locked.wanted,
+            .last_why = reader->locked.growth.own.why,
             .threads = reader->started ? concurrency->threads : 0,
             .threads_why = concurrency->threads_why,
             .shared_files = reader->locked.queues.shared_count,
@@ -281,11 +293,11 @@ static int read_all(struct sl_reader *reader, struct sl_err *err)
     sl_metric_add(SL_M_RESUMED_BYTES, (int64_t)reader->work.resumed_bytes);
     if (make_jobs(reader, err) < 0)
         return -1;
-    sl_concurrency_take_threads(&reader->facts, &reader->concurrency);
+    join_others(reader);
     reader->started = true;
     if (reader->work.range_count || sl_reader_composes(plan))
         run_threads(reader);
-    sl_concurrency_return_threads(reader->concurrency.threads);
+    leave_others(reader);
     if (check_failed(reader, err) < 0)
         return -1;
     sl_progress_set_state(progress, SL_LOAD_CHECKING);

@@ -64,7 +64,7 @@ static unsigned share(const struct reader_thread *self)
         .doubtful = self->doubtful,
         .all_doubtful = reader->locked.doubtful,
         .all_open = reader->locked.slots,
-        .crowded = sl_growth_is_crowded(&reader->locked.growth, reader->locked.slots)};
+        .crowded = sl_host_growth_is_crowded(&reader->locked.growth, reader->locked.slots)};
     return sl_concurrency_share(&reader->concurrency, &facts);
 }
 
@@ -232,14 +232,15 @@ static void steer(struct reader_thread *self)
     reader->locked.throttled += throttled;
     if (self->number)
         return;
-    sl_reader_know_distance(reader);
-    sl_growth_know_open(&reader->locked.growth, reader->locked.slots);
-    reader->locked.wanted =
-        sl_growth_tick(&reader->locked.growth, now, bytes, reader->locked.throttled);
-    reader->locked.throttled = 0;
     uint64_t wait_ns = sl_reader_first_byte_ns(reader);
+    struct sl_growth *growth = sl_host_growth_lock(&reader->locked.growth);
+    sl_concurrency_know_distance(&reader->facts, wait_ns, growth);
+    reader->locked.wanted = sl_host_growth_tick(&reader->locked.growth, now, bytes,
+                                                reader->locked.throttled, reader->locked.slots);
+    reader->locked.throttled = 0;
     if (reader->plan->rows.rows && sl_weigh_tick(&reader->locked.weigh, now, come, bytes, wait_ns))
-        sl_growth_know_smaller(&reader->locked.growth, wait_ns, sl_plan_row_bytes(reader->plan));
+        sl_growth_know_smaller(growth, wait_ns, sl_plan_row_bytes(reader->plan));
+    sl_host_growth_unlock();
 }
 
 /* The slot of this thread that has most left, of those that may be split. */

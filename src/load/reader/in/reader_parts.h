@@ -6,6 +6,7 @@
 #include "fetch.h"
 #include "file_queues.h"
 #include "hash.h"
+#include "host_growth.h"
 #include "mapping.h"
 #include "pace.h"
 #include "reader.h"
@@ -118,11 +119,11 @@ struct sl_reader {
         uint64_t waste;        /* bytes that answers broken off may cost */
         unsigned hedge_credit; /* each range adds 1, a request sent again takes many */
         struct sl_pace pace;
-        unsigned slots;      /* open now */
-        unsigned slots_most; /* that were open at a time */
-        unsigned wanted;     /* connections that the growth asks for */
-        unsigned throttled;  /* answers since the last tick */
-        struct sl_growth growth;
+        unsigned slots;              /* open now */
+        unsigned slots_most;         /* that were open at a time */
+        unsigned wanted;             /* connections that the growth asks for */
+        unsigned throttled;          /* answers since the last tick */
+        struct sl_host_share growth; /* its part of what all loads have of the host */
         struct sl_weigh weigh;
         const struct sl_check **bad; /* checks that did not match */
         size_t bad_count, bad_capacity;
@@ -331,7 +332,5 @@ void sl_slot_rescue(struct sl_slot *slot);
 void sl_reader_thread_run(struct sl_reader *reader, unsigned thread);
 /** The shortest answer of the store so far; 0: none. */
 uint64_t sl_reader_first_byte_ns(const struct sl_reader *reader);
-/** What the store's answers have shown so far goes into the growth. With the lock. */
-void sl_reader_know_distance(struct sl_reader *reader);
 
 #endif
