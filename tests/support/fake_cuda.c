@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "fake_cuda_parts.h"
@@ -117,6 +118,7 @@ static void take_knobs(void)
     memset(fake.lost, 0, sizeof(fake.lost));
     fake.held = fake.kernels_held = fake.contexts_held = false;
     fake.held_call = getenv("FAKE_CUDA_HANG");
+    fake.meant_thread = NULL;
     fake.held_device = -1;
 }
 
@@ -168,6 +170,14 @@ static void lose(int result)
     *(current ? &fake.lost[current->device] : &fake.sticky) = result;
 }
 
+/* Faults and what is held may be for one kind of thread. */
+static bool is_meant(void)
+{
+    char name[16] = "";
+    prctl(PR_GET_NAME, name);
+    return !fake.meant_thread || strcmp(fake.meant_thread, name) == 0;
+}
+
 int fake_enter(const char *name, int needs)
 {
     int result = 0;
@@ -177,11 +187,13 @@ int fake_enter(const char *name, int needs)
     ++*calls_of(name);
     if (is_set_to("FAKE_CUDA_HANG", name))
         fprintf(stderr, "the driver hangs in %s\n", name);
-    while (fake.held_call && strcmp(fake.held_call, name) == 0)
+    fake.holding++;
+    while (fake.held_call && strcmp(fake.held_call, name) == 0 && is_meant())
         pthread_cond_wait(&fake.unheld, &fake.lock);
+    fake.holding--;
     while (current && current->device == fake.held_device)
         pthread_cond_wait(&fake.unheld, &fake.lock);
-    if (!(needs & FAKE_EARLY))
+    if (!(needs & FAKE_EARLY) && is_meant())
         result = due_fault(name);
     if (result && is_sticky(result))
         lose(result);
@@ -409,6 +421,23 @@ static void control_hold_call(const char *name)
     pthread_mutex_unlock(&fake.lock);
 }
 
+static void control_set_thread(const char *name)
+{
+    pthread_once(&began, begin);
+    pthread_mutex_lock(&fake.lock);
+    fake.meant_thread = name;
+    pthread_cond_broadcast(&fake.unheld);
+    pthread_mutex_unlock(&fake.lock);
+}
+
+static unsigned control_holding(void)
+{
+    pthread_mutex_lock(&fake.lock);
+    unsigned count = fake.holding;
+    pthread_mutex_unlock(&fake.lock);
+    return count;
+}
+
 static void control_hold_device(int device)
 {
     pthread_once(&began, begin);
@@ -488,6 +517,8 @@ __attribute__((visibility("default"))) const struct fake_cuda_control fake_cuda_
     .set_context_us = control_context,
     .hold_contexts = control_hold_contexts,
     .hold_call = control_hold_call,
+    .set_thread = control_set_thread,
+    .holding = control_holding,
     .hold_device = control_hold_device,
     .set_registers = control_registers,
     .set_rdma = control_rdma,

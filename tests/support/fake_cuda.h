@@ -83,6 +83,11 @@ struct fake_cuda_control {
     void (*hold_contexts)(bool hold);
     /** Whoever calls this function waits until NULL. The name is borrowed. */
     void (*hold_call)(const char *name);
+    /** fail_call() and hold_call() are for threads of this name alone, until NULL. It is borrowed.
+     */
+    void (*set_thread)(const char *name);
+    /** Threads that hold_call() keeps waiting now. */
+    unsigned (*holding)(void);
     /** Whoever works in this device's context, or retains it, waits until -1. */
     void (*hold_device)(int device);
     /** Can memory of the process be pinned, and such that is mapped read-only? */

@@ -41,8 +41,10 @@ struct fake {
     unsigned spoil_times;
     size_t spoil_bytes;
     bool held, kernels_held, contexts_held;
-    const char *held_call; /* NULL: none */
-    int held_device;       /* -1: none */
+    const char *held_call;    /* NULL: none */
+    unsigned holding;         /* threads that it keeps waiting */
+    const char *meant_thread; /* whom held_call and faults are for; NULL: anybody */
+    int held_device;          /* -1: none */
     pthread_cond_t unheld;
     uint64_t link_mbps, link_free_ns; /* free_ns: when the last copy ends */
     bool copies_nothing;
