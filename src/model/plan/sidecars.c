@@ -119,8 +119,7 @@ int sl_plan_set_sidecars_aside(struct sl_plan *plan, struct sl_err *err)
             own->candidates[kept++] = *candidate;
             continue;
         }
-        free(candidate->name);
-        free(candidate->etag);
+        sl_candidate_release(candidate);
     }
     own->candidate_count = kept;
     if (own->listed_count)
