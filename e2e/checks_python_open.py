@@ -94,8 +94,8 @@ def run_tests(h, *names, python=None, env=None):
 
 @check()
 def python_opens_loads_streams_and_saves(h):
-    """sluice.open and its like: mappings, slices, streams, modules, files, event loops, errors; parts of the pool's tensors."""
-    return run_tests(h, "test_open", "test_engines", "test_parts")
+    """sluice.open and its like: mappings, slices, streams, modules, files, event loops, errors; what is small; parts of the pool's tensors."""
+    return run_tests(h, "test_open", "test_small", "test_plain", "test_engines", "test_parts")
 
 
 @check()
@@ -164,7 +164,7 @@ def whoever_waits_in_python_can_be_interrupted(h):
 def the_python_package_is_typed(h):
     """mypy --strict finds nothing, for the oldest Python that the package runs on and for the newest."""
     python = environment_of_originals()
-    for version in ("3.9", "3.13"):
+    for version in ("3.9", "3.14"):
         done = subprocess.run([python, "-m", "mypy", "--strict", "--python-version", version, "--cache-dir", os.path.join(h.disk, "mypy"),
                                "--no-site-packages", "sluice"], capture_output=True, text=True, cwd=os.path.join(ROOT, "python"))
         assert done.returncode == 0 or f"Python {version} is not supported" in done.stderr, done.stdout[-3000:] + done.stderr

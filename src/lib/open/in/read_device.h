@@ -8,8 +8,8 @@
 
 struct sl_read_device;
 
-/** "cuda:0", or a UUID. SL_E_USAGE: another name; SL_E_GPU: no driver, no such GPU; SL_E_NO_SPACE. Retains the
- * GPU's primary context until it is closed. */
+/** "cuda:0", or a UUID. SL_E_USAGE: another name; SL_E_GPU: no driver, no such GPU; SL_E_NO_SPACE.
+ * Retains the GPU's primary context until it is closed. */
 struct sl_read_device *sl_read_device_open(const char *name, struct sl_err *err);
 /** Nothing is on its way any more. NULL is fine. */
 void sl_read_device_close(struct sl_read_device *device);

@@ -1,0 +1,114 @@
+"""The package in any Python that it is for, with NumPy where that is there, and with nothing else."""
+import asyncio
+import contextlib
+import io
+import json
+import os
+import pickle
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import sluice
+from sluice._library import library
+
+try:
+    import numpy
+except ImportError:
+    numpy = None
+needs_numpy = unittest.skipUnless(numpy, "no NumPy")
+needs_writing = unittest.skipUnless(hasattr(library, "sluice_create"), "this libsluice does not write")
+VALUES = bytes(range(48))
+
+
+def write(path, count=3):
+    """Tensors t0, t1, … of 3 x 4 float32."""
+    head = {f"t{number}": {"dtype": "F32", "shape": [3, 4], "data_offsets": [48 * number, 48 * (number + 1)]} for number in range(count)}
+    text = json.dumps({**head, "__metadata__": {"format": "pt"}}).encode()
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + VALUES * count)
+
+
+class Plain(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="sluice-test-")
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.path = os.path.join(self.folder, "m.safetensors")
+        write(self.path)
+
+    def test_a_model_is_a_mapping_of_tensors(self):
+        with sluice.open(self.path) as model:
+            self.assertEqual((list(model), len(model), "t1" in model, "x" in model), (["t0", "t1", "t2"], 3, True, False))
+            self.assertEqual(bytes(model["t1"].memoryview()), VALUES)
+            self.assertEqual((model.meta("t1").shape, model.metadata(), model.format), ((3, 4), {"format": "pt"}, "safetensors"))
+            again = pickle.loads(pickle.dumps(model))
+            self.assertEqual((again.identity, bytes(again["t2"].memoryview())), (model.identity, VALUES))
+        with self.assertRaises(sluice.SluiceError) as found:
+            sluice.open(self.path + "x")
+        self.assertEqual(found.exception.kind, "NOT_FOUND")
+
+    @needs_numpy
+    def test_numpy_loads_slices_streams_and_saves(self):
+        want = numpy.frombuffer(VALUES, "<f4").reshape(3, 4)
+        with sluice.open(self.path, framework="numpy") as model:
+            self.assertEqual(model["t0"].tobytes(), VALUES)
+            self.assertEqual(model.slice("t1")[::-1, 1:].tobytes(), want[::-1, 1:].tobytes())
+            self.assertEqual(model.shard("t1", 0, 1, 3).tobytes(), want[1:2].tobytes())
+        self.assertEqual(dict(sluice.stream(self.path, framework="numpy", group_bytes=1)).keys(), {"t0", "t1", "t2"})
+        self.assertEqual(numpy.from_dlpack(sluice.open(self.path)["t2"]).tobytes(), VALUES)
+        if hasattr(library, "sluice_create"):
+            for name in ("out.safetensors", "out.tensors"):
+                sluice.save({"w": want}, os.path.join(self.folder, name))
+                self.assertEqual(sluice.load(os.path.join(self.folder, name), framework="numpy")["w"].tobytes(), VALUES)
+
+    def test_awaited_calls_and_objects_as_files(self):
+        async def work():
+            return await sluice.aopen(self.path)
+
+        with asyncio.run(work()) as model:
+            self.assertEqual(bytes(model["t0"].memoryview()), VALUES)
+        self.assertEqual([one.name for one in sluice.ls(self.folder + "/")], ["m.safetensors"])
+        with contextlib.closing(sluice.open_file(self.path)) as file:
+            self.assertIsInstance(file, io.BufferedReader)
+            file.seek(-48, io.SEEK_END)
+            self.assertEqual(file.read(), VALUES)
+        sluice.pull(self.path, os.path.join(self.folder, "pulled"))
+        self.assertTrue(os.path.exists(os.path.join(self.folder, "pulled", "m.safetensors")))
+
+    def test_an_interpreter_ends_with_everything_open(self):
+        done = subprocess.run([sys.executable, "-X", "faulthandler", "-c", """
+import os, sys, sluice
+model = sluice.open(sys.argv[1])
+kept, view = model["t0"], model["t1"].memoryview()
+stream = model.stream(group_bytes=1)
+next(stream)
+child = os.fork()
+if not child:
+    sys.exit(0 if bytes(model["t2"].memoryview()) == bytes(view) else 3)
+status = os.waitpid(child, 0)[1]
+print(os.WEXITSTATUS(status), os.WIFEXITED(status), len(list(stream)))
+""", self.path], capture_output=True, text=True, timeout=120)
+        self.assertEqual((done.returncode, done.stdout), (0, "0 True 2\n"), done.stderr)
+
+    def test_every_module_imports_without_a_framework(self):
+        done = subprocess.run([sys.executable, "-c", """
+import importlib, pkgutil, sluice
+for module in pkgutil.walk_packages(sluice.__path__, "sluice."):
+    if module.name.split(".")[-1] in ("vllm", "sglang", "transformers"):  # of an engine
+        continue
+    try:
+        importlib.import_module(module.name)
+    except ModuleNotFoundError as error:
+        if error.name not in ("torch", "numpy", "jax", "flax"):
+            raise
+    print(module.name)
+"""], capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("sluice.safetensors.numpy", done.stdout.split())
+
+
+if __name__ == "__main__":
+    unittest.main()
