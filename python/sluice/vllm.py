@@ -19,7 +19,7 @@ def _loader() -> Any:
     base = library("vllm.model_executor.model_loader.default_loader").DefaultModelLoader
 
     class SluiceModelLoader(base):  # type: ignore[misc,valid-type,unused-ignore]
-        """vLLM's own loader, which refuses a model of which something got no weights, but for where the weights come from."""
+        """vLLM's own loader, its check of what got no weights included, but for where the weights come from."""
 
         def __init__(self, load_config: Any) -> None:
             self.extra = _engines.checked(load_config.model_loader_extra_config)
