@@ -218,8 +218,10 @@ uint64_t sl_crc64nvme_by(enum sl_crc64_way way, uint64_t crc, const void *data, 
 
 uint64_t sl_crc64nvme(uint64_t crc, const void *data, size_t bytes)
 {
-    pthread_once(&crc64.once, prepare);
-    return sl_crc64nvme_by(crc64.best, crc, data, bytes);
+    enum sl_crc64_way way = SL_CRC64_FOLD_64;
+    while (!sl_crc64_has(way))
+        way--;
+    return sl_crc64nvme_by(way, crc, data, bytes);
 }
 
 uint64_t sl_crc64nvme_combine(uint64_t a, uint64_t b, uint64_t b_bytes)

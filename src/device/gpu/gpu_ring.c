@@ -224,18 +224,21 @@ static uint32_t all_queues(const struct sl_gpu_ring *ring)
     return (uint32_t)((1ull << ring->queue_count) - 1);
 }
 
-int sl_gpu_ring_reserve(struct sl_gpu_ring *ring, uint32_t file, uint64_t offset, uint64_t bytes,
-                        uint8_t **data, struct sl_err *err)
-{
-    const struct putting putting = {NULL, all_queues(ring), file, offset, bytes};
-    return reserve(ring, &putting, data, err);
-}
-
 uint8_t *sl_gpu_ring_try(struct sl_gpu_ring *ring, uint32_t file, uint64_t offset, uint64_t bytes)
 {
     const struct putting putting = {NULL, all_queues(ring), file, offset, bytes};
     SL_LOCKED(&ring->lock);
-    return find_place(ring, &putting);
+    return sl_gpu_ring_going(ring, NULL) < 0 ? NULL : find_place(ring, &putting);
+}
+
+int sl_gpu_ring_reserve(struct sl_gpu_ring *ring, uint32_t file, uint64_t offset, uint64_t bytes,
+                        uint8_t **data, struct sl_err *err)
+{
+    const struct putting putting = {NULL, all_queues(ring), file, offset, bytes};
+    if (check_fits(ring, &putting, err) < 0)
+        return -1;
+    *data = sl_gpu_ring_try(ring, file, offset, bytes);
+    return *data ? 0 : reserve(ring, &putting, data, err);
 }
 
 int sl_gpu_ring_lend(struct sl_gpu_ring *ring, uint32_t file, uint64_t offset, uint64_t bytes,

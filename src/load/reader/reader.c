@@ -146,7 +146,8 @@ uint64_t sl_reader_first_byte_ns(const struct sl_reader *reader)
     return first_byte_ns(reader->plan);
 }
 
-/* From here on it has its part of the host's connections, and of the processors. */
+/* From here on it has its part of the host's connections, and of the processors.
+ * There is no other thread yet. */
 static void join_others(struct sl_reader *reader)
 {
     const struct sl_plan *plan = reader->plan;
@@ -157,6 +158,7 @@ static void join_others(struct sl_reader *reader)
     reader->locked.wanted = sl_host_growth_join(&reader->locked.growth, uri);
 }
 
+/* There is no other thread any more. */
 static void leave_others(struct sl_reader *reader)
 {
     sl_host_growth_leave(&reader->locked.growth);

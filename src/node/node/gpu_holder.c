@@ -177,7 +177,7 @@ struct sl_gpu *sl_gpu_holders_open(struct sl_gpu_holders *holders, unsigned ordi
 }
 
 void sl_gpu_holders_each_lost(struct sl_gpu_holders *holders,
-                              void (*tell)(void *arg, const char *device, const char *why),
+                              void (*call)(void *arg, const char *device, const char *why),
                               void *arg)
 {
     for (unsigned i = 0; i < SL_GPUS_MAX; i++) {
@@ -185,7 +185,7 @@ void sl_gpu_holders_each_lost(struct sl_gpu_holders *holders,
         struct sl_err why = SL_ERR_INIT;
         char device[16];
         if (gpu && sl_gpu_is_lost(gpu, &why))
-            tell(arg, sl_space_name(SL_SPACE_GPU + i, device), why.message);
+            call(arg, sl_space_name(SL_SPACE_GPU + i, device), why.message);
     }
 }
 

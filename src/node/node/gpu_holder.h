@@ -41,9 +41,9 @@ struct sl_gpu *sl_gpu_holders_open(struct sl_gpu_holders *holders, unsigned ordi
 /** The same for the GPU with this UUID; others may be opened, too, to look for it. */
 struct sl_gpu *sl_gpu_holders_by_uuid(struct sl_gpu_holders *holders, const uint8_t uuid[16],
                                       struct sl_err *err);
-/** Each GPU that is lost for this process, "cuda:0", and why. `tell` must be quick. */
+/** Each GPU that is lost for this process, "cuda:0", and why. `call` must be quick. */
 void sl_gpu_holders_each_lost(struct sl_gpu_holders *holders,
-                              void (*tell)(void *arg, const char *device, const char *why),
+                              void (*call)(void *arg, const char *device, const char *why),
                               void *arg);
 /**
  * What a client calls a place of memory: "host", "cuda:0" as this process counts, "GPU-1c8a2b9e-…".
