@@ -102,9 +102,15 @@ class Lifetimes(Case):
         self.assertEqual(ended, ["the model is closed"] * 4)
 
     def end_of(self, program, path=None):
-        done = subprocess.run([sys.executable, "-X", "faulthandler", "-c", program, path or self.path], capture_output=True, text=True, timeout=120)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return done.stdout
+        command = [sys.executable, "-X", "faulthandler", "-c", program, path or self.path]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            try:
+                out, err = process.communicate(timeout=120)
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGABRT)  # faulthandler says where its threads are
+                out, err = process.communicate()
+        self.assertEqual(process.returncode, 0, err)
+        return out
 
     def test_tensors_outlive_the_interpreter(self):
         self.end_of("""
