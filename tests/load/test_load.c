@@ -357,7 +357,7 @@ SL_TEST(small_objects_of_a_listing_cost_one_request_each)
     sl_server_handle(server, answer_listing, NULL);
     snprintf(more, sizeof(more),
              "source: {uri: \"s3://bucket/m/\", s3: {endpoint: \"%s\", region: r, addressing: "
-             "path, anonymous: true}}\n",
+             "path, anonymous: true}}\nreaders: {hedge: \"off\"}\n",
              sl_server_url(server, ""));
     expect_load("", more, &result);
     ck_assert_uint_eq(sl_server_request_count(server), 1 + LISTED);
