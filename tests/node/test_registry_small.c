@@ -220,20 +220,27 @@ SL_TEST(models_of_the_host_go_beside_loads_onto_gpus)
     ck_assert(is("gpu-c", "queued") && is("host-c", "loading"));
 }
 
-static struct sl_holder on_gpus[4]; /* outlive the test */
+static struct sl_holder on_gpus[3]; /* outlive the test */
+
+static void reopen_with_gpus(void)
+{
+    reopen_with_places(10000, 2);
+    for (unsigned gpu = 0; gpu < SL_COUNT(on_gpus); gpu++) {
+        on_gpus[gpu] = holder;
+        on_gpus[gpu].placement = SL_PLACEMENT(SL_SPACE_GPU + gpu);
+        sl_registry_set_gpu_budget(registry, gpu, 10000);
+    }
+    fake.gated = true;
+}
 
 static void load_onto(unsigned gpu, const char *name)
 {
-    on_gpus[gpu] = holder;
-    on_gpus[gpu].placement = SL_PLACEMENT(SL_SPACE_GPU + gpu);
-    sl_registry_set_gpu_budget(registry, gpu, 10000);
     load_at(&on_gpus[gpu], name, 400);
 }
 
 SL_TEST(a_gpu_goes_beside_loads_onto_others)
 {
-    reopen_with_places(10000, 2);
-    fake.gated = true;
+    reopen_with_gpus();
     load_onto(0, "a");
     load_onto(0, "b");
     await_admitted(2);
@@ -253,8 +260,7 @@ SL_TEST(a_gpu_goes_beside_loads_onto_others)
 
 SL_TEST(a_gpu_waits_where_a_place_will_be_free)
 {
-    reopen_with_places(10000, 2);
-    fake.gated = true;
+    reopen_with_gpus();
     load("host", 400);
     load_onto(0, "a");
     await_admitted(2);
