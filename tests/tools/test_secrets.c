@@ -64,6 +64,8 @@ static void say(struct sl_server_reply *reply, int status, const char *text)
     reply->body_bytes = strlen(text);
 }
 
+static char token_url[64];
+
 /* Tokens of Google and of registries, a manifest, and what refuses. Objects are the server's. */
 static bool answer(const struct sl_server_request *request, struct sl_server_reply *reply,
                    void *arg)
@@ -79,8 +81,7 @@ static bool answer(const struct sl_server_request *request, struct sl_server_rep
                !sl_server_header(request, "Authorization", text, sizeof(text))) {
         say(reply, 401, "");
         snprintf(reply->headers, sizeof(reply->headers),
-                 "WWW-Authenticate: Bearer realm=\"%s\",service=\"s\"\r\n",
-                 sl_server_url(server, "/token"));
+                 "WWW-Authenticate: Bearer realm=\"%s\",service=\"s\"\r\n", token_url);
     } else if (strstr(request->target, "/manifests/")) {
         snprintf(text, sizeof(text),
                  "{\"layers\":[{\"mediaType\":\"x\",\"size\":%zu,\"digest\":\"%s\","
@@ -266,6 +267,7 @@ static void setup(void)
     setenv("SLUICE_TERMINATION_LOG", message, 1);
     refuses = false;
     server = sl_server_start();
+    snprintf(token_url, sizeof(token_url), "%s", sl_server_url(server, "/token"));
     sl_server_handle(server, answer, NULL);
     sl_hub_start(&hub);
     sl_ms_hub_start(&ms);
@@ -321,9 +323,15 @@ static void check_files(const char *path)
         closedir(folder);
 }
 
+static void prepare_store(int number)
+{
+    stores[number].prepare();
+    hand_over(server);
+}
+
 SL_TEST_LOOP(no_secret_is_in_logs_results_and_files_of_a_load, 0, 2 * (int)STORES)
 {
-    stores[_i / 2].prepare();
+    prepare_store(_i / 2);
     RUN(&ran, "load", uri, "--to", target, "--log-level", "trace", "--log-format",
         _i % 2 ? "json" : "text", "--json");
     check_run(_i / 2, true, "a load");
@@ -338,7 +346,7 @@ SL_TEST_LOOP(no_secret_is_in_logs_results_and_files_of_a_load, 0, 2 * (int)STORE
 SL_TEST_LOOP(no_secret_is_in_what_is_asked_about_a_model, 0, (int)STORES)
 {
     static const char *const commands[] = {"plan", "inspect", "doctor"};
-    stores[_i].prepare();
+    prepare_store(_i);
     for (size_t i = 0; i < SL_COUNT(commands); i++) {
         RUN(&ran, commands[i], uri, "--log-level", "trace");
         check_run(_i, true, commands[i]);
@@ -348,7 +356,7 @@ SL_TEST_LOOP(no_secret_is_in_what_is_asked_about_a_model, 0, (int)STORES)
 SL_TEST_LOOP(no_secret_is_in_a_refusal, 0, 2 * (int)STORES)
 {
     refuses = true;
-    stores[_i / 2].prepare();
+    prepare_store(_i / 2);
     RUN(&ran, "load", uri, "--to", target, "--log-level", "trace", "--log-format",
         _i % 2 ? "json" : "text", "--json", "--attempts", "2");
     check_run(_i / 2, false, "a refusal");
@@ -362,7 +370,7 @@ SL_TEST_LOOP(no_secret_is_served, 0, (int)STORES)
     char listen[64];
     unsigned port = 0;
     struct http_reply reply;
-    stores[_i].prepare();
+    prepare_store(_i);
     close(sl_listen_at("127.0.0.1", &port));
     snprintf(listen, sizeof(listen), "127.0.0.1:%u", port);
     pid_t pid = start_sluice(
@@ -417,7 +425,7 @@ SL_TEST_LOOP(no_secret_is_told_by_a_node, 0, (int)STORES)
     struct http_reply reply;
     unsigned port = 0;
     char log_path[PATH_BYTES];
-    stores[_i].prepare();
+    prepare_store(_i);
     snprintf(log_path, sizeof(log_path), "%s/log", scratch);
     pid_t pid = serve(log_path, &port);
     for (size_t i = 0; i < SL_COUNT(paths); i++) {
