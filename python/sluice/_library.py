@@ -77,7 +77,7 @@ def _open() -> ctypes.CDLL:
     given = os.environ.get("SLUICE_LIBRARY")
     here = os.path.dirname(os.path.abspath(__file__))
     beside = [path for path in (os.path.join(here, name) for name in NAMES) if os.path.exists(path)]
-    reasons = []
+    reasons: list[str] = []
     for name in [given] if given else beside or NAMES:
         try:
             return ctypes.CDLL(name)
