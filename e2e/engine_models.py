@@ -1,6 +1,7 @@
 """Tiny models of transformers and diffusers with random weights, and how they are loaded; run by the Python of an environment that has them.
 
     engine_models.py llama DIR               config, weights, tokenizer
+    engine_models.py wide-llama DIR          the same with tensors of some MiB
     engine_models.py same-llama DIR URI …    each URI, a path or pool:SOCKET gives the model of DIR: prints how many did
     engine_models.py diffuser DIR            a pipeline of two components
     engine_models.py same-diffuser DIR URI   the blocks of docs/engines.md on it: the pictures are equal
@@ -14,13 +15,17 @@ import torch
 WORDS = ("once", "upon", "a", "time", "there", "was", "model", "<unk>")
 
 
-def llama(place):
+def wide_llama(place):
+    llama(place, vocab_size=4096, hidden_size=1024, intermediate_size=2048, num_attention_heads=16, num_key_value_heads=8)
+
+
+def llama(place, **sizes):
     import tokenizers
     import transformers
 
     torch.manual_seed(1)
-    config = transformers.LlamaConfig(vocab_size=len(WORDS), hidden_size=32, intermediate_size=64, num_hidden_layers=2,
-                                      num_attention_heads=4, num_key_value_heads=2, bos_token_id=0, eos_token_id=None, pad_token_id=7)
+    tiny = {"vocab_size": len(WORDS), "hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2}
+    config = transformers.LlamaConfig(**{**tiny, **sizes}, num_hidden_layers=2, bos_token_id=0, eos_token_id=None, pad_token_id=7)
     transformers.LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(place)
     words = tokenizers.Tokenizer(tokenizers.models.WordLevel({word: number for number, word in enumerate(WORDS)}, unk_token="<unk>"))
     words.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
@@ -80,7 +85,7 @@ def same_diffuser(place, uri):
 
 
 def main(which, *words):
-    {"llama": llama, "same-llama": same_llama, "diffuser": diffuser, "same-diffuser": same_diffuser}[which](*words)
+    {"llama": llama, "wide-llama": wide_llama, "same-llama": same_llama, "diffuser": diffuser, "same-diffuser": same_diffuser}[which](*words)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,8 @@ machine; without it they come from the model's own path. Each rank takes its par
 from __future__ import annotations
 
 import copy
+import inspect
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,7 +27,7 @@ def _loader() -> Any:
             self.extra = _engines.checked(load_config.model_loader_extra_config)
             plain = copy.copy(load_config)  # vLLM's own loader refuses keys that are not its own
             plain.model_loader_extra_config = {}
-            super().__init__(plain)
+            base.__init__(self, plain)
 
         def download_model(self, model_config: Any) -> None:
             """Nothing is kept on a disk."""
@@ -34,6 +36,16 @@ def _loader() -> Any:
             """In the order in which they lie, each dropped before the next; one of several ranks reads its parts."""
             ranks = _engines.ranks_of("vllm.distributed")
             return _engines.all_weights(model, model_config.model, model_config.revision, self.extra, ranks)
+
+        def track_weights_loading(self, model: Any, loaded_weights: Any, *more: Any, **options: Any) -> None:
+            """vLLM's own check leaves out linear layers and embeddings of models that are not quantized. What lacks there is said."""
+            check, loaded = base.track_weights_loading, loaded_weights and set(loaded_weights)
+            check(self, model, loaded_weights, *more, **options)
+            if loaded and "quantized" in inspect.signature(check).parameters:
+                try:
+                    check(self, model, loaded, quantized=True)
+                except ValueError as error:
+                    warnings.warn(f"vLLM goes on without weights: {error}", RuntimeWarning, stacklevel=2)
 
     return SluiceModelLoader
 

@@ -5,6 +5,7 @@ import os
 import sys
 import types
 import unittest
+import warnings
 from typing import Optional
 from unittest import mock
 
@@ -66,7 +67,7 @@ class Vllm(Case):
             return put
 
         class DefaultModelLoader(BaseModelLoader):
-            """It takes no keys but its own, and refuses a model of which something got no weights."""
+            """It takes no keys but its own, and refuses a model of which something got no weights, linear layers aside."""
 
             def __init__(self, load_config):
                 if load_config.model_loader_extra_config:
@@ -74,8 +75,11 @@ class Vllm(Case):
                 super().__init__(load_config)
 
             def load_weights(self, model, model_config):
-                loaded = model.load_weights(self.get_all_weights(model_config, model))
-                missing = {name for name, _ in model.named_parameters()} - loaded
+                self.track_weights_loading(model, model.load_weights(self.get_all_weights(model_config, model)))
+
+            def track_weights_loading(self, model, loaded_weights, quantized=False):
+                linear = set() if quantized else {name for name, _ in model.named_parameters() if "linear" in name}
+                missing = {name for name, _ in model.named_parameters()} - loaded_weights - linear
                 if missing:
                     raise ValueError(f"Following weights were not initialized from checkpoint: {missing}")
 
@@ -120,6 +124,14 @@ class Vllm(Case):
             self.shared_by(ranks)
             with self.assertRaisesRegex(ValueError, "not initialized.*lacking"):
                 self.load(self.at("m.safetensors"), {}, "a", "b", "lacking")
+
+    def test_what_vllm_does_not_look_at_is_said(self):
+        sluice.vllm.register()
+        with self.assertWarnsRegex(RuntimeWarning, "goes on without weights.*linear"):
+            self.load(self.at("m.safetensors"), {}, "a", "b", "linear")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            self.load(self.at("m.safetensors"), {}, "a", "b")
 
     def test_weights_from_elsewhere_have_their_prefix(self):
         sluice.vllm.register()

@@ -1,0 +1,191 @@
+"""Real engines on the processor, with a small Llama of random weights. scripts/test-engines makes their environments and runs this; without
+it the checks are skipped."""
+import json
+import os
+import socket
+import subprocess
+import threading
+import tomllib
+
+from checks_engines import BUCKET, MODELS, put_folder
+from checks_python import FilePool
+from checks_python_open import environment
+from harness import ROOT, Skip, check
+
+RUNS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "engine_runs.py")
+PATIENCE = 1500
+SETTINGS = {
+    "HF_HUB_OFFLINE": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_ALLOW_INSECURE_SERIALIZATION": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_TARGET_DEVICE": "cpu", "VLLM_HOST_IP": "127.0.0.1",
+}
+
+
+def python_of(engine):
+    place = os.environ.get("SLUICE_ENGINES")
+    if not place:
+        raise Skip("SLUICE_ENGINES names no environments: scripts/test-engines makes them")
+    found = os.path.join(place, engine, "bin", "python")
+    if not os.path.exists(os.path.join(place, engine, "whole")):
+        raise Skip(f"no {engine} in {place}: scripts/test-engines makes it")
+    return found
+
+
+class Line:
+    """A TCP port before a store that counts what the store sends."""
+
+    def __init__(self, port):
+        self.target, self.bytes, self.lock = port, 0, threading.Lock()
+        self.server = socket.create_server(("127.0.0.1", 0))
+        self.port = self.server.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            peer, _ = self.server.accept()
+            store = socket.create_connection(("127.0.0.1", self.target))
+            for ends in ((peer, store, False), (store, peer, True)):
+                threading.Thread(target=self.carry, args=ends, daemon=True).start()
+
+    def carry(self, source, sink, counted):
+        try:
+            while part := source.recv(1 << 18):
+                with self.lock:
+                    self.bytes += len(part) if counted else 0
+                sink.sendall(part)
+            sink.shutdown(socket.SHUT_WR)
+        except OSError:
+            for end in (source, sink):
+                end.close()
+
+    def env(self, store):
+        return {**store.env(), "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.port}"}
+
+    def taken(self):
+        """Since the last time."""
+        with self.lock:
+            found, self.bytes = self.bytes, 0
+        return found
+
+
+def entry_points(h):
+    """The package's, as pip would leave them, and one of engine_runs.py."""
+    place = h.directory("entry-points")
+    made = os.path.join(place, "sluice_weights-0.dist-info")
+    os.makedirs(made, exist_ok=True)
+    with open(os.path.join(ROOT, "python", "pyproject.toml"), "rb") as file:
+        groups = tomllib.load(file)["project"]["entry-points"]
+    groups["vllm.general_plugins"]["digest"] = "engine_runs:hash_what_is_loaded"
+    with open(os.path.join(made, "entry_points.txt"), "w") as file:
+        for group, rows in groups.items():
+            file.write(f"[{group}]\n" + "".join(f"{name} = {where}\n" for name, where in rows.items()))
+    with open(os.path.join(made, "METADATA"), "w") as file:
+        file.write("Metadata-Version: 2.1\nName: sluice-weights\nVersion: 0\n")
+    return place
+
+
+def starts(h, engine, runs, env=None, after=None):
+    """What comes of each; after(number) is called as each ends."""
+    program, found = python_of(engine), []
+    with open(os.path.join(h.logs, engine + ".log"), "ab") as log, subprocess.Popen(
+            [program, RUNS, engine, json.dumps(runs)], stdout=subprocess.PIPE, stderr=log, text=True, stdin=subprocess.DEVNULL,
+            env={**environment(h, entry_points(h), os.path.dirname(RUNS)), **SETTINGS, **(env or {})}) as process:
+        limit = threading.Timer(PATIENCE, process.kill)
+        limit.start()
+        for line in process.stdout:
+            if line.startswith("RESULT "):
+                found.append(json.loads(line[len("RESULT "):]))
+                if after:
+                    after(len(found) - 1)
+        limit.cancel()
+    assert len(found) == len(runs), h.log_tail(engine)
+    return found
+
+
+def llama(h, engine):
+    """Tensors of some MiB, so that ranks read parts of them."""
+    folder = h.directory("wide-llama")
+    if not os.path.exists(os.path.join(folder, "config.json")):
+        subprocess.run([python_of(engine), "-W", "ignore", MODELS, "wide-llama", folder], check=True, capture_output=True,
+                       env=environment(h), timeout=PATIENCE)
+    return folder, os.path.getsize(os.path.join(folder, "model.safetensors"))
+
+
+def in_bucket(store, folder):
+    store.make_bucket(BUCKET)
+    put_folder(store, folder, "wide-llama/")
+    return {"uri": f"s3://{BUCKET}/wide-llama/"}
+
+
+def small_part(h, folder, name):
+    """A folder with all but the weights: they must come from elsewhere."""
+    place = h.directory(name)
+    for each in os.listdir(folder):
+        if each.endswith(".json"):
+            with open(os.path.join(folder, each), "rb") as source, open(os.path.join(place, each), "wb") as copy:
+                copy.write(source.read())
+    return place
+
+
+def without(folder, place, lacking):
+    """The model's weights but for one tensor."""
+    with open(os.path.join(folder, "model.safetensors"), "rb") as file:
+        head = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        data = file.read()
+    begin, end = head.pop(lacking)["data_offsets"]
+    for row in head.values():
+        if "data_offsets" in row and row["data_offsets"][0] >= end:
+            row["data_offsets"] = [each - (end - begin) for each in row["data_offsets"]]
+    text = json.dumps(head).encode()
+    with open(os.path.join(place, "model.safetensors"), "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text + data[:begin] + data[end:])
+
+
+def same(found, wanted):
+    for number, each in enumerate(found):
+        assert each == wanted, f"start {number}: {each}, not {wanted}"
+
+
+@check("versitygw")
+def vllm_loads_from_everywhere(h, store):
+    """Real vLLM on the processor: from a directory, a bucket and the pool, twice, it has the weights and the tokens of its own loader. The
+    bucket sends the file once to each start and once to the pool. A weight that a file lacks is refused, or told where vLLM goes on."""
+    python_of("vllm")
+    folder, size = llama(h, "vllm")
+    line, extra = Line(store.port), in_bucket(store, folder)
+    bare, lacking, silent = (small_part(h, folder, name) for name in ("bare-llama", "lacking-llama", "silent-llama"))
+    without(folder, lacking, "model.norm.weight")
+    without(folder, silent, "model.layers.1.mlp.down_proj.weight")  # vLLM's own loader goes on
+    pool = FilePool(h, extra["uri"], env=line.env(store))
+    for_pool = line.taken()
+    from_pool, sent = {"model": "m", "socket": pool.path}, []
+    runs = [{"path": folder, "format": "auto"}, {"path": folder, "format": "sluice"}, {"path": bare, "format": "sluice", "extra": extra},
+            {"path": bare, "format": "sluice", "extra": from_pool}, {"path": bare, "format": "sluice", "extra": from_pool},
+            {"path": lacking, "format": "sluice"}, {"path": silent, "format": "sluice"}]
+    found = starts(h, "vllm", runs, line.env(store), lambda _: sent.append(line.taken()))
+    pool.end()
+    assert len(found[0].get("tokens", ())) == 12 and found[0]["numbers"] == [27268096], found[0]
+    same(found[1:5], found[0])
+    assert "not initialized" in found[5]["error"] and "model.norm.weight" in found[5]["error"], found[5]
+    with open(os.path.join(h.logs, "vllm.log"), errors="replace") as log:
+        said = [row for row in log if "vLLM goes on without weights" in row]
+    assert any("layers.1.mlp.down_proj" in row for row in said), said
+    assert size <= for_pool <= 1.02 * size and size <= sent[2] <= 1.02 * size, (size, for_pool, sent)
+    assert sum(sent) == sent[2], f"only one start asks the bucket: {sent}"
+    return f"bytes of the file {size}; the bucket sent {sent[2]} to a start, {for_pool} to the pool, none to two starts from it"
+
+
+@check("versitygw")
+def vllm_ranks_read_their_parts(h, store):
+    """Two tensor-parallel ranks of real vLLM together fetch little more than the file; weights and tokens are those of its own loader with two
+    ranks."""
+    python_of("vllm")
+    folder, size = llama(h, "vllm")
+    line, extra, sent = Line(store.port), in_bucket(store, folder), []
+    bare = small_part(h, folder, "bare-llama")
+    runs = [{"path": folder, "format": "auto", "ranks": 2}, {"path": bare, "format": "sluice", "extra": extra, "ranks": 2}]
+    found = starts(h, "vllm", runs, line.env(store), lambda _: sent.append(line.taken()))
+    assert len(set(found[0].get("digests", ()))) == 2, found[0]
+    same(found[1:2], found[0])
+    # Parts by columns of so small tensors are rows of a few KiB: both ranks read those tensors whole.
+    assert sent[1] <= 1.25 * size, (sent, size)
+    return f"two ranks fetched {sent[1]} bytes of a file of {size}, {sent[1] / size:.3f} of it"

@@ -1,0 +1,101 @@
+"""Starts of a real engine, run by the Python of the environment that has it (scripts/test-engines):
+
+    engine_runs.py vllm|sglang RUNS     RUNS is a list of {"path": …, "format": …, "extra": …, "ranks": …} as JSON
+
+Each start is a process of its own, forked when the engine has been imported. It prints a line of JSON: the tokens that the engine makes of one
+prompt and the SHA-256 of its weights on each rank, as they were loaded, or the error.
+"""
+import contextlib
+import hashlib
+import importlib
+import json
+import os
+import signal
+import sys
+import tempfile
+
+PROMPT, TOKENS = "once upon a time", 12
+OPTIONS = {"max_model_len": 64, "enforce_eager": True, "disable_log_stats": True}
+
+
+def digest(model):
+    """Of a module's parameters, by name."""
+    import torch
+
+    whole = hashlib.sha256()
+    for name, tensor in sorted(model.named_parameters()):
+        whole.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
+        whole.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return whole.hexdigest(), sum(tensor.numel() for tensor in model.parameters())
+
+
+def hash_what_is_loaded():
+    """vLLM packs weights for the processor, and frees them; so they are looked at in between. A plugin of vLLM, since ranks are processes of
+    their own."""
+    base = importlib.import_module("vllm.model_executor.model_loader.base_loader")
+    prepare = base.process_weights_after_loading
+
+    def hashed(model, *more):
+        model.loaded = digest(model)
+        return prepare(model, *more)
+
+    if prepare.__name__ != hashed.__name__:
+        base.process_weights_after_loading = hashed
+
+
+def what_was_loaded(model):
+    return model.loaded
+
+
+def vllm(run):
+    from vllm import LLM, SamplingParams
+
+    engine = LLM(model=run["path"], load_format=run["format"], model_loader_extra_config=run.get("extra") or {}, dtype="bfloat16",
+                 tensor_parallel_size=run.get("ranks", 1), **OPTIONS)
+    made = engine.generate([PROMPT], SamplingParams(temperature=0, max_tokens=TOKENS, ignore_eos=True), use_tqdm=False)
+    found = engine.apply_model(what_was_loaded)
+    return {"tokens": list(made[0].outputs[0].token_ids), "digests": [each for each, _ in found], "numbers": [count for _, count in found]}
+
+
+def sglang(run):
+    import sglang
+
+    engine = sglang.Engine(model_path=run["path"], load_format=run["format"], model_loader_extra_config=json.dumps(run.get("extra") or {}),
+                           device="cpu", dtype="bfloat16", tp_size=run.get("ranks", 1), context_length=64, mem_fraction_static=0.3,
+                           disable_overlap_schedule=True, log_level="warning")
+    made = engine.generate(PROMPT, {"temperature": 0, "max_new_tokens": TOKENS, "ignore_eos": True})
+    return {"tokens": made["output_ids"]}
+
+
+def started(engine, run):
+    """In a process of its own: what comes of it."""
+    try:
+        return engine(run)
+    except Exception as error:  # whatever it is, the check judges it
+        return {"error": f"{type(error).__name__}: {error}"}
+
+
+def in_child(engine, run):
+    """What it starts goes with it."""
+    with tempfile.NamedTemporaryFile("r") as result:
+        child = os.fork()
+        if not child:
+            os.setsid()
+            said = started(engine, run)
+            with open(result.name, "w") as out:
+                json.dump(said, out)
+            os._exit(0)
+        os.waitpid(child, 0)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)
+        return result.read() or json.dumps({"error": "the engine's process ended"})
+
+
+def main(which, runs):
+    importlib.import_module({"vllm": "vllm.entrypoints.llm", "sglang": "sglang"}[which])  # once for all
+    for run in json.loads(runs):
+        print("RESULT " + in_child({"vllm": vllm, "sglang": sglang}[which], run), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
