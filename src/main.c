@@ -10,7 +10,7 @@
  *     core/     base: errors, memory, JSON, option rows, logs, threads; observe: metrics,
  *               progress, history; packing: bytes that gzip or zstd has packed
  *     storage/  net: connections and HTTP; store: ranges of one version, retry; upload: new
- *               objects; file, http, s3, gs, az, hf, oci, redis: one kind each; cloud: what
+ *               objects; file, http, s3, gs, az, hf, ms, oci, redis: one kind each; cloud: what
  *               gs, az and oci share; stores: which kinds there are
  *     model/    transform: hashes, ciphers, casts; spec: the YAML document; format: where
  *               tensors lie (formats.def); plan: which bytes of which object go where
