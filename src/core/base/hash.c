@@ -1,7 +1,7 @@
 /*
- * How hashes work here: the loops over bytes belong to libraries that know the processor (ISA-L
- * folds CRCs with carry-less multiplication, OpenSSL has SHA extensions); ours are the conventions
- * and the combination of CRCs.
+ * How hashes work here: the loops over bytes belong to libraries that know the processor (ISA-L,
+ * OpenSSL). Where it multiplies many bytes at once without carries, CRCs are folded first
+ * (crc_fold), which is faster. Ours are the conventions, too, and the combination of CRCs.
  *
  * A CRC of bytes is a polynomial over GF(2) modulo P. The CRC of A followed by B is crc(A) * x^(8
  * |B|) + crc(B), because appending |B| bytes shifts A's polynomial up. So ranges that land in any
@@ -13,10 +13,12 @@
 #include <assert.h>
 #include <isa-l/crc.h>
 #include <openssl/evp.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "crc64.h"
+#include "crc_ways.h"
 
 enum { PIECE_BYTES_MAX = 1 << 30 }; /* crc32_iscsi counts in int */
 
@@ -42,24 +44,6 @@ bool sl_hash_is_ordered(enum sl_hash_kind kind)
            kind == SL_HASH_MD5;
 }
 
-uint32_t sl_crc32(uint32_t crc, const void *data, size_t bytes)
-{
-    return bytes ? crc32_gzip_refl(crc, data, bytes) : crc;
-}
-
-uint32_t sl_crc32c(uint32_t crc, const void *data, size_t bytes)
-{
-    unsigned char *at = (unsigned char *)(uintptr_t)data; /* ISA-L forgot a const */
-    crc = ~crc;
-    while (bytes > 0) {
-        size_t piece = SL_MIN(bytes, (size_t)PIECE_BYTES_MAX);
-        crc = crc32_iscsi(at, (int)piece, crc);
-        at += piece;
-        bytes -= piece;
-    }
-    return ~crc;
-}
-
 /* a * b mod P. */
 static uint32_t multiply(uint32_t polynomial, uint32_t a, uint32_t b)
 {
@@ -72,17 +56,99 @@ static uint32_t multiply(uint32_t polynomial, uint32_t a, uint32_t b)
     return product;
 }
 
-/* x^(8 * bytes) mod P, by squaring. */
-static uint32_t shift_of(uint32_t polynomial, uint64_t bytes)
+/* base^exponent mod P, by squaring. */
+static uint32_t power_of(uint32_t polynomial, uint32_t base, uint64_t exponent)
 {
-    uint32_t power = 1u << 31;        /* x^0 */
-    uint32_t square = 1u << (31 - 8); /* x^8 */
-    for (; bytes; bytes >>= 1) {
-        if (bytes & 1)
-            power = multiply(polynomial, power, square);
-        square = multiply(polynomial, square, square);
+    uint32_t power = 1u << 31; /* x^0 */
+    for (; exponent; exponent >>= 1) {
+        if (exponent & 1)
+            power = multiply(polynomial, power, base);
+        base = multiply(polynomial, base, base);
     }
     return power;
+}
+
+/* x^(8 * bytes) mod P. */
+static uint32_t shift_of(uint32_t polynomial, uint64_t bytes)
+{
+    return power_of(polynomial, 1u << (31 - 8), bytes);
+}
+
+static uint64_t power_crc32(uint64_t bits)
+{
+    return (uint64_t)power_of(CRC32_POLYNOMIAL, 1u << 30, bits) << 32;
+}
+
+static uint64_t power_crc32c(uint64_t bits)
+{
+    return (uint64_t)power_of(CRC32C_POLYNOMIAL, 1u << 30, bits) << 32;
+}
+
+static struct {
+    pthread_once_t once;
+    struct sl_crc_factors crc32, crc32c;
+} factors = {.once = PTHREAD_ONCE_INIT};
+
+static void prepare(void)
+{
+    sl_crc_factors_init(&factors.crc32, power_crc32);
+    sl_crc_factors_init(&factors.crc32c, power_crc32c);
+}
+
+/* Without the inversions, like the next one. */
+static uint32_t crc32_raw(uint32_t crc, const uint8_t *data, size_t bytes)
+{
+    return bytes ? ~crc32_gzip_refl(~crc, data, bytes) : crc;
+}
+
+static uint32_t crc32c_raw(uint32_t crc, const uint8_t *data, size_t bytes)
+{
+    unsigned char *at = (unsigned char *)(uintptr_t)data; /* ISA-L forgot a const */
+    while (bytes > 0) {
+        size_t piece = SL_MIN(bytes, (size_t)PIECE_BYTES_MAX);
+        crc = crc32_iscsi(at, (int)piece, crc);
+        at += piece;
+        bytes -= piece;
+    }
+    return crc;
+}
+
+uint32_t sl_crc32_by(enum sl_crc_way way, uint32_t crc, const void *data, size_t bytes)
+{
+    uint8_t rest[SL_CRC_REST_BYTES];
+    pthread_once(&factors.once, prepare);
+    crc = ~crc;
+    size_t folded = sl_crc_fold(way, &factors.crc32, crc, data, bytes, rest);
+    if (folded)
+        crc = crc32_raw(0, rest, sizeof(rest));
+    return bytes > folded ? ~crc32_raw(crc, (const uint8_t *)data + folded, bytes - folded) : ~crc;
+}
+
+uint32_t sl_crc32c_by(enum sl_crc_way way, uint32_t crc, const void *data, size_t bytes)
+{
+    uint8_t rest[SL_CRC_REST_BYTES];
+    pthread_once(&factors.once, prepare);
+    crc = ~crc;
+    size_t folded = sl_crc_fold(way, &factors.crc32c, crc, data, bytes, rest);
+    if (folded)
+        crc = crc32c_raw(0, rest, sizeof(rest));
+    return bytes > folded ? ~crc32c_raw(crc, (const uint8_t *)data + folded, bytes - folded) : ~crc;
+}
+
+/* Folding, from the width on where it is faster than ISA-L. CRC32C has its own instruction. */
+static enum sl_crc_way way_from(enum sl_crc_way least)
+{
+    return sl_crc_has(least) ? sl_crc_best_way() : SL_CRC_PLAIN;
+}
+
+uint32_t sl_crc32(uint32_t crc, const void *data, size_t bytes)
+{
+    return sl_crc32_by(way_from(SL_CRC_FOLD_32), crc, data, bytes);
+}
+
+uint32_t sl_crc32c(uint32_t crc, const void *data, size_t bytes)
+{
+    return sl_crc32c_by(way_from(SL_CRC_FOLD_64), crc, data, bytes);
 }
 
 uint32_t sl_crc32_combine(uint32_t a, uint32_t b, uint64_t b_bytes)

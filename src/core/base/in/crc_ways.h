@@ -1,0 +1,12 @@
+/* CRCs by each way of computing them, for tests that try each. */
+#ifndef SL_CRC_WAYS_H
+#define SL_CRC_WAYS_H
+
+#include "crc_fold.h"
+
+/** sl_crc64nvme(), sl_crc32() and sl_crc32c() by this way, which the processor must have. */
+uint64_t sl_crc64nvme_by(enum sl_crc_way way, uint64_t crc, const void *data, size_t bytes);
+uint32_t sl_crc32_by(enum sl_crc_way way, uint32_t crc, const void *data, size_t bytes);
+uint32_t sl_crc32c_by(enum sl_crc_way way, uint32_t crc, const void *data, size_t bytes);
+
+#endif
