@@ -117,7 +117,7 @@ def shares(rows):
     for number, row in enumerate(rows):
         y = top + number * ROW + ROW / 2
         svg.text(24, y + 4, row["goal"].what.replace("`", ""))
-        svg.block(left + row["goal"].value / full * (right - left) - 1.5, y - 9, 3, 18, BAR)
+        svg.block(left + row["wanted"][0] / full * (right - left) - 1.5, y - 9, 3, 18, BAR)
         if row["peer"]:
             svg.dot(left + row["peer"][0] / full * (right - left), y, PEER, False)
         svg.dot(left + row["best"] / full * (right - left), y, OURS)

@@ -58,7 +58,7 @@ def unfavourable(judged, summary):
         if row["met"] is False:
             goal, number = row["goal"], bar.digits(row["goal"])
             lines.append(f"* `{goal.workload}` misses the bar: {row['best']:.{number}f} {bar.UNITS[goal.figure]}, "
-                         f"wanted {'at least' if goal.sense == bar.LEAST else 'at most'} {goal.value:.{number}f}.")
+                         f"wanted {'at least' if goal.sense == bar.LEAST else 'at most'} {row['wanted'][0]:.{number}f}.")
     for name in ordered(summary):
         found = behind(summary[name])
         if found:

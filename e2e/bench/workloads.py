@@ -85,10 +85,17 @@ class Workload:
             lines.append(f"{size} {url}\n")
         return [bench.limit, str(self.connections), str(self.range_bytes)], {}, "".join(lines)
 
-    def bare(self, bench, directory):
+    def bare(self, bench, directory, connections=None):
         """The least that a new file costs (bare.c): it takes the limit's job."""
         _, env, job = self.limit(bench, directory)
-        return [bench.bare, str(self.connections), str(self.range_bytes), os.path.join(directory, self.files[0][0])], env, job
+        return [bench.bare, str(connections or self.connections), str(self.range_bytes), os.path.join(directory, self.files[0][0])], env, job
+
+    def bare_1(self, bench, directory):
+        """Over one connection, and the next one over two."""
+        return self.bare(bench, directory, 1)
+
+    def bare_2(self, bench, directory):
+        return self.bare(bench, directory, 2)
 
     def sluice(self, bench, directory):
         uri = f"s3://{BUCKET}/{self.prefix}" if self.transport == "s3" else f"{self.origin(bench)}/{self.prefix}"
@@ -145,7 +152,7 @@ class Workload:
         """Names in the order of a round, the limit first."""
         ours = ["limit", "sluice"] + (["sluice_static"] if self.bytes < 10_000_000 else [])
         if self.bytes >= 512 << 20 and len(self.files) == 1 and not self.place:
-            ours.insert(1, "bare")
+            ours[1:1] = ["bare_1", "bare_2", "bare"]
         if self.transport == "s3":
             return ours + ["rclone", "s5cmd"]
         return ours + ["curl", "rclone", "hf_transfer"]
