@@ -14,9 +14,12 @@
 static const uint64_t POLYNOMIAL = 0x9a6c9329ac4bc9b5u;
 static const uint64_t ONE = UINT64_C(1) << 63; /* x^0 */
 
+enum { BYTE_BITS = 3, BITS = 64 + BYTE_BITS }; /* lengths are 64 bits of bytes */
+
 static struct {
     pthread_once_t once;
     uint64_t tables[8][256];
+    uint64_t squares[BITS]; /* x^(2^i) */
     struct sl_crc_factors factors;
 } crc64 = {.once = PTHREAD_ONCE_INIT};
 
@@ -32,16 +35,18 @@ static uint64_t multiply(uint64_t a, uint64_t b)
     return product;
 }
 
-/* x^bits mod P, by squaring. */
+/* number * x^(count * 2^from) mod P. */
+static uint64_t raised(uint64_t number, uint64_t count, unsigned from)
+{
+    for (; count; from++, count >>= 1)
+        if (count & 1)
+            number = multiply(number, crc64.squares[from]);
+    return number;
+}
+
 static uint64_t power(uint64_t bits)
 {
-    uint64_t result = ONE, square = ONE >> 1;
-    for (; bits; bits >>= 1) {
-        if (bits & 1)
-            result = multiply(result, square);
-        square = multiply(square, square);
-    }
-    return result;
+    return raised(ONE, bits, 0);
 }
 
 static void prepare(void)
@@ -57,6 +62,9 @@ static void prepare(void)
             uint64_t crc = crc64.tables[k - 1][i];
             crc64.tables[k][i] = crc >> 8 ^ crc64.tables[0][crc & 255];
         }
+    uint64_t square = ONE >> 1;
+    for (unsigned i = 0; i < BITS; i++, square = multiply(square, square))
+        crc64.squares[i] = square;
     sl_crc_factors_init(&crc64.factors, power);
 }
 
@@ -95,5 +103,6 @@ uint64_t sl_crc64nvme(uint64_t crc, const void *data, size_t bytes)
 
 uint64_t sl_crc64nvme_combine(uint64_t a, uint64_t b, uint64_t b_bytes)
 {
-    return multiply(power(b_bytes * 8), a) ^ b;
+    pthread_once(&crc64.once, prepare);
+    return raised(a, b_bytes, BYTE_BITS) ^ b;
 }

@@ -20,10 +20,11 @@
 #include "crc64.h"
 #include "crc_ways.h"
 
-enum { PIECE_BYTES_MAX = 1 << 30 }; /* crc32_iscsi counts in int */
-
-static const uint32_t CRC32_POLYNOMIAL = 0xedb88320u;
-static const uint32_t CRC32C_POLYNOMIAL = 0x82f63b78u;
+enum { PIECE_BYTES_MAX = 1 << 30 };            /* crc32_iscsi counts in int */
+enum { BYTE_BITS = 3, BITS = 64 + BYTE_BITS }; /* lengths are 64 bits of bytes */
+#define X_TO_0            (1u << 31)
+#define CRC32_POLYNOMIAL  0xedb88320u
+#define CRC32C_POLYNOMIAL 0x82f63b78u
 
 const char *sl_hash_name(enum sl_hash_kind kind)
 {
@@ -56,43 +57,54 @@ static uint32_t multiply(uint32_t polynomial, uint32_t a, uint32_t b)
     return product;
 }
 
-/* base^exponent mod P, by squaring. */
-static uint32_t power_of(uint32_t polynomial, uint32_t base, uint64_t exponent)
-{
-    uint32_t power = 1u << 31; /* x^0 */
-    for (; exponent; exponent >>= 1) {
-        if (exponent & 1)
-            power = multiply(polynomial, power, base);
-        base = multiply(polynomial, base, base);
-    }
-    return power;
-}
+/* What is known of a polynomial: it is the same for all time, and made once. */
+struct polynomial {
+    uint32_t value;
+    uint32_t squares[BITS]; /* x^(2^i) */
+    struct sl_crc_factors factors;
+};
 
-/* x^(8 * bytes) mod P. */
-static uint32_t shift_of(uint32_t polynomial, uint64_t bytes)
+static struct {
+    pthread_once_t once;
+    struct polynomial crc32, crc32c;
+} of = {.once = PTHREAD_ONCE_INIT,
+        .crc32 = {.value = CRC32_POLYNOMIAL},
+        .crc32c = {.value = CRC32C_POLYNOMIAL}};
+
+/* number * x^(count * 2^from) mod P. */
+static uint32_t raised(const struct polynomial *polynomial, uint32_t number, uint64_t count,
+                       unsigned from)
 {
-    return power_of(polynomial, 1u << (31 - 8), bytes);
+    for (; count; from++, count >>= 1)
+        if (count & 1)
+            number = multiply(polynomial->value, number, polynomial->squares[from]);
+    return number;
 }
 
 static uint64_t power_crc32(uint64_t bits)
 {
-    return (uint64_t)power_of(CRC32_POLYNOMIAL, 1u << 30, bits) << 32;
+    return (uint64_t)raised(&of.crc32, X_TO_0, bits, 0) << 32;
 }
 
 static uint64_t power_crc32c(uint64_t bits)
 {
-    return (uint64_t)power_of(CRC32C_POLYNOMIAL, 1u << 30, bits) << 32;
+    return (uint64_t)raised(&of.crc32c, X_TO_0, bits, 0) << 32;
 }
 
-static struct {
-    pthread_once_t once;
-    struct sl_crc_factors crc32, crc32c;
-} factors = {.once = PTHREAD_ONCE_INIT};
+static void fill(struct polynomial *polynomial, uint64_t (*power)(uint64_t bits))
+{
+    uint32_t square = X_TO_0 >> 1;
+    for (unsigned i = 0; i < BITS; i++) {
+        polynomial->squares[i] = square;
+        square = multiply(polynomial->value, square, square);
+    }
+    sl_crc_factors_init(&polynomial->factors, power);
+}
 
 static void prepare(void)
 {
-    sl_crc_factors_init(&factors.crc32, power_crc32);
-    sl_crc_factors_init(&factors.crc32c, power_crc32c);
+    fill(&of.crc32, power_crc32);
+    fill(&of.crc32c, power_crc32c);
 }
 
 /* Without the inversions, like the next one. */
@@ -116,9 +128,9 @@ static uint32_t crc32c_raw(uint32_t crc, const uint8_t *data, size_t bytes)
 uint32_t sl_crc32_by(enum sl_crc_way way, uint32_t crc, const void *data, size_t bytes)
 {
     uint8_t rest[SL_CRC_REST_BYTES];
-    pthread_once(&factors.once, prepare);
+    pthread_once(&of.once, prepare);
     crc = ~crc;
-    size_t folded = sl_crc_fold(way, &factors.crc32, crc, data, bytes, rest);
+    size_t folded = sl_crc_fold(way, &of.crc32.factors, crc, data, bytes, rest);
     if (folded)
         crc = crc32_raw(0, rest, sizeof(rest));
     return bytes > folded ? ~crc32_raw(crc, (const uint8_t *)data + folded, bytes - folded) : ~crc;
@@ -127,9 +139,9 @@ uint32_t sl_crc32_by(enum sl_crc_way way, uint32_t crc, const void *data, size_t
 uint32_t sl_crc32c_by(enum sl_crc_way way, uint32_t crc, const void *data, size_t bytes)
 {
     uint8_t rest[SL_CRC_REST_BYTES];
-    pthread_once(&factors.once, prepare);
+    pthread_once(&of.once, prepare);
     crc = ~crc;
-    size_t folded = sl_crc_fold(way, &factors.crc32c, crc, data, bytes, rest);
+    size_t folded = sl_crc_fold(way, &of.crc32c.factors, crc, data, bytes, rest);
     if (folded)
         crc = crc32c_raw(0, rest, sizeof(rest));
     return bytes > folded ? ~crc32c_raw(crc, (const uint8_t *)data + folded, bytes - folded) : ~crc;
@@ -153,12 +165,14 @@ uint32_t sl_crc32c(uint32_t crc, const void *data, size_t bytes)
 
 uint32_t sl_crc32_combine(uint32_t a, uint32_t b, uint64_t b_bytes)
 {
-    return multiply(CRC32_POLYNOMIAL, shift_of(CRC32_POLYNOMIAL, b_bytes), a) ^ b;
+    pthread_once(&of.once, prepare);
+    return raised(&of.crc32, a, b_bytes, BYTE_BITS) ^ b;
 }
 
 uint32_t sl_crc32c_combine(uint32_t a, uint32_t b, uint64_t b_bytes)
 {
-    return multiply(CRC32C_POLYNOMIAL, shift_of(CRC32C_POLYNOMIAL, b_bytes), a) ^ b;
+    pthread_once(&of.once, prepare);
+    return raised(&of.crc32c, a, b_bytes, BYTE_BITS) ^ b;
 }
 
 uint64_t sl_crc_of(enum sl_hash_kind kind, uint64_t crc, const void *data, size_t bytes)
