@@ -20,7 +20,8 @@
 #define URI    "http://store.test:80/model"
 #define TICK_S 0.002
 
-enum { LOADS = 4, FIXED_MOST = 64 };
+enum { LOADS = 8, FIXED_MOST = 64, COUNTS = 3, CASES = 4 * COUNTS };
+static const unsigned counts[COUNTS] = {2, 4, 8};
 
 struct link {
     double round_trip_s, bytes_per_s, connection_bytes_per_s; /* 0: no limit of each */
@@ -183,10 +184,10 @@ static const struct link distant = {0.03, 1250 * MB,  40 * MB,  0.3, 0.002,
                                     8,    4096 * MIB, 16 * MIB, 1,   0};
 static const struct link *const links[] = {&near_free, &near_costly, &near_each, &distant};
 
-SL_TEST_LOOP(loads_together_have_what_one_of_them_would_have, 0, 4 * 2)
+SL_TEST_LOOP(loads_together_have_what_one_of_them_would_have, 0, CASES)
 {
-    struct link link = *links[_i / 2];
-    link.loads = _i % 2 ? 4 : 2;
+    struct link link = *links[_i / COUNTS];
+    link.loads = counts[_i % COUNTS];
     struct outcome is = load_all(&link, 0), best = best_fixed(&link);
     unsigned alone = most_alone(&link);
     printf("| %u | %.1f | %.0f | %.0f | %.2f s, %.2f cpu | %.2f s, %.2f cpu | %u, %u | %u |\n",
@@ -198,10 +199,10 @@ SL_TEST_LOOP(loads_together_have_what_one_of_them_would_have, 0, 4 * 2)
     ck_assert_double_le(is.cpu_s, best.cpu_s * 1.10 + 0.01);
 }
 
-SL_TEST_LOOP(no_load_starves, 0, 4 * 2)
+SL_TEST_LOOP(no_load_starves, 0, CASES)
 {
-    struct link link = *links[_i / 2];
-    link.loads = _i % 2 ? 4 : 2;
+    struct link link = *links[_i / COUNTS];
+    link.loads = counts[_i % COUNTS];
     struct outcome is = load_all(&link, 0);
     ck_assert_uint_ge(is.least_of_one, 1);
     ck_assert_double_ge(is.first_end_s, is.seconds * 0.8); /* they began at once, and are alike */
