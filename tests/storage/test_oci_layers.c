@@ -214,8 +214,8 @@ static const struct {
     {"models/a!", "is a device"},
     {"models/a=1 models/a/b=2", "is both a file and a folder"},
     {"models/a=1|models/a/b=2", "is both a file and a folder"},
-    {"models/.wh.=", "a whiteout of no name"},
-    {"models/.wh...=", "a whiteout of no name"},
+    {"models/.wh.=", "a whiteout without a name"},
+    {"models/.wh...=", "a whiteout without a name"},
     {".=x", "has no name"},
     {"models/l>nowhere", "leads to no file"},
     {"models/l>../../etc/passwd etc/passwd=x", "leads to no file"},
@@ -229,7 +229,7 @@ static const struct {
     {"models/a=1|models/l@models/a", "leads to no file"},
     {"models/l@etc/passwd etc/passwd=x", "leads to no file"},
     {"models/l@models/l", "leads to no file"},
-    {"models/l> models/a=1", "a link to no name"},
+    {"models/l> models/a=1", "a link without a target"},
 };
 
 SL_TEST_LOOP(a_hostile_layer_is_refused, 0, SL_COUNT(hostile))

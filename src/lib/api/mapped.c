@@ -29,7 +29,7 @@ int sluice_memory_new(uint64_t bytes, struct sluice_memory **memory, struct slui
 {
     void *map = NULL;
     if (bytes > SIZE_MAX / 2)
-        return sl_api_fail(error, SLUICE_NO_SPACE, "no memory has %llu bytes",
+        return sl_api_fail(error, SLUICE_NO_SPACE, "%llu bytes are more than any memory has",
                            (unsigned long long)bytes);
     if (bytes)
         map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -132,7 +132,8 @@ static int take_tensor(const struct sluice_tensor *from, struct sluice_tensor *g
 {
     sl_api_take(given, sizeof(*given), from);
     if (!given->name || given->kind == SLUICE_KIND_FILE)
-        return sl_fail(err, SL_E_USAGE, "a tensor has a name, and is not a data file");
+        return sl_fail(err, SL_E_USAGE,
+                       "a tensor needs a name, and must not be of the kind of data files");
     *bytes = given->name_bytes ? given->name_bytes : strlen(given->name);
     return 0;
 }

@@ -102,7 +102,7 @@ static int check_ranges(const struct form *form, const struct sluice_range *rang
         if (step_of(range) > 1 && count_of(range) > 1 && !is_whole(form, ranges, d))
             return sl_fail_code(
                 err, SL_E_FORMAT, form->type.block > 1 ? "gg.block" : "st.misaligned",
-                "elements of %s lie in bytes or blocks with others, which steps would part",
+                "elements of %s share bytes or blocks, so that steps cannot part them",
                 form->type.name);
     }
     return 0;

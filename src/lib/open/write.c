@@ -258,7 +258,7 @@ int sluice_write(struct sluice_writer *writer, const struct sluice_tensor *tenso
     sl_api_take(&given, sizeof(given), tensor);
     int done = -1;
     if (!given.name)
-        sl_fail(&err, SL_E_USAGE, "a tensor has a name");
+        sl_fail(&err, SL_E_USAGE, "a tensor needs a name");
     else if (given.kind == SLUICE_KIND_FILE)
         done = write_file(writer, &given, &err);
     else

@@ -183,10 +183,10 @@ static int index_strictly(bool outline, struct sl_source *source, const char *na
     if (format && (outline ? format->outline : format->index)(sl_steal(&held), index, err) < 0)
         return -1;
     if (!*index)
-        return sl_fail_code(
-            err, SL_E_FORMAT, "E_UNKNOWN",
-            "'%s' is of no format whose tensors sluice reads ('sluice docs formats' lists them)",
-            uri);
+        return sl_fail_code(err, SL_E_FORMAT, "E_UNKNOWN",
+                            "'%s' is not a file whose tensors sluice can read ('sluice docs "
+                            "formats' lists formats)",
+                            uri);
     return 0;
 }
 

@@ -56,7 +56,7 @@ static bool is_magic(const struct sl_pickle_node *node)
 static int bad_magic(struct sl_err *err)
 {
     return sl_fail_code(err, SL_E_FORMAT, "lg.magic",
-                        "a pickle, but none of torch.save: it has not its magic number");
+                        "a pickle, but not one of torch.save: its magic number is missing");
 }
 
 /* Magic, version, byte order. */

@@ -165,7 +165,7 @@ static int fill_tensor(struct walk *walk, struct sl_tensor *tensor, struct sl_py
         take_sizes(walk, tensor, from->strides, &from->steps, err) < 0)
         return -1;
     if (from->shape->count != from->strides->count)
-        return bad_tensor(tensor, "it has not as many strides as dimensions", err);
+        return bad_tensor(tensor, "it needs as many strides as dimensions", err);
     if (from->offset->kind != SL_PICKLE_INT || from->offset->wide || from->offset->number < 0)
         return bad_tensor(tensor, "its offset is not a whole number from 0 on", err);
     tensor->rank = (unsigned)from->shape->count;

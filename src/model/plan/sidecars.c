@@ -186,7 +186,7 @@ static int read_ahead(void *arg, size_t number, struct sl_err *err)
     struct sl_plan_sidecar *listed = &own->listed[number];
     struct sl_err why = SL_ERR_INIT;
     if (is_stopped(own))
-        return sl_fail(err, SL_E_CANCELED, "nothing is opened any more");
+        return sl_fail(err, SL_E_CANCELED, "the plan has ended");
     if (!listed->wanted || read_one(own, listed->name, listed->bytes, &listed->read, &why) == 0)
         return 0;
     sl_log(SL_LOG_DEBUG, "%s", why.message);

@@ -181,8 +181,8 @@ static int check_held(struct sl_verified_reader *verified, struct sl_source *sou
     if (memcmp(held, right, bytes) == 0)
         return 0;
     return sl_fail_code(err, SL_E_INTEGRITY, "E_SIDECAR",
-                        "%s: its first %zu bytes came otherwise when they were read for its "
-                        "index than its sidecar has them: try again",
+                        "%s: its first %zu bytes did not match its sidecar when its index was "
+                        "read: try again",
                         verified->what, bytes);
 }
 

@@ -424,7 +424,7 @@ static int check_file(struct sl_xet_file *file, bool vouched, struct sl_err *err
     sl_xet_file_hash(nodes, count, hash);
     sl_xet_hash_text(hash, text);
     if (strcmp(text, file->hash) != 0)
-        return leave_file(file, "its hash is another one", vouched, err);
+        return leave_file(file, "its hash does not match", vouched, err);
     keep(file, count);
     file->locked.state = IS_RIGHT;
     return 0;
@@ -450,8 +450,8 @@ int sl_xet_file_add(struct sl_xet_file *file, uint64_t offset, const void *data,
     if (file->locked.state == IS_RIGHT)
         return compare_again(file, &chunk, vouched, err);
     if (file->locked.state == IS_WRONG)
-        return vouched && file->mode != SL_XET_ON ? wrong_for_now(err, "its hash is another one")
-                                                  : wrong(err, "its hash is another one");
+        return vouched && file->mode != SL_XET_ON ? wrong_for_now(err, "its hash does not match")
+                                                  : wrong(err, "its hash does not match");
     if (make_room(file, err) < 0)
         return -1;
     struct chunk *place = place_of(file->locked.chunks, file->locked.capacity, offset);

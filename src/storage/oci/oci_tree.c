@@ -111,7 +111,7 @@ static int take_whiteout(char *path, struct node *node, struct sl_err *err)
         return 0;
     }
     if (!*gone || strcmp(gone, ".") == 0 || strcmp(gone, "..") == 0)
-        return bad_entry(path, strlen(path), err, "is a whiteout of no name");
+        return bad_entry(path, strlen(path), err, "is a whiteout without a name");
     node->kind = WHITEOUT_NODE;
     memmove(leaf, gone, strlen(gone) + 1);
     return 0;
@@ -193,7 +193,7 @@ static int take_link(const struct sl_tar_entry *entry, char **target, struct sl_
 {
     if (memchr(entry->link, 0, entry->link_bytes) || entry->link_bytes > PATH_BYTES_MAX ||
         !entry->link_bytes)
-        return bad_entry(entry->name, entry->name_bytes, err, "is a link to no name");
+        return bad_entry(entry->name, entry->name_bytes, err, "is a link without a target");
     *target = sl_strndup(entry->link, entry->link_bytes, err);
     return *target ? 0 : -1;
 }

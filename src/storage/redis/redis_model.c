@@ -194,7 +194,7 @@ static enum sl_io_state install(struct sl_channel *channel, struct sl_err *err)
     if (!channel->first && (strcmp(version.etag, source->version.etag) != 0 ||
                             channel->made->table.bytes != source->bytes)) {
         sl_fail_code(err, SL_E_INTEGRITY, "changed",
-                     "'%s' changed while it was read: its headers are others", source->uri);
+                     "'%s' changed while it was read: its headers are different now", source->uri);
         return sl_redis_channel_fail(channel);
     }
     if (channel->first) {

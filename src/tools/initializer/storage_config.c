@@ -107,7 +107,7 @@ static int apply_both(const json_t *base, const json_t *over, struct sl_err *err
                        over_type ? override : config);
     if (!text || strcmp(text, "s3") != 0) {
         if (json_object_size(base) + json_object_size(over))
-            sl_log(SL_LOG_WARN, "%s is not of type 's3' and is not looked at", config);
+            sl_log(SL_LOG_WARN, "%s is not of type 's3' and is ignored", config);
         return 0;
     }
     warn_of_unknown(config, base);
