@@ -68,6 +68,14 @@ def release_tarball_is_verified_and_installed(h):
     with open(os.path.join(prefix, "share/man/man1/sluice-load.1"), encoding="utf-8") as file:
         head = file.readline()
     assert re.search(r' 1 "20\d\d-\d\d-\d\d" ', head), head
+    # Another version had a file more: it goes with the next one.
+    old = os.path.join(prefix, "share/doc/sluice/of-another-version")
+    with open(os.path.join(prefix, "share/doc/sluice/installed"), "a", encoding="utf-8") as file:
+        file.write("share/doc/sluice/of-another-version\n")
+    open(old, "w", encoding="utf-8").close()
+    done = install(out, "--from", out, "--prefix", prefix)
+    assert done.returncode == 0 and not os.path.exists(old), done
+    assert f"note: {prefix}/bin is not in PATH" in done.stdout, done.stdout
     unit = open(os.path.join(prefix, "lib/systemd/system/sluice.service"), encoding="utf-8").read()
     assert f"ExecStart={prefix}/bin/sluice serve" in unit, unit
     assert install(out, "--uninstall", "--prefix", prefix).returncode == 0
@@ -87,6 +95,12 @@ def release_tarball_is_verified_and_installed(h):
     done = install(out, "--from", wrong, "--prefix", prefix)
     assert done.returncode and "does not match" in done.stderr, done.stderr
     assert not os.path.exists(program)
+    # As `curl … | sh` whose connection breaks off: whatever came of the script does nothing.
+    with open(os.path.join(out, "install.sh"), encoding="utf-8") as file:
+        script = file.read()
+    for end in range(0, len(script.rstrip()), 97):
+        subprocess.run(["sh", "-s", "--", "--from", out, "--prefix", prefix], input=script[:end], text=True, capture_output=True, check=False)
+    assert not os.path.exists(prefix)
     return f"{len(names)} files"
 
 
