@@ -154,6 +154,17 @@ SL_TEST(a_published_model_is_shown_and_removed)
     ck_assert(!is_there(out));
 }
 
+/* As `--to "$DIR/"` is while DIR is not set. The model is not there, so that nothing is written
+ * where this check is missing. */
+SL_TEST(a_model_is_not_loaded_into_the_root_directory)
+{
+    static const char *const ways[] = {"/", "//", "/dev/..", "/proc/self/root"};
+    for (size_t i = 0; i < SL_COUNT(ways); i++) {
+        RUN(&ran, "load", "/nowhere/at/all.bin", "--to", ways[i]);
+        EXPECT(2, "is the root directory: give the model one of its own");
+    }
+}
+
 SL_TEST(what_is_not_ours_stays)
 {
     char other[PATH_BYTES * 2], state[PATH_BYTES * 2];

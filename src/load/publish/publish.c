@@ -141,12 +141,26 @@ static int check_own(const struct sl_publish *publish, int fd, const char *below
     return path ? sl_owners_check_folder(fd, path, err) : -1;
 }
 
+/* What `--to "$DIR/"` means while DIR is not set: the model's files would lie among the system's.
+ */
+static int refuse_root(const struct sl_publish *publish, struct sl_err *err)
+{
+    struct stat own, root;
+    if (fstat(publish->root_fd, &own) < 0 || stat("/", &root) < 0 || own.st_dev != root.st_dev ||
+        own.st_ino != root.st_ino)
+        return 0;
+    return sl_fail(err, SL_E_USAGE, "'%s' is the root directory: give the model one of its own",
+                   publish->path);
+}
+
 static int open_state(struct sl_publish *publish, struct sl_err *err)
 {
     publish->root_fd = open(publish->path, FOLDER);
     if (publish->root_fd < 0)
         return errno == ENOTDIR ? fail_not_directory(publish->path, err)
                                 : fail_opening(err, errno, "open directory", publish->path);
+    if (refuse_root(publish, err) < 0)
+        return -1;
     bool made = mkdirat(publish->root_fd, SL_STATE_DIRECTORY, 0755) == 0;
     publish->made_state = publish->made_state || made;
     if (!made && errno != EEXIST)
