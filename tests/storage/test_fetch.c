@@ -424,6 +424,11 @@ SL_TEST_OF(rules_claims, what_reaches_nothing_is_tried_for_its_time_and_costs_no
     ck_assert(sl_retry_again(&retry, &broken, 0, &wait));
     ck_assert_msg(!sl_retry_again(&retry, &broken, 0, &wait), "others have their three tries");
 
+    retry = (struct sl_retry){.limit = 1000, .unreachable_ns = 2 * SL_NS_PER_S};
+    for (begin = sl_now_ns(); sl_retry_again(&retry, &refused, 0, &wait);)
+        fake_clock_turn((wait ? wait : 1) * SL_NS_PER_MS);
+    ck_assert_uint_le(sl_now_ns() - begin, 2 * SL_NS_PER_S + 2 * SL_NS_PER_MS);
+
     retry = (struct sl_retry){.limit = 3};
     ck_assert(sl_retry_again(&retry, &refused, 0, &wait));
     ck_assert_uint_eq(sl_retry_most(&retry), 3);

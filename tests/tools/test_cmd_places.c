@@ -103,6 +103,18 @@ static bool bucket(const struct sl_server_request *request, struct sl_server_rep
     return true;
 }
 
+/* A load would try for a minute, and warn of that. */
+SL_TEST(a_store_that_is_not_there_is_soon_given_up)
+{
+    static const char *const commands[] = {"ls", "inspect", "plan"};
+    for (size_t i = 0; i < SL_COUNT(commands); i++) {
+        RUN(&ran, commands[i], "http://127.0.0.1:1/m.safetensors");
+        ck_assert_msg(ran.exit_code == 7 && strstr(ran.err, "connection refused") &&
+                          !strstr(ran.err, "going on until"),
+                      "%s: %d: %s", commands[i], ran.exit_code, ran.err);
+    }
+}
+
 SL_TEST(a_name_without_its_slash_stands_for_what_lies_below_it)
 {
     struct sl_server *server = sl_server_start();

@@ -52,8 +52,8 @@ static void warn_unreached(const struct sl_retry *retry, const struct sl_err *wh
         uint64_t warned_ns;
     } process = {.mutex = PTHREAD_MUTEX_INITIALIZER};
     uint64_t end_ns = retry->unreached_since_ns + retry->unreachable_ns;
-    if (retry->unreached < WARN_FROM || end_ns <= now_ns)
-        return;
+    if (retry->unreached < WARN_FROM || retry->unreachable_ns <= WARN_NS || end_ns <= now_ns)
+        return; /* what ends soon says why at its end */
     {
         SL_LOCKED(&process.mutex);
         if (process.warned_ns && now_ns < process.warned_ns + WARN_NS)
@@ -78,8 +78,9 @@ static bool has_tries(struct sl_retry *retry, const struct sl_err *why, uint64_t
     }
     if (!retry->unreached++)
         retry->unreached_since_ns = now_ns;
-    return sl_retry_tries(retry) < retry->limit ||
-           now_ns - retry->unreached_since_ns < retry->unreachable_ns;
+    if (!retry->unreachable_ns)
+        return sl_retry_tries(retry) < retry->limit;
+    return now_ns - retry->unreached_since_ns < retry->unreachable_ns;
 }
 
 /* The last try comes when the time is over, and not long before or after. */

@@ -18,11 +18,12 @@ enum {
 
 /** The tries of one range. Zero-initialise; one thread. */
 struct sl_retry {
-    unsigned limit;          /* tries in all */
-    uint64_t unreachable_ns; /* as long as nothing is reached it goes on for this time at least */
-    unsigned failed;         /* tries that failed without progress, those that reached nothing
-                                (SL_NET_UNREACHED) left out */
-    unsigned unreached;      /* these, since something was reached */
+    unsigned limit;              /* tries in all */
+    uint64_t unreachable_ns;     /* as long as nothing is reached it goes on for this time, at least
+                                    twice; 0: `limit` counts these tries, too */
+    unsigned failed;             /* tries that failed without progress, those that reached nothing
+                                    (SL_NET_UNREACHED) left out */
+    unsigned unreached;          /* these, since something was reached */
     uint64_t unreached_since_ns; /* sl_now_ns() scale */
     uint64_t random;             /* state of the jitter; 0: seeded on first use */
     unsigned recovered;          /* how often something was done about a refusal */

@@ -18,8 +18,11 @@
 #include "log.h"
 #include "operand.h"
 #include "termination.h"
+#include "url.h"
 
-enum { ERROR_LINE_MAX = 8192, COMPLAINTS_MAX = 128 * 1024, COMPLAINT_SHOWN_MAX = 512 };
+enum { ERROR_LINE_MAX = 8192, COMPLAINTS_MAX = 128 * 1024 };
+/* A person waits for the answer. A load waits longer, since it may start before its store does. */
+#define LOOK_SECONDS "2"
 
 /* ---- commands ------------------------------------------------------------------------------- */
 
@@ -148,7 +151,9 @@ static int end_badly(const struct sl_command_line *line, struct sl_cancel *cance
 {
     char text[SL_TERMINATION_BYTES];
     int number = err->kind == SL_E_CANCELED && cancel ? sl_cancel_signal(cancel) : 0;
-    snprintf(text, sizeof(text), "error %s: %s", sl_err_row(err->kind)->name, err->message);
+    const char *lines = sl_buf_string(&line->mistakes);
+    snprintf(text, sizeof(text), "error %s: %s%s%.*s", sl_err_row(err->kind)->name, err->message,
+             *lines ? "; the first is: " : "", (int)strcspn(lines, "\n"), lines);
     sl_cli_termination(text); /* first, so that the last line of the log is the diagnosis */
     if (log_is_json(&line->globals))
         write_error_json(err, &line->mistakes, true);
@@ -198,22 +203,18 @@ static void log_lines(const char *lines)
     }
 }
 
-static int report_complaints(struct sl_cli *cli, struct sl_buf *complaints, const char *what,
-                             struct sl_err *err)
+int sl_cli_report_mistakes(struct sl_cli *cli, struct sl_buf *complaints, const char *where,
+                           struct sl_err *err)
 {
-    char *line = complaints->data, first[COMPLAINT_SHOWN_MAX];
     size_t count = 0;
     for (const char *p = sl_buf_string(complaints); *p; p++)
         count += *p == '\n';
     if (count < 2)
         return -1;
-    snprintf(first, sizeof(first), "%.*s", (int)strcspn(line, "\n"), line);
     if (cli->mistakes)
-        sl_buf_text(cli->mistakes, line, NULL);
-    log_lines(line);
-    return sl_fail(err, SL_E_USAGE,
-                   "%zu mistakes in %s, nothing was done: see `sluice docs spec`; the first is: %s",
-                   count, what, first);
+        sl_buf_text(cli->mistakes, sl_buf_string(complaints), NULL);
+    log_lines(sl_buf_string(complaints));
+    return sl_fail(err, SL_E_USAGE, "%zu mistakes %s", count, where);
 }
 
 /* Standard input may stay silent for ever; a signal must end the wait. */
@@ -237,16 +238,45 @@ int sl_cli_read_specs(struct sl_cli *cli, const char *path, struct sl_specs *spe
         cli->pooled ? sl_spec_read_pooled : sl_spec_read;
     if (read(path, cli->settings, cli->setting_count, specs, &complaints, err) == 0)
         return 0;
-    return report_complaints(cli, &complaints, "the model spec", err);
+    return sl_cli_report_mistakes(
+        cli, &complaints, "in the model spec, nothing was done: see `sluice docs spec`", err);
+}
+
+/* Beside what else is wrong on the line. */
+static int note_missing_to(const char *uri, int done, struct sl_buf *complaints, struct sl_err *err)
+{
+    sl_autofree char *clean = sl_uri_sanitize(uri, NULL);
+    struct sl_err missing = SL_ERR_INIT;
+    if (done < 0 && !complaints->used)
+        return -1; /* not the user's mistake */
+    sl_fail(&missing, SL_E_USAGE,
+            "--to DIR is missing: where to publish '%s' (the name of a spec ends in .yaml)",
+            clean ? clean : "");
+    if (sl_buf_printf(complaints, err, "%s\n", missing.message) == 0 && err)
+        *err = missing;
+    return -1;
 }
 
 int sl_cli_uri_specs(struct sl_cli *cli, const char *uri, const char *to, struct sl_specs *specs,
                      struct sl_err *err)
 {
     sl_autobuf complaints = SL_BUF_INIT(COMPLAINTS_MAX);
-    if (sl_spec_from_uri(uri, to, cli->settings, cli->setting_count, specs, &complaints, err) == 0)
+    size_t first = cli->looks ? 0 : 1;
+    sl_autofree struct sl_spec_setting *settings =
+        sl_alloc_array(cli->setting_count + 1, sizeof(*settings), err);
+    if (!settings)
+        return -1;
+    settings[0] = (struct sl_spec_setting){"readers.unreachableSeconds", LOOK_SECONDS, NULL};
+    if (cli->setting_count)
+        memcpy(settings + 1, cli->settings, cli->setting_count * sizeof(*settings));
+    int done = sl_spec_from_uri(uri, to ? to : "/", settings + first,
+                                cli->setting_count + 1 - first, specs, &complaints, err);
+    if (!to)
+        done = note_missing_to(uri, done, &complaints, err);
+    if (done == 0)
         return 0;
-    return report_complaints(cli, &complaints, "the command line", err);
+    return sl_cli_report_mistakes(
+        cli, &complaints, "on the command line, nothing was done: see `sluice docs spec`", err);
 }
 
 /* ---- main ----------------------------------------------------------------------------------- */

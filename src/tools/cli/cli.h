@@ -21,7 +21,8 @@ struct sl_cli {
     char **after_dashes;              /* after "--", NULL-terminated; NULL if there is no "--" */
     struct sl_spec_setting *settings; /* flags that are spec keys, and --set */
     size_t setting_count;
-    bool pooled;             /* specs of a node's models will do, too: set by a command's run() */
+    bool pooled; /* specs of a node's models will do, too: set by a command's run() */
+    bool looks;  /* a URI is only looked at: an unreachable store is soon given up; set by run() */
     void *options;           /* the command's own struct, filled from its rows */
     struct sl_buf *mistakes; /* where all mistakes of a spec are noted for --json; NULL: nowhere */
     int exit_code; /* set by a command whose run() succeeds, but whose status is another program's
@@ -61,9 +62,15 @@ const struct sl_command *const *sl_commands(void);
  */
 int sl_cli_read_specs(struct sl_cli *cli, const char *path, struct sl_specs *specs,
                       struct sl_err *err);
-/** As sl_cli_read_specs(), for a URI and a directory instead of a file. */
+/** As sl_cli_read_specs(), for a URI and a directory instead of a file; `to` NULL: none was given,
+ * which is a mistake, too. */
 int sl_cli_uri_specs(struct sl_cli *cli, const char *uri, const char *to, struct sl_specs *specs,
                      struct sl_err *err);
+
+/** Of several mistakes (lines in `complaints`, borrowed) each is logged and noted for --json, and
+ * err counts them: "2 mistakes `where`". Of one, err stays as it is. -1 always. */
+int sl_cli_report_mistakes(struct sl_cli *cli, struct sl_buf *complaints, const char *where,
+                           struct sl_err *err);
 
 /**
  * Leave the outcome, one line, where Kubernetes looks for it: $SLUICE_TERMINATION_LOG ("off": in no

@@ -238,6 +238,7 @@ static int run(struct sl_cli *cli, struct sl_err *err)
     struct sl_specs specs = {0};
     struct sl_json json;
     sl_json_init(&json, JSON_BYTES_MAX);
+    cli->looks = true;
     /* The destination is never touched: a spec wants one. */
     int result = sl_cli_uri_specs(cli, cli->operands[0], "/dev/shm", &specs, err);
     if (result == 0)
@@ -263,7 +264,8 @@ const struct sl_command sl_cmd_inspect = {
         "--key-file or --passphrase-file open them. A file that breaks the rules of its format is "
         "refused with exit "
         "code 10 and the code of the rule, "
-        "for example E_DTYPE or st.offset.",
+        "for example E_DTYPE or st.offset. A store that cannot be reached is given up after 2 s "
+        "(--unreachable-seconds).",
     .examples = "sluice inspect s3://bucket/gpt-j-6b.tensors\n"
                 "sluice inspect --json --digest model.safetensors   # for scripts\n"
                 "sluice inspect --slice 'wte.weight[0:4,:]' model/  # hash of four rows",

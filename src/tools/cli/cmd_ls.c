@@ -131,6 +131,7 @@ static int run(struct sl_cli *cli, struct sl_err *err)
     struct sl_specs specs = {0};
     struct listing listing = {.cli = cli};
     sl_json_init(&listing.json, JSON_BYTES_MAX);
+    cli->looks = true;
     int done = sl_cli_uri_specs(cli, cli->operands[0], "/dev/shm", &specs, err);
     if (done == 0)
         done = list_uri(&listing, &specs.items[0], err);
@@ -147,7 +148,9 @@ const struct sl_command sl_cmd_ls = {
         "Lists an object or everything below a prefix, with the credentials and settings that a "
         "load would use. A name without its slash stands for the object and for everything below "
         "it. The format is what the name says; `sluice inspect` looks inside. The version is the "
-        "beginning of the store's own: an ETag, a generation, a commit.",
+        "beginning of the store's own: an ETag, a generation, a commit. A store that cannot be "
+        "reached is given up after 2 s; a load waits longer, since it may start before its store "
+        "(--unreachable-seconds).",
     .examples = "sluice ls s3://bucket/model/\n"
                 "sluice ls hf://org/name\n"
                 "sluice ls s3://bucket/model/ --json   # every name with its whole version",

@@ -19,7 +19,12 @@
 
 #define ENDPOINT "https://accel-object.ord1.coreweave.com"
 
-enum { NAME_BYTES = 64, URI_BYTES = 160, LIST_BYTES_MAX = 256 * 1024 };
+enum {
+    NAME_BYTES = SL_MODELS_NAME_BYTES,
+    URI_BYTES = 160,
+    LIST_BYTES_MAX = 256 * 1024,
+    NEAR_BYTES_MIN = 4
+};
 
 static const struct {
     const char *family, *repository, *files, *millions;
@@ -224,11 +229,30 @@ static int find_near(const struct row *row, void *arg, struct sl_err *err)
     return 1;
 }
 
-bool sl_models_has(const char *name)
+/* Stricter than among words for this command: what is no path can be many things. */
+static int find_meant(const struct row *row, void *arg, struct sl_err *err)
+{
+    struct wanted *wanted = arg;
+    const char *model = row->model;
+    char name[NAME_BYTES], typed[NAME_BYTES];
+    (void)err;
+    strip(row->name, name);
+    strip(wanted->name, typed);
+    bool begins = strlen(typed) >= NEAR_BYTES_MIN && strncmp(name, typed, strlen(typed)) == 0;
+    if (!begins && !sl_nearest(wanted->name, &model, 1))
+        return 0;
+    snprintf(wanted->near, sizeof(wanted->near), "%s", row->model);
+    return 1;
+}
+
+bool sl_models_near(const char *name, char near[SL_MODELS_NAME_BYTES])
 {
     struct wanted wanted = {.name = name};
     find_model(&wanted);
-    return wanted.by != NOT_AT_ALL;
+    if (wanted.by == NOT_AT_ALL && each_row(find_meant, &wanted, NULL) != 1)
+        return false;
+    snprintf(near, SL_MODELS_NAME_BYTES, "%s", wanted.by == NOT_AT_ALL ? wanted.near : name);
+    return true;
 }
 
 static int write_spec(const struct row *row, void *arg, struct sl_err *err)

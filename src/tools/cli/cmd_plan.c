@@ -351,7 +351,7 @@ static int run(struct sl_cli *cli, struct sl_err *err)
     struct sl_specs specs = {0};
     struct sl_json json;
     sl_json_init(&json, PLAN_JSON_MAX);
-    cli->pooled = true;
+    cli->pooled = cli->looks = true;
     int done = sl_operand_specs(cli, options->to, NULL, "/dev/shm", &specs, err);
     if (done == 0)
         done = run_specs(cli, &specs, &json, err);
@@ -364,11 +364,13 @@ const struct sl_command sl_cmd_plan = {
     .name = "plan",
     .usage = "sluice plan SPEC | URI [--to DIR] [--format pod]",
     .summary = "show what a load would fetch and whether it fits",
-    .description = "Reads listings and the headers of model files, no tensor data. Shows objects, "
-                   "ranges, bytes to fetch and to skip, the room needed at the destination and "
-                   "what limits it. Limits are the file system, every cgroup above this process, "
-                   "the machine's memory, and for a node's model on a GPU the GPU's. Exits with "
-                   "6 if the destination is too small.",
+    .description =
+        "Reads listings and the headers of model files, no tensor data. Shows objects, "
+        "ranges, bytes to fetch and to skip, the room needed at the destination and "
+        "what limits it. Limits are the file system, every cgroup above this process, "
+        "the machine's memory, and for a node's model on a GPU the GPU's. Exits with "
+        "6 if the destination is too small. A URI whose store cannot be reached is given "
+        "up after 2 s (--unreachable-seconds), a spec's after what it says.",
     .examples = "sluice plan model.yaml\n"
                 "sluice plan s3://bucket/model/ --to /models --json   # for scripts\n"
                 "sluice plan s3://bucket/model/ --format pod          # YAML for Kubernetes",

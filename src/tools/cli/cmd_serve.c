@@ -84,33 +84,14 @@ static int catch_hangup(struct sl_err *err)
 
 /* ---- the config ----------------------------------------------------------------------------- */
 
-static void log_complaints(const struct sl_buf *complaints)
-{
-    for (const char *line = sl_buf_string(complaints); *line;) {
-        int bytes = (int)strcspn(line, "\n");
-        sl_log(SL_LOG_ERROR, "%.*s", bytes, line);
-        line += bytes + (line[bytes] == '\n');
-    }
-}
-
 /* One mistake is the error itself; of several each is logged, and the error counts them. */
-static int read_config(const char *path, struct sl_node_config *config, struct sl_err *err)
+static int read_config(struct sl_cli *cli, struct sl_node_config *config, struct sl_err *err)
 {
     sl_autobuf complaints = SL_BUF_INIT(COMPLAINTS_MAX);
-    if (sl_node_config_read(path, config, &complaints, err) == 0)
+    if (sl_node_config_read(cli->operands[0], config, &complaints, err) == 0)
         return 0;
     sl_node_config_release(config);
-    size_t count = 0;
-    for (const char *p = sl_buf_string(&complaints); *p; p++)
-        count += *p == '\n';
-    if (count < 2)
-        return -1;
-    log_complaints(&complaints);
-    char first[512];
-    snprintf(first, sizeof(first), "%.511s", err->message);
-    return sl_fail(err, SL_E_USAGE,
-                   "%zu mistakes in the config: see `sluice docs node`; the first is: %s", count,
-                   first);
+    return sl_cli_report_mistakes(cli, &complaints, "in the config: see `sluice docs node`", err);
 }
 
 static bool same_text(const char *a, const char *b)
@@ -154,7 +135,9 @@ static void reload(struct server *server)
     struct sl_node_config config;
     struct sl_err err = SL_ERR_INIT;
     sl_systemd_reloading();
-    if (read_config(server->cli->operands[0], &config, &err) < 0) {
+    struct sl_cli later = *server->cli;
+    later.mistakes = NULL; /* they are not why the process ends */
+    if (read_config(&later, &config, &err) < 0) {
         sl_log(SL_LOG_ERROR, "the new config is not used, the old one stays in force: %s",
                err.message);
     } else {
@@ -469,7 +452,7 @@ static int run(struct sl_cli *cli, struct sl_err *err)
     const struct serve_options *options = cli->options;
     struct server server = {.cli = cli};
     sl_systemd_sockets(&server.sockets);
-    if (read_config(cli->operands[0], &server.config, err) < 0)
+    if (read_config(cli, &server.config, err) < 0)
         return -1;
     int done = 0;
     if (options->check) {

@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include "json.h"
-#include "url.h"
 
 static bool ends_with(const char *text, const char *end)
 {
@@ -29,18 +28,7 @@ static int read_specs(struct sl_cli *cli, const char *to, const char *otherwise_
     const char *operand = cli->operands[0];
     if (sl_operand_is_spec(operand))
         return sl_cli_read_specs(cli, operand, specs, err);
-    if (!to)
-        to = otherwise_to;
-    if (!to && cli->setting_count && sl_cli_uri_specs(cli, operand, "/", specs, err) < 0)
-        return -1; /* mistakes of other flags */
-    if (!to) {
-        sl_autofree char *clean = sl_uri_sanitize(operand, err);
-        return sl_fail(
-            err, SL_E_USAGE,
-            "--to DIR is missing: where to publish '%s' (the name of a spec ends in .yaml)",
-            clean ? clean : "");
-    }
-    return sl_cli_uri_specs(cli, operand, to, specs, err);
+    return sl_cli_uri_specs(cli, operand, to ? to : otherwise_to, specs, err);
 }
 
 int sl_operand_specs(struct sl_cli *cli, const char *to, const char *name, const char *otherwise_to,
@@ -86,16 +74,27 @@ static bool looks_like_repository(const char *operand)
     return *name && *name != '.' && !name[strspn(name, allowed)];
 }
 
+/* "s3:/bucket/key": what stands behind the slash; NULL: something else. */
+static const char *after_one_slash(const char *operand)
+{
+    size_t scheme = strspn(operand, "abcdefghijklmnopqrstuvwxyz0123456789");
+    return scheme > 1 && strncmp(operand + scheme, ":/", 2) == 0 ? operand + scheme + 2 : NULL;
+}
+
 void sl_operand_hint(const char *operand, struct sl_err *err)
 {
-    char why[sizeof(err->message)];
+    char why[sizeof(err->message)], near[SL_MODELS_NAME_BYTES];
+    const char *rest = after_one_slash(operand);
     if (err->kind != SL_E_NOT_FOUND || strstr(operand, "://") || access(operand, F_OK) == 0)
         return;
     snprintf(why, sizeof(why), "%s", err->message);
-    if (looks_like_repository(operand))
+    if (rest)
+        sl_fail(err, err->kind, "%s; a URI has two slashes: %.*s/%s", why, (int)(rest - operand),
+                operand, rest);
+    else if (looks_like_repository(operand))
         sl_fail(err, err->kind, "%s; a repository of the Hub is written hf://%s", why, operand);
-    else if (sl_models_has(operand))
+    else if (sl_models_near(operand, near))
         sl_fail(err, err->kind,
-                "%s; of the public model of this name `sluice models --spec %s` prints a spec", why,
-                operand);
+                "%s; for the public model %s `sluice models --spec %s` prints a spec", why, near,
+                near);
 }

@@ -16,10 +16,12 @@ int sl_operand_specs(struct sl_cli *cli, const char *to, const char *name, const
 char *sl_operand_quote(const char *text, struct sl_err *err);
 /**
  * A local path is not there (err, SL_E_NOT_FOUND, says so): adds what the operand may have meant, a
- * repository of the Hub or a public model's name. Nothing for anything else.
+ * URI that lacks a slash, a repository of the Hub, a public model. Nothing for anything else.
  */
 void sl_operand_hint(const char *operand, struct sl_err *err);
-/** Does a public model have this name? Of `sluice models --spec`; cmd_models.c. */
-bool sl_models_has(const char *name);
+enum { SL_MODELS_NAME_BYTES = 64 };
+/** The public model of `sluice models --spec` that has this name, or nearly; false: none.
+ * cmd_models.c. */
+bool sl_models_near(const char *name, char near[SL_MODELS_NAME_BYTES]);
 
 #endif
