@@ -160,6 +160,34 @@ def models_on_a_gpu_outlive_the_daemon(h, sealed):
     gpu.manager.end()
 
 
+HOLDER = "import ctypes, sys; print(ctypes.CDLL('libcuda.so.1').cuInit(0), flush=True); sys.stdin.read()"
+
+
+@check("sealed")
+def a_gpu_that_forgets_between_two_daemons_costs_a_load(h, sealed):
+    """Without persistence mode a GPU (the fake driver's) loses its memory when no process has it open. While some process has, the next daemon
+    takes over what the service manager kept; when none has, the driver refuses that, and the model is loaded again."""
+    gpu = GpuNode(h, sealed, {"FAKE_CUDA_NODE": os.path.join(h.directory("gpu-node"), "state")}, managed=True)
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER], env=h.environment(gpu.env), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    h.processes.append(holder)
+    assert holder.stdout.readline() == b"0\n"
+    gpu.start()
+    use(gpu, "cuda:0")
+    wait_for("index and slabs in the store", lambda: gpu.manager.count() >= 2)
+    for held in (True, False):
+        if not held:
+            holder.communicate()
+        assert gpu.node.end(signal.SIGKILL) == -signal.SIGKILL
+        gpu.start()
+        use(gpu, "cuda:0")
+        copied = gpu.metric("sluice_gpu_copied_bytes_total")
+        assert copied == 0 if held else copied >= sealed.bytes, (held, copied)
+    assert gpu.node.said("the received descriptor is not memory of cuda:0")
+    assert gpu.node.end() == 0
+    gpu.nothing_is_left()
+    gpu.manager.end()
+
+
 @check("sealed")
 def a_model_is_on_every_gpu(h, sealed):
     """`device: cuda:all` with two GPUs: the source is read once, both get every byte, clients attach on either; one that fails fails the load

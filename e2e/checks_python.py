@@ -179,6 +179,32 @@ def python_uses_a_model_on_a_gpu_of_a_daemon(h):
     pool.end()
 
 
+AS_TENSOR = """
+import sys, sluice, torch
+model = sluice.attach("m", "cuda:0", socket=sys.argv[1], timeout=120)
+for take in (torch.as_tensor, torch.tensor):
+    try:
+        take(model["F16"])
+        raise SystemExit(f"{take} takes memory that is said to be read-only")
+    except TypeError as error:
+        assert "read only flag" in str(error), error
+print("refused by torch", torch.__version__)
+"""
+
+
+@check()
+def torch_says_why_it_takes_no_tensor_of_a_gpu_by_its_interface(h):
+    """torch.as_tensor() and torch.tensor() go by __cuda_array_interface__ and refuse its read-only flag in a sentence, as the handbook says."""
+    need_torch()
+    source = h.directory("types")
+    write_types(source)
+    driver = fake_driver(h)
+    pool = FilePool(h, f"file://{source}/", "cuda:0", driver)
+    said = pool.python("-c", AS_TENSOR, pool.path, env={**pool.environment(), **driver})
+    pool.end()
+    return said.strip()
+
+
 IN_MID_LOAD = """
 import ctypes, hashlib, json, sys, sluice
 socket, last = sys.argv[1:]

@@ -4,7 +4,8 @@
  *                                            ring, holders, host, errors; --peak: what "copies"
  *                                            found in another process
  *     gpu_check client SOCKET MODEL DEVICE   attach by libsluice, wait, digest every tensor; "no"
- *                                            after it: no digests, "write": try to write
+ *                                            after it: no digests, "write": try to write, "copy":
+ *                                            copy a model of the host to the GPU, digest that
  *
  * Sections follow each other in one process, so that the peak that "copies" finds is the measure of
  * "ring". Exit 1 if a row failed.

@@ -146,6 +146,47 @@ SL_TEST(memory_of_others_is_checked)
     check_no_cuda_left(fake);
 }
 
+/* Whether a driver maps less than there is, or more, is documented nowhere. */
+SL_TEST(a_size_that_the_driver_does_not_check_is_not_believed)
+{
+    static const struct {
+        enum fake_map_rule rule;
+        int less, exact, more;
+    } cases[] = {
+        {FAKE_MAP_EXACT, -1, 0, -1}, {FAKE_MAP_SMALLER, -1, 0, -1}, {FAKE_MAP_LARGER, -1, -1, -1}};
+    SL_AUTO(sl_gpu) gpu = open_gpu(0);
+    struct sl_gpu_memory memory = SL_GPU_MEMORY_INIT;
+    ck_assert_int_eq(sl_gpu_memory_make(gpu, 4 * MIB, &memory, NULL), 0);
+    for (size_t i = 0; i < SL_COUNT(cases); i++) {
+        const int wanted[] = {cases[i].less, cases[i].exact, cases[i].more};
+        fake->set_map_rule(cases[i].rule);
+        for (size_t n = 0; n < SL_COUNT(wanted); n++) {
+            struct sl_err err = SL_ERR_INIT;
+            ck_assert_int_eq(sl_gpu_memory_check(gpu, memory.fd, (n + 1) * 2 * MIB, &err),
+                             wanted[n]);
+            ck_assert(wanted[n] == 0 || err.kind == SL_E_INTEGRITY);
+        }
+    }
+    fake->set_map_rule(FAKE_MAP_EXACT);
+    sl_gpu_memory_release(gpu, &memory);
+    check_no_cuda_left(fake);
+}
+
+SL_TEST(memory_that_tells_another_gpu_is_refused)
+{
+    struct sl_err err = SL_ERR_INIT;
+    SL_AUTO(sl_gpu) gpu = open_gpu(0);
+    struct sl_gpu_memory memory = SL_GPU_MEMORY_INIT;
+    ck_assert_int_eq(sl_gpu_memory_make(gpu, 4 * MIB, &memory, NULL), 0);
+    fake->set_imported(1);
+    ck_assert_int_eq(sl_gpu_memory_check(gpu, memory.fd, 4 * MIB, &err), -1);
+    ck_assert_int_eq(err.kind, SL_E_INTEGRITY);
+    ck_assert_msg(strstr(err.message, "does not belong to cuda:0"), "%s", err.message);
+    fake->set_imported(-1);
+    sl_gpu_memory_release(gpu, &memory);
+    check_no_cuda_left(fake);
+}
+
 SL_TEST(a_lost_device_fails_for_good_and_leaves_nothing)
 {
     struct sl_err err = SL_ERR_INIT;

@@ -484,6 +484,30 @@ SL_TEST(a_staged_copy_that_fails_leaves_nothing)
     }
 }
 
+/* One piece is written while the other is on its way, in calls of one piece each, too. */
+SL_TEST(a_staged_copy_does_not_wait_for_the_one_before)
+{
+    struct sluice_tensor tensor = {.size = sizeof(tensor)};
+    struct flight flight;
+    fake->set_registers(true, false);
+    gpu_script_start_on_host(&script);
+    struct sluice_model *model = attached(NULL, SLUICE_REGISTER);
+    begin_flight(&flight, 0);
+    ck_assert_int_eq(sluice_tensor_at(model, 1, &tensor, &error), 0);
+    for (int round = 0; round < 3; round++) {
+        fake->hold(true);
+        for (int i = 0; i < 2; i++)
+            ck_assert_int_eq(sluice_copy(model, flight.address, tensor.data, tensor.bytes,
+                                         flight.stream, &error),
+                             0);
+        fake->hold(false);
+        ck_assert_int_eq(cuda->stream_synchronize(flight.stream), 0);
+    }
+    end_flight(&flight, 0);
+    sluice_detach(model);
+    gpu_script_check_held(fake);
+}
+
 SL_TEST(memory_of_a_gpu_is_not_unmapped_under_work)
 {
     struct sluice_tensor tensor = {.size = sizeof(tensor)};

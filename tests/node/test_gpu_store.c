@@ -136,6 +136,20 @@ SL_TEST(what_is_evicted_leaves_the_store)
     ck_assert_uint_eq(counts.bytes, 0);
 }
 
+/* And then nothing is left for the next round. */
+static void expect_loaded_again(void)
+{
+    come_back(ONE);
+    check_on(NULL, "cuda:1");
+    ck_assert_uint_ge(node_case_counts(&gpu_case).loads, 1);
+    manager_await(&manager, FDS); /* the new one */
+    node_case_end(&gpu_case);
+    come_back("");
+    sl_registry_set_gpu_budget(gpu_case.node->registry, 1, 1000);
+    manager_await(&manager, 0);
+    node_case_end(&gpu_case);
+}
+
 SL_TEST(a_driver_that_refuses_the_import_has_it_loaded_again)
 {
     static const char *const calls[] = {"cuMemImportFromShareableHandle", "cuMemMap",
@@ -145,16 +159,25 @@ SL_TEST(a_driver_that_refuses_the_import_has_it_loaded_again)
         gpu_case_fake->reset();
         gpu_case_fake->set_devices(GPUS);
         gpu_case_fake->fail_call(calls[i], i == 3 ? 2 : 1, 999);
-        come_back(ONE);
-        check_on(NULL, "cuda:1");
-        ck_assert_uint_ge(node_case_counts(&gpu_case).loads, 1);
-        manager_await(&manager, FDS); /* the new one */
-        node_case_end(&gpu_case);
-        come_back("");
-        sl_registry_set_gpu_budget(gpu_case.node->registry, 1, 1000);
-        manager_await(&manager, 0);
-        node_case_end(&gpu_case);
+        expect_loaded_again();
     }
+}
+
+SL_TEST(a_driver_that_tells_too_little_has_it_loaded_again)
+{
+    load_and_end(ONE, FDS);
+    gpu_case_fake->set_imported(0); /* the other GPU's */
+    expect_loaded_again();
+    gpu_case_fake->set_imported(-1);
+    load_and_end(ONE, FDS);
+    gpu_case_fake->set_map_rule(FAKE_MAP_LARGER);
+    expect_loaded_again();
+    gpu_case_fake->set_map_rule(FAKE_MAP_EXACT);
+    load_and_end(ONE, FDS);
+    gpu_case_fake->set_map_rule(FAKE_MAP_SMALLER); /* does no harm */
+    come_back(ONE);
+    check_on(NULL, "cuda:1");
+    ck_assert_uint_eq(node_case_counts(&gpu_case).loads, 0);
 }
 
 SL_TEST(a_gpu_that_is_not_seen_any_more_has_nothing)

@@ -113,7 +113,8 @@ struct fake_cuda_control {
  */
 enum { FAKE_PARAMS_MAX = 2, FAKE_PARAM_BYTES_MAX = 2048 };
 struct fake_kernel {
-    const char *name; /* as cuModuleGetFunction is asked for it */
+    const char *name;     /* as cuModuleGetFunction is asked for it */
+    unsigned threads_max; /* of a block: what it was compiled for */
     unsigned param_count;
     uint16_t param_bytes[FAKE_PARAMS_MAX];
     void (*run)(const unsigned grid[3], const unsigned block[3], unsigned shared_bytes,

@@ -29,7 +29,7 @@ static void run(const char *name, const unsigned grid[3], const unsigned block[3
 
 const struct fake_kernel fake_kernels[] = {
 #define SL_KERNEL(name, args_type, shared_type, thread_count, phase_count)                         \
-    {"sl_" #name, 1, {sizeof(struct args_type)}, run_##name},
+    {"sl_" #name, thread_count, 1, {sizeof(struct args_type)}, run_##name},
 #include "kernels.def"
 #undef SL_KERNEL
     {0},

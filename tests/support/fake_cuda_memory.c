@@ -166,10 +166,10 @@ int cuMemGetAllocationGranularity(size_t *bytes, const struct sl_cuda_prop *prop
     return 0;
 }
 
-static struct handle *add_handle(struct allocation *allocation)
+static struct handle *add_handle(struct allocation *allocation, bool imported)
 {
     struct handle *handle = calloc(1, sizeof(*handle));
-    *handle = (struct handle){++last_handle, allocation, 1, handles};
+    *handle = (struct handle){++last_handle, allocation, 1, imported, handles};
     handles = handle;
     allocation->handles++;
     return handle;
@@ -202,7 +202,7 @@ static int create(uint64_t *number, size_t bytes, const struct sl_cuda_prop *pro
     }
     struct allocation *allocation = add_allocation(fd, bytes, device);
     allocation->prop = *prop;
-    *number = add_handle(allocation)->number;
+    *number = add_handle(allocation, false)->number;
     return 0;
 }
 
@@ -287,8 +287,6 @@ static struct allocation *known_or_new(int own, int device, size_t bytes)
     }
     struct allocation *made = add_allocation(own, bytes, device);
     made->prop = sl_cuda_shareable(ordinal_of(device));
-    if (fake.import_ordinal >= 0)
-        made->prop.location.id = fake.import_ordinal;
     return made;
 }
 
@@ -305,7 +303,7 @@ static int import(uint64_t *number, int fd)
     }
     struct allocation *found = known_or_new(own, device, bytes);
     add_carrier(found, fd);
-    *number = add_handle(found)->number;
+    *number = add_handle(found, true)->number;
     return 0;
 }
 
@@ -327,6 +325,8 @@ int cuMemGetAllocationPropertiesFromHandle(struct sl_cuda_prop *prop, uint64_t n
     const struct handle *handle = find_handle(number);
     if (handle)
         *prop = handle->allocation->prop;
+    if (handle && handle->imported && fake.import_ordinal >= 0)
+        prop->location.id = fake.import_ordinal;
     pthread_mutex_unlock(&fake.lock);
     return handle ? 0 : SL_CUDA_INVALID_VALUE;
 }

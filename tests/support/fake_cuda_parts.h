@@ -67,6 +67,7 @@ struct handle {
     uint64_t number;
     struct allocation *allocation;
     unsigned refs;
+    bool imported;
     struct handle *next;
 };
 

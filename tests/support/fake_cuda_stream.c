@@ -5,6 +5,7 @@
  * fails.
  */
 #pragma GCC diagnostic ignored "-Wmissing-prototypes"
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -541,8 +542,9 @@ int cuLaunchKernel(struct sl_cuda_function *function, unsigned grid_x, unsigned 
 {
     FAKE_ENTER("cuLaunchKernel", FAKE_CONTEXT);
     uint64_t threads = (uint64_t)block_x * block_y * block_z;
-    if (!function || !grid_x || !grid_y || !grid_z || grid_y > 65535 || grid_z > 65535 ||
-        !threads || threads > 1024 || shared_bytes > 48 * 1024 || extra)
+    if (!function || !grid_x || !grid_y || !grid_z || grid_x > INT_MAX || grid_y > 65535 ||
+        grid_z > 65535 || !threads || threads > function->kernel->threads_max ||
+        shared_bytes > 48 * 1024 || extra)
         return SL_CUDA_INVALID_VALUE;
     if (function->module->context != fake_current())
         return SL_CUDA_INVALID_HANDLE;

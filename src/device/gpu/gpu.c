@@ -154,8 +154,9 @@ static void *run_gpu(void *arg)
 void sl_gpu_poke(struct sl_gpu *gpu)
 {
     SL_LOCKED(&gpu->lock);
+    if (!gpu->locked.poked)
+        pthread_cond_signal(&gpu->wake);
     gpu->locked.poked = true;
-    pthread_cond_signal(&gpu->wake);
 }
 
 /* -1: it was not begun, since the GPU is lost. */

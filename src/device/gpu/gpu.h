@@ -76,8 +76,8 @@ int sl_gpu_memory_make(struct sl_gpu *gpu, uint64_t bytes, struct sl_gpu_memory 
 void sl_gpu_memory_unmap(struct sl_gpu *gpu, struct sl_gpu_memory *memory);
 /** Unmap and close. */
 void sl_gpu_memory_release(struct sl_gpu *gpu, struct sl_gpu_memory *memory);
-/** Is it memory of this GPU, at least so much? SL_E_INTEGRITY, and as above. The descriptor stays
- * the caller's. */
+/** Is it memory of this GPU, and exactly so much? SL_E_INTEGRITY, and as above. The descriptor
+ * stays the caller's. */
 int sl_gpu_memory_check(struct sl_gpu *gpu, int fd, uint64_t bytes, struct sl_err *err);
 
 /** A failure of the driver as one of ours: -1. Any thread. */

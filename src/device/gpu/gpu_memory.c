@@ -158,7 +158,21 @@ struct claim {
     uint64_t bytes;
 };
 
-/* The driver tells no size of a handle, but maps no more than there is. */
+/* The driver tells no size of a handle. It is what can be mapped while one granule more cannot: of
+ * a driver that maps more than there is nothing is believed. */
+static bool is_all_there_is(const struct sl_gpu *gpu, const struct sl_gpu_memory *memory)
+{
+    const struct sl_cuda *cuda = gpu->cuda;
+    uint64_t more = memory->bytes + gpu->device.granularity, address = 0;
+    if (cuda->address_reserve(&address, more, 0, 0, 0) != 0)
+        return false;
+    bool is_mapped = cuda->mem_map(address, more, 0, memory->handle, 0) == 0;
+    if (is_mapped)
+        cuda->mem_unmap(address, more);
+    cuda->address_free(address, more);
+    return !is_mapped;
+}
+
 static int check_claim(struct sl_gpu *gpu, const struct claim *claim, struct sl_err *err)
 {
     struct sl_gpu_memory memory = {.bytes = claim->bytes, .fd = -1};
@@ -173,6 +187,7 @@ static int check_claim(struct sl_gpu *gpu, const struct claim *claim, struct sl_
                 prop.location.id == gpu->device.ordinal;
     struct sl_err why = SL_ERR_INIT;
     int mapped = here ? map(gpu, &memory, &why) : -1;
+    bool all = mapped == 0 && is_all_there_is(gpu, &memory);
     unmap(gpu, &memory);
     if (!here)
         return sl_fail(err, SL_E_INTEGRITY, "the received memory does not belong to cuda:%d",
@@ -180,6 +195,11 @@ static int check_claim(struct sl_gpu *gpu, const struct claim *claim, struct sl_
     if (mapped < 0)
         return sl_fail(err, SL_E_INTEGRITY, "a slab is not as large as its index says: %.400s",
                        why.message);
+    if (!all)
+        return sl_fail(err, SL_E_INTEGRITY,
+                       "a slab is larger than its index says, or the driver of cuda:%d maps more "
+                       "than there is: then load the model again instead",
+                       gpu->device.ordinal);
     return 0;
 }
 

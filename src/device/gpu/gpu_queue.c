@@ -170,6 +170,7 @@ struct sl_gpu_ring *sl_gpu_ring_new(struct sl_gpu *gpu, const struct sl_gpu_ring
     pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
     pthread_mutex_init(&ring->lock, NULL);
     pthread_cond_init(&ring->moved, &clock);
+    pthread_cond_init(&ring->freed, &clock);
     pthread_condattr_destroy(&clock);
     ring->file_count = config->file_count;
     ring->cancel = config->cancel;
@@ -196,5 +197,6 @@ void sl_gpu_ring_free(struct sl_gpu_ring *ring)
     }
     pthread_mutex_destroy(&ring->lock);
     pthread_cond_destroy(&ring->moved);
+    pthread_cond_destroy(&ring->freed);
     free(ring);
 }

@@ -105,14 +105,14 @@ static struct sl_gpu_buffer *take_free(struct sl_gpu_ring *ring)
     return NULL;
 }
 
-/* Nothing is free: the oldest that is open goes. */
-static void close_oldest(struct sl_gpu_ring *ring)
+/* Nothing is free: the oldest that is open goes. True: one did. */
+static bool close_oldest(struct sl_gpu_ring *ring)
 {
     struct sl_gpu_buffer *oldest = NULL;
     for (unsigned i = 0; i < ring->count; i++) {
         struct sl_gpu_buffer *buffer = &ring->locked.buffers[i];
         if (buffer->state == SL_BUFFER_CLOSED)
-            return; /* it will be free: whole buffers are what the link is fast with */
+            return false; /* it will be free: whole buffers are what the link is fast with */
         bool is_held = buffer->lent && buffer->writers;
         if (buffer->state == SL_BUFFER_OPEN && !buffer->closes && !is_held &&
             (!oldest || buffer->number < oldest->number))
@@ -120,6 +120,7 @@ static void close_oldest(struct sl_gpu_ring *ring)
     }
     if (oldest)
         sl_gpu_ring_close(ring, oldest);
+    return oldest;
 }
 
 static struct sl_gpu_buffer *open_buffer(struct sl_gpu_ring *ring, const struct putting *putting)
@@ -156,11 +157,16 @@ int sl_gpu_ring_check(struct sl_gpu_ring *ring, struct sl_err *err)
     return sl_gpu_ring_going(ring, err);
 }
 
-void sl_gpu_ring_wait(struct sl_gpu_ring *ring)
+static void wait_for(struct sl_gpu_ring *ring, pthread_cond_t *what)
 {
     uint64_t when = sl_now_ns() + WAIT_SLICE_MS * SL_NS_PER_MS;
     const struct timespec at = {(time_t)(when / SL_NS_PER_S), (long)(when % SL_NS_PER_S)};
-    pthread_cond_timedwait(&ring->moved, &ring->lock, &at);
+    pthread_cond_timedwait(what, &ring->lock, &at);
+}
+
+void sl_gpu_ring_wait(struct sl_gpu_ring *ring)
+{
+    wait_for(ring, &ring->moved);
 }
 
 static int check_fits(const struct sl_gpu_ring *ring, const struct putting *putting,
@@ -189,24 +195,30 @@ static uint8_t *find_place(struct sl_gpu_ring *ring, const struct putting *putti
         buffer = open_buffer(ring, putting);
     if (buffer)
         return take_place(buffer, putting);
-    close_oldest(ring);
-    sl_gpu_ring_poke(ring);
+    if (close_oldest(ring))
+        sl_gpu_ring_poke(ring);
     return NULL;
 }
 
+/* A buffer that is free wakes one of those who wait: whoever did not need it after all passes it
+ * on. */
 static int reserve(struct sl_gpu_ring *ring, const struct putting *putting, uint8_t **data,
                    struct sl_err *err)
 {
+    bool waited = false;
     if (check_fits(ring, putting, err) < 0)
         return -1;
     SL_LOCKED(&ring->lock);
-    for (;;) {
+    for (;; waited = true) {
         if (sl_gpu_ring_going(ring, err) < 0)
             return -1;
         if ((*data = find_place(ring, putting)))
-            return 0;
-        sl_gpu_ring_wait(ring);
+            break;
+        wait_for(ring, &ring->freed);
     }
+    if (waited && take_free(ring))
+        pthread_cond_signal(&ring->freed);
+    return 0;
 }
 
 /* Of four buffers three may be lent. Whoever reserves may wait for the fourth: what is in it is
@@ -303,15 +315,17 @@ static bool continues(const struct sl_gpu_waiting_note *before, const struct sl_
            before->note.offset + before->note.bytes == note->offset;
 }
 
+/* 1: it can be told at once. What waits for a copy is told in the turn in which that ends. */
 static int add_note(struct sl_gpu_ring *ring, const struct sl_gpu_note *note, struct sl_err *err)
 {
     struct sl_gpu_queue *queue = &ring->queues[note->queue];
     SL_LOCKED(&ring->lock);
+    int due = sl_gpu_ring_lowest(queue) > ring->locked.last_number;
     size_t end = queue->locked.first_note + queue->locked.note_count;
     if (queue->locked.note_count && continues(&queue->locked.notes[end - 1], note)) {
         queue->locked.notes[end - 1].note.bytes += note->bytes;
         queue->locked.notes[end - 1].upto = ring->locked.last_number;
-        return 0;
+        return due;
     }
     if (queue->locked.first_note && end == queue->locked.note_capacity) {
         memmove(queue->locked.notes, queue->locked.notes + queue->locked.first_note,
@@ -324,7 +338,7 @@ static int add_note(struct sl_gpu_ring *ring, const struct sl_gpu_note *note, st
         return -1;
     queue->locked.notes[end] = (struct sl_gpu_waiting_note){*note, ring->locked.last_number};
     queue->locked.note_count++;
-    return 0;
+    return due;
 }
 
 void sl_gpu_ring_fail(struct sl_gpu_ring *ring, const struct sl_err *why)
@@ -333,14 +347,17 @@ void sl_gpu_ring_fail(struct sl_gpu_ring *ring, const struct sl_err *why)
     if (!ring->locked.err.kind)
         ring->locked.err = *why;
     pthread_cond_broadcast(&ring->moved);
+    pthread_cond_broadcast(&ring->freed);
 }
 
 void sl_gpu_ring_note(struct sl_gpu_ring *ring, const struct sl_gpu_note *note)
 {
     struct sl_err err = SL_ERR_INIT;
-    if (add_note(ring, note, &err) < 0)
+    int due = add_note(ring, note, &err);
+    if (due < 0)
         sl_gpu_ring_fail(ring, &err);
-    sl_gpu_poke(ring->queues[note->queue].gpu);
+    if (due)
+        sl_gpu_poke(ring->queues[note->queue].gpu);
 }
 
 /* Is it on its way to this queue's GPU? With the lock. */
@@ -430,6 +447,7 @@ static void note_landed(struct sl_gpu_queue *queue, struct sl_gpu_buffer *buffer
     buffer->data -= buffer->skipped;
     buffer->skipped = 0;
     pthread_cond_broadcast(&queue->ring->moved);
+    pthread_cond_signal(&queue->ring->freed);
 }
 
 /* What lies before the first byte that is not written yet goes by itself, with the buffer's number:
@@ -470,9 +488,10 @@ static uint64_t close_old(struct sl_gpu_ring *ring)
         if (buffer->state != SL_BUFFER_OPEN || buffer->closes)
             continue;
         uint64_t age = now - buffer->opened_ns;
-        if (age >= ring->age_ns && buffer->lent && buffer->writers)
+        if (age >= ring->age_ns && buffer->lent && buffer->writers) {
             close_part(ring, buffer, now);
-        else if (age >= ring->age_ns)
+            next = SL_MIN(next, ring->age_ns); /* more of it may be written by then */
+        } else if (age >= ring->age_ns)
             sl_gpu_ring_close(ring, buffer);
         else
             next = SL_MIN(next, ring->age_ns - age);

@@ -4,8 +4,9 @@
  * through two pinned pieces, of which one is filled while the other is on its way.
  *
  * A stage, these two, is taken for a call and given back: so several threads have several, and each
- * only waits for its own. A piece on its way stays so after the call: whoever takes the stage next
- * waits for the event first.
+ * only waits for its own. A piece on its way stays so after the call. Whoever takes the stage next
+ * begins with the other one, so that calls of one piece each overlap as well, and waits for the
+ * event first.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,7 @@ struct sl_api_stage {
     uint8_t *pieces[PIECES];         /* one allocation, the first one's */
     struct sl_cuda_event *events[PIECES];
     bool used[PIECES]; /* its event was recorded */
+    int piece;         /* the next: it was on its way before the other */
     struct sl_api_stage *next;
 };
 
@@ -153,11 +155,13 @@ static int copy_staged(struct sluice_model *model, const struct copying *copying
     const struct sl_cuda *cuda = model->device.cuda;
     struct sl_cuda_err err = {0};
     struct sl_api_stage *stage = find_stage(model, context, error);
-    int done = 0, piece = 0;
+    int done = 0;
     if (!stage)
         return -1;
-    for (uint64_t at = 0; at < copying->bytes && done == 0; at += PIECE_BYTES, piece = !piece)
-        done = send_piece(cuda, stage, piece, copying, at, &err);
+    for (uint64_t at = 0; at < copying->bytes && done == 0; at += PIECE_BYTES) {
+        done = send_piece(cuda, stage, stage->piece, copying, at, &err);
+        stage->piece = !stage->piece;
+    }
     if (done < 0) { /* what of it is on its way is not known */
         cuda->stream_synchronize(copying->stream);
         free_stage(cuda, stage);

@@ -23,6 +23,7 @@
 
 enum {
     DIRECT_BYTES_MIN = 32 * 1024, /* smaller extents share a window and are copied */
+    LENT_BYTES = 1024 * 1024,     /* of a window in the sink's memory that nobody looks into */
 };
 
 /* The same for what changes on its way; a cut must be between elements. */
@@ -87,10 +88,21 @@ static int open_sparse_window(struct sl_slot *slot, const struct sl_mapping *spa
     return 0;
 }
 
+/* What is hashed shall be in cache still, so windows are small. What is not comes in larger ones:
+ * the system acknowledges less often. */
+static uint64_t lent_bytes(const struct sl_reader *reader)
+{
+    bool looks = reader->plan->check_count || reader->journal || reader->deferred;
+    uint64_t most = reader->concurrency.buffer_bytes;
+    return looks ? most : SL_MAX(most, (uint64_t)LENT_BYTES);
+}
+
 /* In the sink's own memory, if it has any to lend: the bytes are copied no more. */
-static int open_lent_window(struct sl_slot *slot, uint64_t end, struct sl_err *err)
+static int open_lent_window(struct sl_slot *slot, struct sl_err *err)
 {
     const struct sl_extent *extent = slot->extent;
+    uint64_t end = SL_MIN(slot->range.end, slot->at + lent_bytes(slot->reader));
+    end = SL_MIN(end, extent->end);
     uint64_t bytes = end - slot->at;
     if (bytes < DIRECT_BYTES_MIN && end != slot->range.end)
         return 0;
@@ -116,7 +128,7 @@ int sl_slot_open_window(struct sl_slot *slot, struct sl_err *err)
     if (sl_slot_sparse(slot))
         return open_sparse_window(slot, sl_slot_sparse(slot));
     bool inside = extent < slot->extents_end && extent->begin <= slot->at && !extent->target;
-    if (inside && open_lent_window(slot, SL_MIN(end, extent->end), err) < 0)
+    if (inside && open_lent_window(slot, err) < 0)
         return -1;
     if (slot->place.memory)
         return 0;

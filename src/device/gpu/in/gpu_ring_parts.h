@@ -64,7 +64,8 @@ struct sl_gpu_ring {
     struct sl_gpu_queue queues[SL_GPU_RING_QUEUES_MAX];
     unsigned queue_count; /* set before anything is put */
     pthread_mutex_t lock;
-    pthread_cond_t moved; /* a buffer is free, a note told, or it failed */
+    pthread_cond_t moved; /* a copy has landed, a note is told, or it failed */
+    pthread_cond_t freed; /* there is a buffer for one who waits, or it failed */
     struct {
         struct sl_gpu_buffer buffers[SL_RING_COPIES_MAX];
         uint64_t last_number, last_order;
