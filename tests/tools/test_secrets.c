@@ -457,7 +457,17 @@ static bool leaves_cores(void)
     return waitpid(child, &status, 0) == child && WCOREDUMP(status);
 }
 
-SL_TEST(a_node_leaves_no_core)
+/* A sidecar that has its model when this returns. */
+static pid_t load_and_stay(void)
+{
+    pid_t pid =
+        start_sluice((const char *const[]){"load", uri, "--to", target, "--stay", "-q", NULL},
+                     "/dev/null", "/dev/null");
+    SL_AWAIT(sl_model_exists(target, ".sluice/ready"), "the load");
+    return pid;
+}
+
+SL_TEST_LOOP(what_stays_leaves_no_core, 0, 2)
 {
     const struct rlimit all = {RLIM_INFINITY, RLIM_INFINITY};
     char place[PATH_BYTES];
@@ -468,7 +478,7 @@ SL_TEST(a_node_leaves_no_core)
     bool can = setrlimit(RLIMIT_CORE, &all) == 0 && leaves_cores();
     if (can) {
         by_s3_keys();
-        pid_t pid = serve("/dev/null", &port);
+        pid_t pid = _i ? load_and_stay() : serve("/dev/null", &port);
         kill(pid, SIGABRT);
         ck_assert_int_eq(waitpid(pid, &status, 0), pid);
         ck_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT && !WCOREDUMP(status));
