@@ -1,4 +1,5 @@
 """Repositories of a hub: what sluice loads is what the hub's own client loads, and that finds what sluice publishes."""
+import hashlib
 import json
 import os
 import random
@@ -11,7 +12,8 @@ import tempfile
 from harness import CACHE, Skip, check, free_port, port_open, run_client, sha256_file, wait_for
 from hf_hub import Hub
 
-PACKAGES = ("huggingface_hub",)
+PACKAGES = ("huggingface_hub", "blake3", "lz4")  # these two are for xet_store.py
+XET_STORE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "xet_store.py")
 CAS_CRATE = "xet-client"  # brings local_cas_server, the reference's own content store for tests
 UPLOAD = """
 import sys, time
@@ -76,8 +78,8 @@ def python_with(folder, module, packages):
 
 
 def hf_python(_):
-    """A Python with the hub's own client."""
-    return python_with("hf-venv", "huggingface_hub", PACKAGES)
+    """A Python with the hub's own client, and what xet_store.py needs."""
+    return python_with("hf-venv", "huggingface_hub, blake3, lz4.frame", PACKAGES)
 
 
 class Cas:
@@ -251,6 +253,32 @@ def hf_cache_serves_transformers(h, hub, python):
         assert os.stat(folder).st_mode & 0o005 == 0o005, folder
         assert all(os.stat(os.path.join(folder, name)).st_mode & 0o004 for name in names), folder
     assert client(python, TRANSFORMERS, HF_HUB_OFFLINE="1", HF_HUB_CACHE=to)[-1] == "llama 320"
+
+
+@check("hub", "hf_python")
+def hf_xet_client_and_sluice_read_the_same(h, hub, python):
+    """Chunks of all kinds, repeated ones, a file in two xorbs: the hub's own Xet client and sluice read one store, and no link is asked for."""
+    fresh(hub)
+    place, port, draw = h.directory("xet"), free_port(), random.Random(4)
+    paths = {"noise.bin": random.Random(3).randbytes(5_000_001), "zeros.bin": bytes(3_000_000),
+             "weights.bin": b"".join(struct.pack("<f", draw.gauss(0, 1)) for _ in range(500_000))}
+    for name, data in paths.items():
+        with open(os.path.join(place, name), "wb") as file:
+            file.write(data)
+    store = h.spawn("xet-store", [python, XET_STORE, str(port), place, "--xorb-bytes", "3000000", *(os.path.join(place, name) for name in paths)],
+                    stdout=subprocess.PIPE, text=True)
+    told, links, to = json.loads(store.stdout.readline()), hub.links, h.fresh()
+    hub.cas = f"http://127.0.0.1:{port}"
+    try:
+        hub.commit("org/xets", {**{name: (data, True, told[os.path.join(place, name)]) for name, data in paths.items()}, "config.json": (b"{}", False)})
+        h.sluice("load", "hf://org/xets", "--to", to, "--set", "source.hf.xet=on", env=env_of(hub)).expect(0)
+        theirs = client(python, SNAPSHOT.replace("org/name", "org/xets"), "", h.fresh("cache"), "", HF_ENDPOINT=hub.url, HF_HUB_DISABLE_XET="0")[-1]
+        assert hashes(to) == hashes(theirs) == {**{name: hashlib.sha256(data).hexdigest() for name, data in paths.items()},
+                                                "config.json": hashlib.sha256(b"{}").hexdigest()}
+        assert hub.links == links, "a plain link was asked for"
+    finally:
+        hub.cas = None
+        h.stop(store)
 
 
 @check("hub", "hf_python", "cas")

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""Stores beside their makers' own clients, interleaved: a hub, Google Cloud Storage, Azure Blob storage, an OCI registry.
+"""Stores beside their makers' own clients, interleaved: a hub, its Xet, Google Cloud Storage, Azure Blob storage, an OCI registry.
 
     python3 -m venv .cache/stores-venv
-    .cache/stores-venv/bin/pip install huggingface_hub google-cloud-storage azure-storage-blob
+    .cache/stores-venv/bin/pip install huggingface_hub google-cloud-storage azure-storage-blob blake3 lz4
     GOBIN=$PWD/.cache/bin go install oras.land/oras/cmd/oras@latest
-    e2e/bench/stores.py [--mib 512] [--rounds 3] [--stores hub,gs,az,oci] [--sluice build/sluice]
+    e2e/bench/stores.py [--mib 512] [--rounds 3] [--stores hub,xet,gs,az,oci] [--sluice build/sluice]
 
-Bytes come from nginx, or from Debian's docker-registry, on this machine, and go into a tmpfs. Each trial is a process of its own. Printed is a
+Bytes come from nginx, or from Debian's docker-registry, on this machine, and go into a tmpfs. Random ones, but for Xet weights in bf16, of which it
+sends about 0.86; what a file is made of is told by e2e/xet_store.py. Each trial is a process of its own. Printed is a
 table: seconds of processor for a GB, of the client alone, its time, its peak memory; of each the median and, in brackets, the least and the most.
+Of hubs the requests of one load are counted, too: all that came to the hub, and those of them that resolve a file.
 Of clients in Python processor and time count from after the imports. Another program that is busy changes times more than it changes processor time.
 """
 import argparse
@@ -15,10 +17,12 @@ import base64
 import hashlib
 import json
 import os
+import random
 import shutil
 import signal
 import socket
 import statistics
+import struct
 import subprocess
 import sys
 import tempfile
@@ -65,6 +69,7 @@ print(json.dumps([status, [used.ru_utime + used.ru_stime, time.monotonic() - beg
 """
 PYTHON = {
     "huggingface_hub": ("from huggingface_hub import hf_hub_download", "hf_hub_download('org/name', 'm.safetensors', local_dir=out)"),
+    "hf_xet": ("import hf_xet\nfrom huggingface_hub import hf_hub_download", "hf_hub_download('org/xet', 'm.safetensors', local_dir=out)"),
     "google-cloud-storage": (
         "from google.cloud import storage\nfrom google.auth.credentials import AnonymousCredentials",
         "blob = storage.Client('p', AnonymousCredentials()).bucket('bucket').blob('m.safetensors')\n"
@@ -101,17 +106,31 @@ def crc32c(path):
     return subprocess.run([VENV, "-c", code, path], check=True, capture_output=True, text=True).stdout.strip()
 
 
+def header(rows):
+    text = json.dumps({"w": {"dtype": "U8", "shape": [rows, 4096], "data_offsets": [0, rows * 4096]}}).encode()
+    return len(text).to_bytes(8, "little") + text
+
+
+def bf16(count):
+    """Weights of a normal distribution: their lower bytes are as good as random, their higher ones are not."""
+    draw = random.Random(3)
+    highs = sorted(struct.pack(">f", draw.gauss(0, 0.02))[0] for _ in range(1 << 16))
+    data = bytearray(2 * count)
+    data[0::2] = os.urandom(count)
+    data[1::2] = os.urandom(count).translate(bytes(highs[128::256]))
+    return bytes(data)
+
+
 class Servers:
     """The file of --mib MiB behind every protocol."""
 
-    def __init__(self, place, mib):
+    def __init__(self, place, mib, stores):
         self.place, self.started = place, []
         root = os.path.join(place, "root")
         os.mkdir(root)
         self.path = os.path.join(root, "m.safetensors")
         rows = mib * (1 << 20) // 4096 - 1
-        head = json.dumps({"w": {"dtype": "U8", "shape": [rows, 4096], "data_offsets": [0, rows * 4096]}}).encode()
-        self.data = len(head).to_bytes(8, "little") + head + os.urandom(rows * 4096)
+        self.data = header(rows) + os.urandom(rows * 4096)
         with open(self.path, "wb") as file:
             file.write(self.data)
         self.port = free_port()
@@ -125,7 +144,10 @@ class Servers:
             file.write("user root;\n" * (os.getuid() == 0) + NGINX % {"place": place, "port": self.port, "crc": crc, "md5": md5})
         self.started.append(start([shutil.which("nginx") or "/usr/sbin/nginx", "-c", config], self.port))
         self.start_hub(root)
-        self.start_registry()
+        self.start_xet(root, header(rows) + bf16(rows * 2048))
+        self.registry = None
+        if "oci" in stores:
+            self.start_registry()
 
     def start_hub(self, root):
         self.hub = hf_hub.Hub()
@@ -134,6 +156,20 @@ class Servers:
         os.makedirs(folder)
         os.symlink(self.path, os.path.join(folder, "m.safetensors"))
         self.hub.cdn_url = self.url.replace("127.0.0.1", "localhost")
+
+    def start_xet(self, root, data):
+        path, port = os.path.join(self.place, "xet"), free_port()
+        with open(path, "wb") as file:
+            file.write(data)
+        command = [VENV, os.path.join(os.path.dirname(HERE), "xet_store.py"), str(port), root, path, "--xorbs", f"{self.url}/xorbs"]
+        self.started.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+        told = self.started[-1].stdout.readline()
+        if not told:
+            raise SystemExit("e2e/xet_store.py did not start")
+        self.hub.cas, self.weights = f"http://127.0.0.1:{port}", data
+        folder = os.path.join(root, "org/xet", self.hub.commit("org/xet", {"m.safetensors": (data, True, json.loads(told)[path])}))
+        os.makedirs(folder)
+        os.symlink(path, os.path.join(folder, "m.safetensors"))
 
     def start_registry(self):
         port, config = free_port(), os.path.join(self.place, "registry.yml")
@@ -154,7 +190,8 @@ class Servers:
 def rows(servers):
     """{store: [(client, command, environment)]}; "OUT" in a command is the folder."""
     google = {"STORAGE_EMULATOR_HOST": servers.url}
-    hub = {"HF_ENDPOINT": servers.hub.url, "HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+    xet = {"HF_ENDPOINT": servers.hub.url, "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+    hub = {**xet, "HF_HUB_DISABLE_XET": "1"}
     azure = {"AZURE_STORAGE_CONNECTION_STRING": f"BlobEndpoint={servers.url}/acct;AccountName=acct"}
 
     def own(uri, *more):
@@ -167,6 +204,8 @@ def rows(servers):
     return {
         "hub": [("sluice, SHA-256", own("hf://org/name"), hub), ("sluice, no hash", own("hf://org/name", *off), hub),
                 ("huggingface_hub", python("huggingface_hub"), hub)],
+        "xet": [("sluice, Xet's hash", own("hf://org/xet", "--set", "source.hf.xet=on"), xet),
+                ("sluice by links, SHA-256", own("hf://org/xet", "--set", "source.hf.xet=off"), xet), ("hf_xet", python("hf_xet"), xet)],
         "gs": [("sluice, CRC32C", own("gs://bucket/m.safetensors", "--set", "source.gs.anonymous=true"), google),
                ("google-cloud-storage", python("google-cloud-storage"), google), ("its transfer_manager", python("its transfer_manager"), google)],
         "az": [("sluice, MD5", own("az://bucket/m.safetensors", "--set", "source.az.anonymous=true"), azure),
@@ -177,7 +216,7 @@ def rows(servers):
     }
 
 
-def trial(command, env, servers):
+def trial(command, env, data):
     """[seconds of processor, seconds, MiB], or why not."""
     out = tempfile.mkdtemp(prefix="sluice-stores-", dir="/dev/shm")
     try:
@@ -190,16 +229,16 @@ def trial(command, env, servers):
             text = file.read().strip().splitlines() or ["?"]
         if status:
             return text[-1][:300]
-        return check(out, servers) or (json.loads(text[-1]) if VENV in command else used)
+        return check(out, data) or (json.loads(text[-1]) if VENV in command else used)
     finally:
         shutil.rmtree(out)
 
 
-def check(out, servers):
+def check(out, data):
     for folder, _, names in os.walk(out):
         if "m.safetensors" in names:
             with open(os.path.join(folder, "m.safetensors"), "rb") as file:
-                return None if file.read() == servers.data else "other bytes"
+                return None if file.read() == data else "other bytes"
     return "no file"
 
 
@@ -222,22 +261,27 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mib", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--stores", default="hub,gs,az,oci")
+    parser.add_argument("--stores", default="hub,xet,gs,az,oci")
     parser.add_argument("--sluice", default=os.path.join(ROOT, "build/sluice"))
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that nothing stays behind
     place = tempfile.mkdtemp(prefix="sluice-stores-", dir="/dev/shm")
-    servers, found = None, {}
+    servers, found, asked = None, {}, {}
     try:
-        servers = Servers(place, args.mib)
+        servers = Servers(place, args.mib, args.stores.split(","))
         servers.sluice = os.path.abspath(args.sluice)
         for number in range(args.rounds):
             for store in args.stores.split(","):
                 for client, command, env in rows(servers)[store]:
-                    one = trial(command, env, servers)
+                    before = len(servers.hub.requests)
+                    one = trial(command, env, servers.weights if store == "xet" else servers.data)
+                    if store in ("hub", "xet"):
+                        asked[client] = servers.hub.requests[before:]
                     found.setdefault((store, client), []).append(one)
                     print(f"round {number + 1}: {store}, {client}: {one}", file=sys.stderr, flush=True)
         tell(found, len(servers.data) / 1e9)
+        for client, requests in asked.items():
+            print(f"{client}: {len(requests)} requests to the hub, {sum('/resolve/' in line for line in requests)} of them to resolve a file")
     finally:
         if servers:
             servers.stop()

@@ -512,6 +512,28 @@ SL_TEST_LOOP(a_refusal_says_what_to_do, 0, (int)SL_COUNT(refusals))
                   err.kind, err.message);
 }
 
+static int no_entry(const struct sl_entry *entry, void *arg, struct sl_err *err)
+{
+    (void)arg;
+    return sl_fail(err, SL_E_INTERNAL, "'%s' is listed", entry->name);
+}
+
+/* Without the '/' that stands behind a tag where a file's name follows. */
+SL_TEST(an_artifact_is_told_as_it_was_written)
+{
+    struct sl_err err = SL_ERR_INIT;
+    char told[160];
+    model[strlen(model) - strlen("/sub/m.bin")] = 0;
+    snprintf(told, sizeof(told), "cannot open '%s': ", model);
+    refusal = 0;
+    sl_server_handle(registry.api, refuse, NULL);
+    SL_AUTO(sl_store) store = NULL;
+    sl_autofree char *key = NULL;
+    ck_assert_int_eq(sl_store_open(model, &config, &store, &key, &err), 0);
+    ck_assert_int_eq(sl_store_list(store, no_entry, NULL, &err), -1);
+    ck_assert_msg(strncmp(err.message, told, strlen(told)) == 0, "%s", err.message);
+}
+
 static const enum sl_fault passing[] = {SL_FAULT_RESET, SL_FAULT_SHORT,      SL_FAULT_CHUNKED,
                                         SL_FAULT_CLOSE, SL_FAULT_DROP_AFTER, SL_FAULT_UNTIL_CLOSE};
 

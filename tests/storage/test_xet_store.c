@@ -110,6 +110,19 @@ static int take(const struct sl_entry *entry, void *arg, struct sl_err *err)
     return 0;
 }
 
+/* Questions cost something each, so ranges are longer where they are asked: from the first file on
+ * that is on it. */
+SL_TEST(ranges_are_longer_where_xet_is_asked)
+{
+    struct sl_err err = SL_ERR_INIT;
+    SL_AUTO(sl_store) store = NULL;
+    sl_autofree char *key = NULL;
+    ck_assert_int_eq(sl_store_open("hf://org/name", &config, &store, &key, &err), 0);
+    ck_assert_uint_eq(sl_store_range_factor(store), 1);
+    ck_assert_msg(sl_store_list(store, take, NULL, &err) == 0, "%s", err.message);
+    ck_assert_uint_eq(sl_store_range_factor(store), 4);
+}
+
 /* The hub's first answer tells the hash, so that the bytes of the opening come from Xet, too; a
  * listing tells it before that. */
 SL_TEST(a_listed_file_costs_the_hub_no_request)
@@ -212,6 +225,7 @@ enum broken {
     BAD_TOKEN,
     TO_KEYS,
     NO_STORE,
+    UNREACHED,
     BAD_ANSWER,
     TOO_SHORT,
     EXPIRED,
@@ -226,6 +240,8 @@ static void break_xet(enum broken what)
     static char nowhere[64];
     if (what == NO_TOKEN)
         hub.xet_url = NULL;
+    else if (what == UNREACHED)
+        hub.xet_url = "http://127.0.0.1:1";
     else if (what == BAD_TOKEN)
         hub.xet_answer = "{\"casUrl\": \"http://127.0.0.1:1\"}";
     else if (what == TO_KEYS)
@@ -264,6 +280,7 @@ SL_TEST_LOOP(what_lasts_leads_back_to_the_links, NO_TOKEN, BARE + 1)
     struct sl_progress *progress = sl_progress_new("it", model, "", NULL);
     config.progress = progress;
     options.xet = SL_XET_AUTO;
+    config.attempts = _i == UNREACHED ? 2 : config.attempts; /* nobody waits for it twice */
     break_xet((enum broken)_i);
     ck_assert_msg(read_model(400000, &err) == 0, "%s", err.message);
     ck_assert_uint_gt(by_links(), 0);

@@ -68,6 +68,19 @@ SL_TEST(variables_of_other_loaders_choose_googles_credentials)
                      "source.gs.anonymous=true;source.gs.credentialsFile=/f.json;");
 }
 
+SL_TEST(a_number_that_kserve_wants_for_azure_must_be_one)
+{
+    static const char *const rows[][2] = {{"4", ""},
+                                          {"many", "AZURE_MAX_FILE_CONCURRENCY is 'many'"}};
+    const struct sl_storage_uri uri = {.text = "az://models/m", .store = &sl_az_store};
+    for (size_t i = 0; i < SL_COUNT(rows); i++) {
+        struct sl_storage_env env = {0};
+        setenv("AZURE_MAX_FILE_CONCURRENCY", rows[i][0], 1);
+        const char *text = told(sl_storage_env_of(&env, &uri, &err), &env);
+        ck_assert_msg(strncmp(text, rows[i][1], strlen(rows[i][1])) == 0, "%s", text);
+    }
+}
+
 static const char *s3(void)
 {
     struct sl_storage_env env = {0};

@@ -25,7 +25,7 @@ static const struct sl_option hf_rows[] = {
               "file with the token; empty: HF_TOKEN, the file HF_TOKEN_PATH, HF_HOME/token",
               .value = "FILE"),
     SL_OPTION(
-        sl_hf_options, xet, CHOICE, "off",
+        sl_hf_options, xet, CHOICE, "auto",
         "read files that are on Xet from there: auto goes back to plain links where that does "
         "not work, on fails then, off never does; HF_HUB_DISABLE_XET is off for auto",
         .choices = "auto|on|off"),
@@ -89,7 +89,7 @@ static int refuse_offline(const char *uri, struct sl_err *err)
 /* Without it the store is read by plain HTTP. */
 static int open_xet(struct sl_hf *hf, const struct sl_hf_options *options, struct sl_err *err)
 {
-    enum sl_xet_mode mode = options ? (enum sl_xet_mode)options->xet : SL_XET_OFF;
+    enum sl_xet_mode mode = options ? (enum sl_xet_mode)options->xet : SL_XET_AUTO;
     if (mode == SL_XET_OFF ||
         (mode == SL_XET_AUTO && sl_hf_variable_is_true("HF_HUB_DISABLE_XET"))) {
         hf->store->transport = &sl_http_transport;
@@ -312,7 +312,7 @@ static enum sl_delivery delivery(const struct sl_source *source)
 static unsigned range_factor(const struct sl_store *store)
 {
     const struct sl_hf *hf = store->impl;
-    return hf->xet ? XET_RANGE_FACTOR : 1;
+    return hf->xet && sl_xet_is_used(hf->xet) ? XET_RANGE_FACTOR : 1;
 }
 
 static const struct sl_http_hooks hooks = {

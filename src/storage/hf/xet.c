@@ -57,7 +57,7 @@ struct sl_xet {
         pthread_mutex_t mutex;
         struct sl_xet_file *files[BUCKETS];
         unsigned failures; /* since the last success */
-        bool off;
+        bool off, noted;   /* noted: some file is on it */
     } locked;
 };
 
@@ -216,6 +216,7 @@ static int add_file(struct sl_xet *xet, char **key, const char *hash, uint64_t b
     pthread_mutex_init(&file->locked.mutex, NULL);
     file->next = *bucket;
     *bucket = file;
+    xet->locked.noted = true;
     return 0;
 }
 
@@ -478,10 +479,17 @@ void sl_xet_note_failure(struct sl_xet *xet, struct sl_err *err)
         sl_log(SL_LOG_WARN, "%s: reading it again", err->message);
     if (is_final(err) || xet->mode == SL_XET_ON)
         return;
+    bool unreached = strcmp(err->code, SL_NET_UNREACHED) == 0;
     SL_LOCKED(&xet->locked.mutex);
-    if (!err->retryable || ++xet->locked.failures >= FAILURES_MAX)
+    if (!err->retryable || unreached || ++xet->locked.failures >= FAILURES_MAX)
         turn_off(xet, err->message);
     err->retryable = true;
+}
+
+bool sl_xet_is_used(struct sl_xet *xet)
+{
+    SL_LOCKED(&xet->locked.mutex);
+    return xet->locked.noted && !xet->locked.off;
 }
 
 void sl_xet_note_success(struct sl_xet *xet)

@@ -129,6 +129,8 @@ static enum sl_io_state refuse(struct sl_xet_ask *ask, struct sl_err *err)
 static enum sl_io_state read_head(struct sl_xet_ask *ask, struct sl_err *err)
 {
     enum sl_io_state state = sl_exchange_head(ask->exchange, err);
+    if (state == SL_IO_FAILED)
+        sl_wrap(err, "%s", ask->what);
     if (state != SL_IO_DATA)
         return state;
     int status = sl_exchange_status(ask->exchange);
@@ -148,6 +150,8 @@ enum sl_io_state sl_xet_ask_step(struct sl_xet_ask *ask, struct sl_xet_plan *pla
         char piece[PIECE_BYTES];
         size_t got;
         state = sl_exchange_body(ask->exchange, piece, sizeof(piece), &got, err);
+        if (state == SL_IO_FAILED)
+            sl_wrap(err, "%s", ask->what);
         if (state == SL_IO_DATA && sl_buf_append(&ask->body, piece, got, err) < 0)
             state = SL_IO_FAILED;
     }

@@ -1,7 +1,9 @@
 /*
  * Eight chunks of 1 KiB, or eight pairs of nodes, are hashed side by side, one in each lane of a
  * vector; what is left over, and the root, is hashed alone. Levels are made one after another:
- * pairing neighbours and carrying an odd last one up gives the tree of the specification.
+ * pairing neighbours and carrying an odd last one up gives the tree of the specification. Loops
+ * over vectors are unrolled, since only then do these stay in registers: that takes a quarter less
+ * time.
  *
  * Words are little-endian, as on every processor that sluice is built for.
  */
@@ -27,6 +29,7 @@ enum {
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "words are read as they lie");
 
 typedef uint32_t lanes __attribute__((vector_size(32)));
+typedef uint8_t octets __attribute__((vector_size(32)));
 #define INLINE static inline __attribute__((always_inline))
 
 static const uint32_t iv[4] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a};
@@ -41,27 +44,27 @@ static const uint8_t schedule[ROUNDS][16] = {
 };
 
 #define ROTATE(x, n) ((x) >> (n) | (x) << (32 - (n)))
-#define MIX(a, b, c, d, x, y)                                                                      \
+#define MIX(turn, a, b, c, d, x, y)                                                                \
     do {                                                                                           \
         v[a] += v[b] + (x);                                                                        \
-        v[d] = ROTATE(v[d] ^ v[a], 16);                                                            \
+        v[d] = turn(v[d] ^ v[a], 16);                                                              \
         v[c] += v[d];                                                                              \
         v[b] = ROTATE(v[b] ^ v[c], 12);                                                            \
         v[a] += v[b] + (y);                                                                        \
-        v[d] = ROTATE(v[d] ^ v[a], 8);                                                             \
+        v[d] = turn(v[d] ^ v[a], 8);                                                               \
         v[c] += v[d];                                                                              \
         v[b] = ROTATE(v[b] ^ v[c], 7);                                                             \
     } while (0)
-#define ROUND(s)                                                                                   \
+#define ROUND(turn, s)                                                                             \
     do {                                                                                           \
-        MIX(0, 4, 8, 12, m[(s)[0]], m[(s)[1]]);                                                    \
-        MIX(1, 5, 9, 13, m[(s)[2]], m[(s)[3]]);                                                    \
-        MIX(2, 6, 10, 14, m[(s)[4]], m[(s)[5]]);                                                   \
-        MIX(3, 7, 11, 15, m[(s)[6]], m[(s)[7]]);                                                   \
-        MIX(0, 5, 10, 15, m[(s)[8]], m[(s)[9]]);                                                   \
-        MIX(1, 6, 11, 12, m[(s)[10]], m[(s)[11]]);                                                 \
-        MIX(2, 7, 8, 13, m[(s)[12]], m[(s)[13]]);                                                  \
-        MIX(3, 4, 9, 14, m[(s)[14]], m[(s)[15]]);                                                  \
+        MIX(turn, 0, 4, 8, 12, m[(s)[0]], m[(s)[1]]);                                              \
+        MIX(turn, 1, 5, 9, 13, m[(s)[2]], m[(s)[3]]);                                              \
+        MIX(turn, 2, 6, 10, 14, m[(s)[4]], m[(s)[5]]);                                             \
+        MIX(turn, 3, 7, 11, 15, m[(s)[6]], m[(s)[7]]);                                             \
+        MIX(turn, 0, 5, 10, 15, m[(s)[8]], m[(s)[9]]);                                             \
+        MIX(turn, 1, 6, 11, 12, m[(s)[10]], m[(s)[11]]);                                           \
+        MIX(turn, 2, 7, 8, 13, m[(s)[12]], m[(s)[13]]);                                            \
+        MIX(turn, 3, 4, 9, 14, m[(s)[14]], m[(s)[15]]);                                            \
     } while (0)
 
 /* ---- one ------------------------------------------------------------------------------------- */
@@ -78,7 +81,7 @@ static void compress(uint32_t h[8], const uint8_t *block, uint32_t bytes, uint64
     v[14] = bytes;
     v[15] = flags;
     for (unsigned r = 0; r < ROUNDS; r++)
-        ROUND(schedule[r]);
+        ROUND(ROTATE, schedule[r]);
     for (unsigned i = 0; i < 8; i++)
         h[i] = v[i] ^ v[i + 8];
 }
@@ -127,16 +130,19 @@ struct batch {
 INLINE void transpose(lanes r[LANES])
 {
     lanes a[LANES], b[LANES];
+#pragma GCC unroll 8
     for (unsigned i = 0; i < LANES; i += 2) {
         a[i] = LOW(r[i], r[i + 1]);
         a[i + 1] = HIGH(r[i], r[i + 1]);
     }
+#pragma GCC unroll 8
     for (unsigned i = 0; i < LANES; i += 4) {
         b[i] = LOW2(a[i], a[i + 2]);
         b[i + 1] = HIGH2(a[i], a[i + 2]);
         b[i + 2] = LOW2(a[i + 1], a[i + 3]);
         b[i + 3] = HIGH2(a[i + 1], a[i + 3]);
     }
+#pragma GCC unroll 8
     for (unsigned i = 0; i < 4; i++) {
         r[i] = FIRSTS(b[i], b[i + 4]);
         r[i + 4] = SECONDS(b[i], b[i + 4]);
@@ -145,6 +151,7 @@ INLINE void transpose(lanes r[LANES])
 
 INLINE void load_blocks(const struct batch *batch, size_t block, lanes m[16])
 {
+#pragma GCC unroll 8
     for (unsigned i = 0; i < LANES; i++) {
         const uint8_t *at = batch->data + i * batch->stride + block * BLOCK_BYTES;
         memcpy(&m[i], at, sizeof(lanes));
@@ -154,11 +161,22 @@ INLINE void load_blocks(const struct batch *batch, size_t block, lanes m[16])
     transpose(m + LANES);
 }
 
-INLINE void hash_lanes(const struct batch *batch, uint8_t *out)
+/* By 16 or 8 bits. Where bytes can be shuffled that is one instruction instead of three. */
+#define SHUFFLE(x, ...) ((lanes)__builtin_shufflevector((octets)(x), (octets)(x), __VA_ARGS__))
+#define BY_16(x)                                                                                   \
+    SHUFFLE(x, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13, 18, 19, 16, 17, 22, 23, 20,   \
+            21, 26, 27, 24, 25, 30, 31, 28, 29)
+#define BY_8(x)                                                                                    \
+    SHUFFLE(x, 1, 2, 3, 0, 5, 6, 7, 4, 9, 10, 11, 8, 13, 14, 15, 12, 17, 18, 19, 16, 21, 22, 23,   \
+            20, 25, 26, 27, 24, 29, 30, 31, 28)
+#define TURN(x, n) (!shuffles ? ROTATE(x, n) : (n) == 16 ? BY_16(x) : BY_8(x))
+
+INLINE void hash_lanes(const struct batch *batch, bool shuffles, uint8_t *out)
 {
-    lanes h[8], m[16], v[16], low = {0}, high = {0};
+    lanes h[8], m[16], v[16] = {{0}}, low = {0}, high = {0};
     uint32_t key[8];
     memcpy(key, batch->key, sizeof(key));
+#pragma GCC unroll 8
     for (unsigned i = 0; i < 8; i++) {
         uint64_t counter = batch->counter + (batch->counts ? i : 0);
         h[i] = (lanes){0} + key[i];
@@ -169,8 +187,10 @@ INLINE void hash_lanes(const struct batch *batch, uint8_t *out)
         uint32_t flags = batch->flags | (block ? 0 : batch->first_flags) |
                          (block + 1 == batch->blocks ? batch->last_flags : 0);
         load_blocks(batch, block, m);
+#pragma GCC unroll 8
         for (unsigned i = 0; i < 8; i++)
             v[i] = h[i];
+#pragma GCC unroll 8
         for (unsigned i = 0; i < 4; i++)
             v[i + 8] = (lanes){0} + iv[i];
         v[12] = low;
@@ -179,7 +199,8 @@ INLINE void hash_lanes(const struct batch *batch, uint8_t *out)
         v[15] = (lanes){0} + flags;
 #pragma GCC unroll 7
         for (unsigned r = 0; r < ROUNDS; r++)
-            ROUND(schedule[r]);
+            ROUND(TURN, schedule[r]);
+#pragma GCC unroll 8
         for (unsigned i = 0; i < 8; i++)
             h[i] = v[i] ^ v[i + 8];
     }
@@ -189,20 +210,20 @@ INLINE void hash_lanes(const struct batch *batch, uint8_t *out)
 
 static void hash_portable(const struct batch *batch, uint8_t *out)
 {
-    hash_lanes(batch, out);
+    hash_lanes(batch, false, out);
 }
 
 #ifdef __x86_64__
 __attribute__((target("avx2"))) static void hash_avx2(const struct batch *batch, uint8_t *out)
 {
-    hash_lanes(batch, out);
+    hash_lanes(batch, true, out);
 }
 
 /* The same width, but a rotation is one instruction. */
 __attribute__((target("avx512f,avx512vl"))) static void hash_avx512(const struct batch *batch,
                                                                     uint8_t *out)
 {
-    hash_lanes(batch, out);
+    hash_lanes(batch, false, out);
 }
 
 static void hash_eight(const struct batch *batch, uint8_t *out)

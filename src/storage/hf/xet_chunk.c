@@ -12,7 +12,7 @@
 
 #include "buf.h"
 
-enum { NONE, LZ4, GROUPED_LZ4, GROUPS = 4, STEP = 16, BLOCK_HEAD_BYTES = 4 };
+enum { NONE, LZ4, GROUPED_LZ4, GROUPS = 4, STEP = 16, WIDE = 32, BLOCK_HEAD_BYTES = 4 };
 #define STORED UINT32_C(0x80000000) /* of a block's head: it is not compressed */
 
 struct sl_xet_decoder {
@@ -161,16 +161,78 @@ static void interleave(const uint8_t *const from[GROUPS], size_t at, uint8_t *ra
     memcpy(raw + GROUPS * at, out, sizeof(out));
 }
 
+#ifdef __x86_64__
+/* The same of twice as many, within each half of a vector as the processor does it; then first
+ * halves, second halves. A third of the time. */
+typedef uint8_t wide __attribute__((vector_size(WIDE)));
+#define WIDE_LOW(x, y)                                                                             \
+    __builtin_shufflevector(x, y, 0, 32, 1, 33, 2, 34, 3, 35, 4, 36, 5, 37, 6, 38, 7, 39, 16, 48,  \
+                            17, 49, 18, 50, 19, 51, 20, 52, 21, 53, 22, 54, 23, 55)
+#define WIDE_HIGH(x, y)                                                                            \
+    __builtin_shufflevector(x, y, 8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47,    \
+                            24, 56, 25, 57, 26, 58, 27, 59, 28, 60, 29, 61, 30, 62, 31, 63)
+#define WIDE_LOW2(x, y)                                                                            \
+    __builtin_shufflevector(x, y, 0, 1, 32, 33, 2, 3, 34, 35, 4, 5, 36, 37, 6, 7, 38, 39, 16, 17,  \
+                            48, 49, 18, 19, 50, 51, 20, 21, 52, 53, 22, 23, 54, 55)
+#define WIDE_HIGH2(x, y)                                                                           \
+    __builtin_shufflevector(x, y, 8, 9, 40, 41, 10, 11, 42, 43, 12, 13, 44, 45, 14, 15, 46, 47,    \
+                            24, 25, 56, 57, 26, 27, 58, 59, 28, 29, 60, 61, 30, 31, 62, 63)
+#define FIRSTS(x, y)                                                                               \
+    __builtin_shufflevector(x, y, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 32, 33,    \
+                            34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47)
+#define SECONDS(x, y)                                                                              \
+    __builtin_shufflevector(x, y, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31,  \
+                            48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63)
+
+/* How many words it has made. */
+__attribute__((target("avx2"))) static size_t interleave_avx2(const uint8_t *const from[GROUPS],
+                                                              size_t words, uint8_t *raw)
+{
+    size_t at = 0;
+    for (; at + WIDE <= words; at += WIDE) {
+        wide a, b, c, d, out[GROUPS];
+        memcpy(&a, from[0] + at, WIDE);
+        memcpy(&b, from[1] + at, WIDE);
+        memcpy(&c, from[2] + at, WIDE);
+        memcpy(&d, from[3] + at, WIDE);
+        wide low = WIDE_LOW(a, b), high = WIDE_HIGH(a, b);
+        wide low2 = WIDE_LOW(c, d), high2 = WIDE_HIGH(c, d);
+        wide first = WIDE_LOW2(low, low2), second = WIDE_HIGH2(low, low2);
+        wide third = WIDE_LOW2(high, high2), fourth = WIDE_HIGH2(high, high2);
+        out[0] = FIRSTS(first, second);
+        out[1] = FIRSTS(third, fourth);
+        out[2] = SECONDS(first, second);
+        out[3] = SECONDS(third, fourth);
+        memcpy(raw + GROUPS * at, out, sizeof(out));
+    }
+    return at;
+}
+
+static size_t interleave_most(const uint8_t *const from[GROUPS], size_t words, uint8_t *raw)
+{
+    return __builtin_cpu_supports("avx2") ? interleave_avx2(from, words, raw) : 0;
+}
+#else
+static size_t interleave_most(const uint8_t *const from[GROUPS], size_t words, uint8_t *raw)
+{
+    (void)from;
+    (void)words;
+    (void)raw;
+    return 0;
+}
+#endif
+
 /* The bytes of places 0, 4, 8, … come first, then those of 1, 5, 9, …; the first groups have those
  * that are left over. */
 static void ungroup(const uint8_t *grouped, size_t bytes, uint8_t *raw)
 {
     const uint8_t *from[GROUPS];
-    size_t words = bytes / GROUPS, at = 0;
+    size_t words = bytes / GROUPS;
     for (unsigned g = 0; g < GROUPS; g++) {
         from[g] = grouped;
         grouped += words + (g < bytes % GROUPS);
     }
+    size_t at = interleave_most(from, words, raw);
     for (; at + STEP <= words; at += STEP)
         interleave(from, at, raw);
     for (size_t i = at * GROUPS; i < bytes; i++)

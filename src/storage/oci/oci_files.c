@@ -9,7 +9,7 @@
 #include "log.h"
 #include "oci_store.h"
 
-enum { WHAT_BYTES = 400 };
+enum { WHAT_BYTES = 400, URI_SHOWN_MAX = 380 };
 
 /* ---- refusals -------------------------------------------------------------------------------- */
 
@@ -267,11 +267,17 @@ static bool is_known(struct sl_oci *oci)
     return oci->locked.known;
 }
 
+/* How much of the store's URI is told: behind a tag no '/', as people write it. */
+static int shown_bytes(const struct sl_oci *oci)
+{
+    return (int)SL_MIN(strlen(oci->store->uri) - !*oci->folder, (size_t)URI_SHOWN_MAX);
+}
+
 int sl_oci_files(struct sl_oci *oci, const struct sl_oci_manifest **manifest, struct sl_err *err)
 {
     char what[WHAT_BYTES];
     struct sl_oci_manifest made = {0};
-    snprintf(what, sizeof(what), "cannot open '%.380s'", oci->store->uri);
+    snprintf(what, sizeof(what), "cannot open '%.*s'", shown_bytes(oci), oci->store->uri);
     if (!is_known(oci) && make(oci, what, &made, err) < 0)
         return -1;
     SL_LOCKED(&oci->locked.mutex);

@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include "cli_flags.h"
@@ -82,6 +83,14 @@ void sl_cli_restore_signals(void)
     }
     signal(SIGPIPE, SIG_DFL);
     sl_descriptors_restore();
+}
+
+void sl_cli_shut_others_out(void)
+{
+    if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
+        sl_log(SL_LOG_WARN,
+               "processes of this user may look into this one's memory: PR_SET_DUMPABLE: %s",
+               strerror(errno));
 }
 
 /* ---- how it ended --------------------------------------------------------------------------- */

@@ -88,6 +88,13 @@ int sl_cli_print_json(struct sl_json *json, struct sl_err *err);
  * program. */
 void sl_cli_restore_signals(void);
 
+/**
+ * For what runs long and holds keys, or slabs that can still be written: other processes of this
+ * user are not to look into its memory and descriptors (/proc/PID/mem, /proc/PID/fd, pidfd_getfd,
+ * ptrace). It takes CAP_SYS_PTRACE then, and there is no core dump.
+ */
+void sl_cli_shut_others_out(void);
+
 /** Parse, run, report; the process's exit code. */
 int sl_cli_main(int argc, char **argv);
 

@@ -398,6 +398,7 @@ static int run(struct sl_cli *cli, struct sl_err *err)
     if (!url || sl_token_url_check(url, "--api", err) < 0)
         return -1;
     int done = 0;
+    sl_cli_shut_others_out();
     if (options->every_seconds)
         follow(&labeller, (unsigned)options->every_seconds);
     else

@@ -310,6 +310,8 @@ static int run_specs(struct sl_cli *cli, struct sl_specs *specs, struct sl_err *
     __attribute__((cleanup(jobs_release))) struct jobs jobs = {.cancel = cli->cancel,
                                                                .lock = PTHREAD_MUTEX_INITIALIZER};
     SL_AUTO(sl_web) web = NULL;
+    if (options->stay)
+        sl_cli_shut_others_out();
     if (prepare(&jobs, specs, err) < 0 || serve(specs, options->stay, &web, err) < 0)
         return -1;
     if (load_and_report(cli, &jobs, err) < 0)

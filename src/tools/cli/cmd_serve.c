@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -194,19 +193,6 @@ static void raise_file_limit(void)
         return;
     files.rlim_cur = SL_MIN(files.rlim_max, (rlim_t)FILES_WANTED);
     setrlimit(RLIMIT_NOFILE, &files);
-}
-
-/*
- * Other processes of this user are not to look into our memory and descriptors (/proc/PID/mem,
- * /proc/PID/fd, pidfd_getfd, ptrace): there are keys, and slabs that can still be written. It takes
- * CAP_SYS_PTRACE then, and there is no core dump.
- */
-static void shut_others_out(void)
-{
-    if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
-        sl_log(SL_LOG_WARN,
-               "processes of this user may look into this one's memory: PR_SET_DUMPABLE: %s",
-               strerror(errno));
 }
 
 static const char *listen_address(const struct server *server)
@@ -429,7 +415,7 @@ static void end(struct server *server)
 static int start(struct server *server, struct sl_err *err)
 {
     raise_file_limit();
-    shut_others_out();
+    sl_cli_shut_others_out();
     server->csi.spec = &server->config.spec;
     const struct sl_node_opening opening = {
         .given = &server->sockets, .found = sl_serve_csi_found, .arg = &server->csi};

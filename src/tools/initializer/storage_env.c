@@ -350,8 +350,11 @@ int sl_storage_env_of(struct sl_storage_env *env, const struct sl_storage_uri *u
 {
     if (uri->store == &sl_s3_store)
         return sl_storage_env_s3(env, err);
+    unsigned long unused;
     if (uri->store == &sl_gs_store)
         add_google(env);
+    if (uri->store == &sl_az_store && read_number("AZURE_MAX_FILE_CONCURRENCY", &unused, err) < 0)
+        return -1;
     if (uri->store == &sl_gs_store || uri->store == &sl_az_store)
         return add_http_trust(env, err);
     return uri->store == &sl_http_store ? sl_storage_env_http(env, uri->text, err) : 0;
