@@ -174,6 +174,24 @@ def vllm_loads_from_everywhere(h, store):
     return f"bytes of the file {size}; the bucket sent {sent[2]} to a start, {for_pool} to the pool, none to two starts from it"
 
 
+@check()
+def vllm_starts_from_a_deposit(h):
+    """The first start of real vLLM keeps what it loaded in the pool; the second has the same weights and tokens, and asks for none of the model's."""
+    python_of("vllm")
+    folder, _ = llama(h, "vllm")
+    bare, pool = small_part(h, folder, "bare-llama"), FilePool(h, f"file://{folder}/")
+    extra = {"model": "m", "socket": pool.path, "deposit": True}
+    started = {"path": bare, "format": "sluice", "extra": extra, "count": True}
+    found = starts(h, "vllm", [{"path": folder, "format": "auto"}, started, started])
+    keys = pool.keys()
+    pool.end()
+    assert len(found[0].get("tokens", ())) == 12, found[0]
+    assert found[1] == {**found[0], "asked": 1}, (found[1], h.log_tail("vllm"))
+    assert found[2] == {**found[0], "asked": 0}, (found[2], h.log_tail("vllm"))
+    assert len(keys) == 1 and keys[0].startswith("vllm-"), keys
+    return keys[0]
+
+
 @check("versitygw")
 def vllm_ranks_read_their_parts(h, store):
     """Two tensor-parallel ranks of real vLLM together fetch little more than the file; weights and tokens are those of its own loader with two
