@@ -94,8 +94,15 @@ def run_tests(h, *names, python=None, env=None):
 
 @check()
 def python_opens_loads_streams_and_saves(h):
-    """sluice.open and its like: mappings, slices, streams, modules, files, event loops, errors; what is small; parts of the pool's tensors."""
-    return run_tests(h, "test_open", "test_small", "test_plain", "test_engines", "test_parts")
+    """sluice.open and its like: mappings, slices, streams, modules, files, event loops, errors; what is small; parts of the pool's tensors;
+    each element type; and that each public name says what it is."""
+    return run_tests(h, "test_open", "test_small", "test_plain", "test_engines", "test_parts", "test_types", "test_documented", "test_counterparts")
+
+
+@check()
+def ways_to_read_are_crossed_with_what_is_read(h):
+    """Encrypted or not, with meta tensors or without, nine ways to read, one connection or eight, a file or a server; modules without a second copy."""
+    return run_tests(h, "test_crossed")
 
 
 @check()

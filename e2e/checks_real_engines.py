@@ -3,6 +3,7 @@ it the checks are skipped."""
 import json
 import os
 import socket
+import struct
 import subprocess
 import threading
 import tomllib
@@ -174,6 +175,24 @@ def vllm_loads_from_everywhere(h, store):
     return f"bytes of the file {size}; the bucket sent {sent[2]} to a start, {for_pool} to the pool, none to two starts from it"
 
 
+@check()
+def vllm_starts_from_a_deposit(h):
+    """The first start of real vLLM keeps what it loaded in the pool; the second has the same weights and tokens, and asks for none of the model's."""
+    python_of("vllm")
+    folder, _ = llama(h, "vllm")
+    bare, pool = small_part(h, folder, "bare-llama"), FilePool(h, f"file://{folder}/")
+    extra = {"model": "m", "socket": pool.path, "deposit": True}
+    started = {"path": bare, "format": "sluice", "extra": extra, "count": True}
+    found = starts(h, "vllm", [{"path": folder, "format": "auto"}, started, started])
+    keys = pool.keys()
+    pool.end()
+    assert len(found[0].get("tokens", ())) == 12, found[0]
+    assert found[1] == {**found[0], "asked": 1}, (found[1], h.log_tail("vllm"))
+    assert found[2] == {**found[0], "asked": 0}, (found[2], h.log_tail("vllm"))
+    assert len(keys) == 1 and keys[0].startswith("vllm-"), keys
+    return keys[0]
+
+
 @check("versitygw")
 def vllm_ranks_read_their_parts(h, store):
     """Two tensor-parallel ranks of real vLLM together fetch little more than the file; weights and tokens are those of its own loader with two
@@ -189,3 +208,21 @@ def vllm_ranks_read_their_parts(h, store):
     # Parts by columns of so small tensors are rows of a few KiB: both ranks read those tensors whole.
     assert sent[1] <= 1.25 * size, (sent, size)
     return f"two ranks fetched {sent[1]} bytes of a file of {size}, {sent[1] / size:.3f} of it"
+
+
+@check()
+def sglang_takes_the_plugin(h):
+    """Real SGLang, as far as it goes without its kernels: it finds the plugin, takes the format on its command line, and its own functions load a small module
+    with our loader."""
+    python = python_of("sglang")
+    path = os.path.join(h.directory("sglang"), "m.safetensors")
+    head = json.dumps({name: {"dtype": "F32", "shape": [2, 2], "data_offsets": [at, at + 16]} for name, at in (("q", 0), ("k", 16))}).encode()
+    with open(path, "wb") as file:
+        file.write(len(head).to_bytes(8, "little") + head + struct.pack("<8f", *[1.0] * 4, *[2.0] * 4))
+    program = os.path.join(os.path.dirname(RUNS), "sglang_loader.py")
+    done = subprocess.run([python, "-W", "ignore", program, path], capture_output=True, text=True, env={**environment(h, entry_points(h)), **SETTINGS},
+                          stdin=subprocess.DEVNULL, timeout=PATIENCE)
+    assert "RESULT " in done.stdout, (done.stdout + done.stderr)[-3000:]
+    found = json.loads(done.stdout.rsplit("RESULT ", 1)[1])
+    assert found == {"loader": "SluiceModelLoader", "is": True, "qk": [[1.0, 1.0], [1.0, 1.0], [2.0, 2.0], [2.0, 2.0]]}, found
+    return "registration, command line, loader; never started"

@@ -118,4 +118,22 @@ def wheels_say_what_they_need_and_hold(h, wheel):
     return f"{tag[1]}, {len(own)} functions, {os.path.getsize(wheel)} bytes"
 
 
+@check("wheel")
+def a_wheel_says_where_the_project_is(h, wheel):
+    """SLUICE_PROJECT_URL is in the metadata; without it there is no address, and what is none is refused."""
+    tools, = glob.glob(os.path.join(CACHE, "wheel-tools-*", "bin", "python"))[-1:]
+
+    def metadata(address):
+        return subprocess.run([tools, "-m", "hatchling", "metadata"], capture_output=True, text=True, cwd=os.path.join(ROOT, "python"),
+                              env={**os.environ, "SLUICE_PROJECT_URL": address})
+
+    assert json.loads(metadata("https://weights.example/sluice/").stdout)["urls"] == {"Homepage": "https://weights.example/sluice"}
+    assert "urls" not in json.loads(metadata("").stdout)
+    refused = metadata("weights")
+    assert refused.returncode and "SLUICE_PROJECT_URL is 'weights'" in refused.stdout + refused.stderr, refused
+    with zipfile.ZipFile(wheel) as archive:
+        name, = (each for each in archive.namelist() if each.endswith("/METADATA"))
+        assert "Project-URL:" not in archive.read(name).decode()
+
+
 FIXTURES = {"wheel": make_wheel}

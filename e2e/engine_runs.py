@@ -1,6 +1,6 @@
 """Starts of a real engine, run by the Python of the environment that has it (scripts/test-engines):
 
-    engine_runs.py vllm|sglang RUNS     RUNS is a list of {"path": …, "format": …, "extra": …, "ranks": …} as JSON
+    engine_runs.py vllm|sglang RUNS     RUNS is a list of {"path": …, "format": …, "extra": …, "ranks": …, "count": …} as JSON
 
 Each start is a process of its own, forked when the engine has been imported. It prints a line of JSON: the tokens that the engine makes of one
 prompt and the SHA-256 of its weights on each rank, as they were loaded, or the error.
@@ -47,14 +47,25 @@ def what_was_loaded(model):
     return model.loaded
 
 
+def counted():
+    """How often sluice's loader is asked for a model's weights, in this process."""
+    import sluice._engines as engines
+
+    asked, weights = [], engines.weights
+    engines.weights = lambda *words, **options: asked.append(1) or weights(*words, **options)
+    return asked
+
+
 def vllm(run):
     from vllm import LLM, SamplingParams
 
+    asked = counted() if run.get("count") else None
     engine = LLM(model=run["path"], load_format=run["format"], model_loader_extra_config=run.get("extra") or {}, dtype="bfloat16",
                  tensor_parallel_size=run.get("ranks", 1), **OPTIONS)
     made = engine.generate([PROMPT], SamplingParams(temperature=0, max_tokens=TOKENS, ignore_eos=True), use_tqdm=False)
     found = engine.apply_model(what_was_loaded)
-    return {"tokens": list(made[0].outputs[0].token_ids), "digests": [each for each, _ in found], "numbers": [count for _, count in found]}
+    said = {"tokens": list(made[0].outputs[0].token_ids), "digests": [each for each, _ in found], "numbers": [count for _, count in found]}
+    return said if asked is None else {**said, "asked": len(asked)}
 
 
 def sglang(run):

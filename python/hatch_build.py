@@ -3,11 +3,14 @@
 Looked for: $SLUICE_LIBRARY, then build/lib/ of the checkout. What lies beside it comes with it: libsluice-attach.so.0, which needs libc
 alone; sluice.spdx.json, what is linked into it (PEP 770), and notices/, the licences of that. Without a library the wheel is pure
 Python, and finds one where the system looks. scripts/wheel makes wheels whose library needs libc alone.
+
+Where the project is, only who publishes it knows: $SLUICE_PROJECT_URL goes into the metadata.
 """
 import os
 import re
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 NAME, ATTACH, SBOM = "libsluice.so.0", "libsluice-attach.so.0", "sluice.spdx.json"
 # e_machine of an ELF file, as in elf.h
@@ -32,6 +35,15 @@ def platform_tag(library):
 def _foreign(names):
     """Libraries of others; what is opened at run time alone (the GPU's driver) and our own name do not count."""
     return {name for name in names if not name.startswith((b"libsluice", b"libcuda"))}
+
+
+class Addresses(MetadataHookInterface):
+    def update(self, metadata):
+        address = os.environ.get("SLUICE_PROJECT_URL", "").rstrip("/")
+        if address and not re.fullmatch(r"https?://[^\s/]+(/\S*)?", address):
+            raise ValueError(f"SLUICE_PROJECT_URL is '{address}': write the address of the project, as in https://…")
+        if address:
+            metadata["urls"] = {"Homepage": address}
 
 
 class Hook(BuildHookInterface):

@@ -165,12 +165,12 @@ class Array:
         torch = library("torch")
 
         row = find(self.dtype)
-        short = row.torch if row is not None and self.dtype not in ("U8", "I8") and row.bits == 8 else ""
-        if not short:
+        if row is None or self.dtype in ("U8", "I8") or (row.bits != 8 and row.dlpack[1]):
             return torch.from_dlpack(_Typed(self, self._dlpack))
-        if not hasattr(torch, short):
-            raise TypeError(f"this torch has no {short}: use memoryview()")
-        return torch.from_dlpack(_Typed(self, (1, 8, 1))).view(getattr(torch, short))  # not every torch takes them through DLPack
+        if not hasattr(torch, row.torch):
+            raise TypeError(f"this torch has no {row.torch}: use memoryview()")
+        same = (1, 8, 1) if row.bits == 8 else (0, row.bits, 1)  # as many bytes: not every torch takes the type through DLPack
+        return torch.from_dlpack(_Typed(self, same)).view(getattr(torch, row.torch))
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return (_dlpack.CPU, 0) if self._ordinal < 0 else (_dlpack.CUDA, self._ordinal)

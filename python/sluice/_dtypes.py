@@ -41,8 +41,14 @@ _ROWS = [
     Dtype("F8_E5M2FNUZ", 8, (13, 8, 1), "", "float8_e5m2fnuz", "float8_e5m2fnuz", ""),
     Dtype("F4", 4, (17, 4, 2), "", "", "float4_e2m1fn_x2", ""),
 ]
-DTYPES = {row.name: row for row in _ROWS}
-_BY_TORCH = {row.torch: row for row in _ROWS}
+# What torch alone has, and .tensors files keep: whole bytes, however many elements it packs into them.
+_PACKED = (
+    "float4_e2m1fn_x2", "bits16", "bits8", "bits1x8", "bits2x4", "bits4x2",
+    *(f"{sign}int{bits}" for sign in ("u", "") for bits in range(1, 8)),
+)
+_TORCHS = [Dtype(name.upper().replace("FLOAT", "F"), 16 if name == "bits16" else 8, (0, 0, 0), "", "", name, "") for name in _PACKED]
+DTYPES = {row.name: row for row in _TORCHS + _ROWS}
+_BY_TORCH = {row.torch: row for row in DTYPES.values()}  # pairs of four bits are F4 to who writes them
 _BY_NUMPY = {row.ml_dtypes or row.torch: row for row in _ROWS if row.name not in ("F4", "C32")}
 
 

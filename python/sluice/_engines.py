@@ -1,6 +1,7 @@
 """What engines' loaders have in common: where a model's weights are, and one tensor after the other."""
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -11,9 +12,9 @@ from ._dtypes import library
 from ._load import stream
 from ._model import open_model
 from ._options import credentials
-from ._pool import attach
+from ._pool import PoolModel, attach
 
-KNOWN = ("uri", "model", "socket", "timeout", "device", "source", "key")
+KNOWN = ("uri", "model", "socket", "timeout", "device", "source", "key", "deposit", "draft")
 ELSEWHERE = ("timeout", "device", "source")  # what of it goes for weights that lie elsewhere, too
 
 
@@ -29,14 +30,25 @@ def checked(extra: Any) -> dict[str, Any]:
         raise ValueError(f"unknown in model_loader_extra_config: {', '.join(unknown)}; known are {', '.join(KNOWN)}")
     if "uri" in given and "model" in given:
         raise ValueError("model_loader_extra_config has both a uri and a model of the pool")
+    if given.get("deposit") and ("model" not in given or "key" in given):
+        raise ValueError("deposit in model_loader_extra_config is for a model of the pool, and makes its key itself")
+    if "draft" in given:
+        given["draft"] = checked(given["draft"])
+        if "draft" in given["draft"] or "deposit" in given["draft"]:
+            raise ValueError("draft in model_loader_extra_config has a draft or a deposit of its own")
     return given
 
 
-def from_pool(name: str, extra: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Tensors of a model of the pool, each as soon as it is there."""
-    with attach(
-        name, extra.get("device", "cpu"), key=extra.get("key"), socket=extra.get("socket"), timeout=extra.get("timeout")
-    ) as model:
+def of_draft(extra: Mapping[str, Any]) -> dict[str, Any]:
+    """For the small model of speculative decoding, which the same loader is asked for: its weights are others than the model's, and lie at
+    its own path unless `draft` says where."""
+    return {**{key: extra[key] for key in ELSEWHERE if key in extra}, **extra.get("draft", {})}
+
+
+def from_pool(name: str, extra: Mapping[str, Any], leased: Optional[PoolModel] = None) -> Iterator[tuple[str, Any]]:
+    """Tensors of a model of the pool, each as soon as it is there; of one that the caller has attached to, if it has."""
+    where: dict[str, Any] = {key: extra.get(key) for key in ("key", "socket", "timeout")}
+    with contextlib.nullcontext(leased) if leased is not None else attach(name, extra.get("device", "cpu"), **where) as model:
         for key, tensor in model.items():
             yield key, tensor.torch()
 
@@ -67,11 +79,13 @@ def _opened(uri: str, include: Optional[list[str]], extra: Mapping[str, Any], ra
     return stream(uri, **options) if ranks == 1 else _parts.weights(open_model(uri, framework="torch", **options))
 
 
-def weights(place: str, extra: Mapping[str, Any], ranks: int = 1, revision: Optional[str] = None) -> Iterator[tuple[str, Any]]:
+def weights(
+    place: str, extra: Mapping[str, Any], ranks: int = 1, revision: Optional[str] = None, leased: Optional[PoolModel] = None
+) -> Iterator[tuple[str, Any]]:
     """(name, tensor) of what the loader was told to load, else of the engine's own model path. One of several ranks reads of a large
     tensor what it takes."""
     if "model" in extra:
-        return from_pool(extra["model"], extra)
+        return from_pool(extra["model"], extra, leased)
     return _opened(extra.get("uri") or uri_of(place, revision), None, extra, ranks)
 
 
@@ -85,9 +99,11 @@ def _secondary(source: Any, extra: Mapping[str, Any], ranks: int) -> Iterator[tu
     return ((source.prefix + name, tensor) for name, tensor in found)
 
 
-def all_weights(model: Any, place: str, revision: Optional[str], extra: Mapping[str, Any], ranks: int) -> Iterator[tuple[str, Any]]:
+def all_weights(
+    model: Any, place: str, revision: Optional[str], extra: Mapping[str, Any], ranks: int, leased: Optional[PoolModel] = None
+) -> Iterator[tuple[str, Any]]:
     """weights(), and after them those that the engine's module wants from elsewhere."""
-    yield from weights(place, extra, ranks, revision)
+    yield from weights(place, extra, ranks, revision, leased)
     elsewhere = {key: extra[key] for key in ELSEWHERE if key in extra}
     for source in getattr(model, "secondary_weights", ()):
         yield from _secondary(source, elsewhere, ranks)

@@ -247,6 +247,7 @@ class PoolModel(Mapping[str, Tensor]):
 
     @cached_property
     def files(self) -> dict[str, Tensor]:
+        """Data files beside the tensors, such as config.json, by their names."""
         return {name: self._tensor(number) for name, number in self._numbers[1].items()}
 
     def __getitem__(self, name: str) -> Tensor:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Optional, Union
 
 from . import _native, _progress
 from ._array import Array, row_by_row
-from ._dtypes import library, of_numpy, of_torch
+from ._dtypes import DTYPES, library, of_numpy, of_torch
 from ._key import Key, secret_of
 from ._native import Output, Written
 from ._options import Credentials, spec_text
@@ -34,10 +34,9 @@ def _laid_torch(tensor: Any) -> Laid:
     row, shape = of_torch(tensor.dtype), tuple(int(size) for size in tensor.shape)
     if str(tensor.layout) != "torch.strided":
         raise TypeError(f"a tensor of layout {tensor.layout} cannot be written: call to_dense() first")
-    if row.name == "F4":
-        if not shape:
-            raise TypeError("a scalar of F4 cannot be written: its elements come in pairs")
-        shape = shape[:-1] + (shape[-1] * 2,)
+    if row.name == "F4":  # a scalar has no row of pairs
+        row = row if shape else DTYPES["F4_E2M1FN_X2"]
+        shape = shape[:-1] + (shape[-1] * 2,) if shape else shape
     nbytes = tensor.numel() * tensor.element_size()
     if tensor.device.type == "meta":
         return Laid(row.name, shape, 0, nbytes, tensor)
@@ -73,6 +72,13 @@ def laid(tensor: Any) -> Laid:
             raise TypeError(f"{type(tensor).__name__} is not a tensor: torch, NumPy, JAX and CuPy have some")
         tensor = numpy.asarray(tensor)
     return _laid_numpy(tensor)
+
+
+def as_file(found: Laid) -> Laid:
+    """As a .tensors file says it: pairs of F4 are bytes of a type of their own."""
+    if found.dtype != "F4" or not found.shape:
+        return found
+    return found._replace(dtype="F4_E2M1FN_X2", shape=found.shape[:-1] + (found.shape[-1] // 2,))
 
 
 def _address(view: memoryview) -> int:

@@ -1,7 +1,7 @@
 """SGLang's loader: `sglang serve --model-path DIR --load-format sluice`. The entry point of group sglang.srt.plugins is register().
 
 SGLang's load formats are an enum, so that three things are done: the format is allowed on the command line, LoadConfig lets it through, and
-the loader for it is ours. `--model-loader-extra-config` is as of sluice.vllm.
+the loader for it is ours. `--model-loader-extra-config` is as of sluice.vllm, without "deposit".
 """
 from __future__ import annotations
 
@@ -19,7 +19,21 @@ _done: list[bool] = []
 
 def _extra(load_config: Any) -> dict[str, Any]:
     given = getattr(load_config, "model_loader_extra_config", None)
-    return _engines.checked(json.loads(given) if isinstance(given, str) and given else given)
+    extra = _engines.checked(json.loads(given) if isinstance(given, str) and given else given)
+    if extra.get("deposit"):
+        raise ValueError("deposit in model_loader_extra_config is for vLLM alone: leave it out")
+    return extra
+
+
+def _is_draft(model_config: Any) -> bool:
+    """Is it the small model of speculative decoding, of other weights than the model's?"""
+    if not getattr(model_config, "is_draft_model", False):
+        return False
+    try:
+        main = library("sglang.srt.server_args").get_global_server_args().model_path
+    except (ImportError, AttributeError, ValueError):
+        return True
+    return bool(main != model_config.model_path)
 
 
 def _loader() -> Any:
@@ -37,7 +51,10 @@ def _loader() -> Any:
 
         def _get_all_weights(self, model_config: Any, model: Any) -> Any:
             ranks = _engines.ranks_of("sglang.srt.distributed")
-            return _engines.all_weights(model, model_config.model_path, getattr(model_config, "revision", None), self.extra, ranks)
+            extra = _engines.of_draft(self.extra) if _is_draft(model_config) else self.extra
+            found = _engines.all_weights(model, model_config.model_path, getattr(model_config, "revision", None), extra, ranks)
+            layer = getattr(self.load_config, "draft_model_idx", None)  # of a model's own layers for speculation one is wanted
+            return found if layer is None else self._filter_mtp_weights(found, "", layer)
 
     return SluiceModelLoader
 

@@ -2,6 +2,7 @@
 
 `--model-loader-extra-config '{"uri": "s3://models/llama/"}'` loads the weights from a URI, `{"model": "llama"}` from the pool of this
 machine; without it they come from the model's own path. Each rank takes its parts of a tensor by vLLM's own rules, and reads no others.
+With `"deposit": true` a start keeps what it made of a model of the pool there, for the starts after it.
 """
 from __future__ import annotations
 
@@ -9,12 +10,23 @@ import copy
 import inspect
 import warnings
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Optional, cast
 
-from . import _engines
+from . import _deposits, _engines
 from ._dtypes import library
+from ._pool import PoolModel
 
 __all__ = ["register"]
+
+
+def _is_draft(load_config: Any, vllm_config: Any, model_config: Any) -> bool:
+    """Is it the small model of speculative decoding, of other weights than the model's, and has no loader's configuration of its own?"""
+    speculative = getattr(vllm_config, "speculative_config", None)
+    draft = getattr(speculative, "draft_model_config", None)
+    if draft is None or getattr(speculative, "draft_load_config", None) == load_config:
+        return False
+    main = getattr(speculative, "target_model_config", None) or vllm_config.model_config
+    return bool(model_config.model == draft.model != main.model)
 
 
 def _loader() -> Any:
@@ -24,10 +36,31 @@ def _loader() -> Any:
         """vLLM's own loader, its check of what got no weights included, but for where the weights come from."""
 
         def __init__(self, load_config: Any) -> None:
-            self.extra = _engines.checked(load_config.model_loader_extra_config)
+            self.given, self.extra = load_config, _engines.checked(load_config.model_loader_extra_config)
+            self.configured: Any = None
+            self.has_all, self.leased = False, cast("Optional[PoolModel]", None)
             plain = copy.copy(load_config)  # vLLM's own loader refuses keys that are not its own
             plain.model_loader_extra_config = {}
             base.__init__(self, plain)
+
+        def load_model(self, vllm_config: Any, model_config: Any, *more: Any, **options: Any) -> Any:
+            """A loader is made for each model: of a draft model the weights are others."""
+            self.configured = vllm_config
+            if _is_draft(self.given, vllm_config, model_config):
+                self.extra = _engines.of_draft(self.extra)
+            return base.load_model(self, vllm_config, model_config, *more, **options)
+
+        def load_weights(self, model: Any, model_config: Any) -> None:
+            """As vLLM's own, or what an earlier start deposited."""
+            if not self.extra.get("deposit"):
+                base.load_weights(self, model, model_config)
+                return
+            key = _deposits.key_of("vllm", model, {"model": model_config, "all": self.configured}, "vllm.distributed")
+            with _deposits.Start(self.extra, key, model) as start:
+                if not start.take():
+                    self.leased = start.source
+                    base.load_weights(self, model, model_config)
+                    start.keep(self.has_all)
 
         def download_model(self, model_config: Any) -> None:
             """Nothing is kept on a disk."""
@@ -35,7 +68,7 @@ def _loader() -> Any:
         def get_all_weights(self, model_config: Any, model: Any) -> Iterator[tuple[str, Any]]:
             """In the order in which they lie, each dropped before the next; one of several ranks reads its parts."""
             ranks = _engines.ranks_of("vllm.distributed")
-            return _engines.all_weights(model, model_config.model, model_config.revision, self.extra, ranks)
+            return _engines.all_weights(model, model_config.model, model_config.revision, self.extra, ranks, self.leased)
 
         def track_weights_loading(self, model: Any, loaded_weights: Any, *more: Any, **options: Any) -> None:
             """vLLM's own check leaves out linear layers and embeddings of models that are not quantized. What lacks there is said."""
@@ -44,6 +77,7 @@ def _loader() -> Any:
             if loaded and "quantized" in inspect.signature(check).parameters:
                 try:
                     check(self, model, loaded, quantized=True)
+                    self.has_all = True
                 except ValueError as error:
                     warnings.warn(f"vLLM goes on without weights: {error}", RuntimeWarning, stacklevel=2)
 

@@ -15,7 +15,8 @@ from case import Case, Server, make, needs_writing
 import sluice
 import sluice.sglang
 import sluice.vllm
-from sluice import _engines, _parts
+from sluice import _deposits, _engines, _parts
+from sluice._dtypes import torch_dtype
 
 
 class Model:
@@ -74,8 +75,15 @@ class Vllm(Case):
                     raise ValueError(f"Unexpected extra config keys {load_config.model_loader_extra_config}")
                 super().__init__(load_config)
 
+            def load_model(self, vllm_config, model_config, prefix=""):
+                model = model_config.made
+                self.load_weights(model, model_config)
+                return model
+
             def load_weights(self, model, model_config):
-                self.track_weights_loading(model, model.load_weights(self.get_all_weights(model_config, model)))
+                loaded = model.load_weights(self.get_all_weights(model_config, model))
+                if loaded is not None:
+                    self.track_weights_loading(model, loaded)
 
             def track_weights_loading(self, model, loaded_weights, quantized=False):
                 linear = set() if quantized else {name for name, _ in model.named_parameters() if "linear" in name}
@@ -142,6 +150,37 @@ class Vllm(Case):
         got = self.load("nowhere", {"uri": self.at("m.safetensors")}, "one.c", secondary_weights=towers)
         self.assertEqual(set(got), {"a", "b", "all.c", "all.d", "one.c"})
         self.assertEqual(got["one.c"].tolist(), [2, 2, 2])
+
+    def test_a_draft_model_has_its_own_weights(self):
+        """One configuration of a loader is for both, and says where the model's weights are."""
+        sluice.vllm.register()
+        for name, value in (("main", 1.0), ("draft", 2.0), ("third", 3.0)):
+            os.makedirs(self.at(name))
+            make({"a": torch.full((2,), value)}, self.at(name + "/m.safetensors"))
+
+        def loaded(path, extra, speculative, load_config=None):
+            load_config = load_config or types.SimpleNamespace(model_loader_extra_config=extra)
+            config = types.SimpleNamespace(model=path, revision=None, made=Model())
+            whole = types.SimpleNamespace(model_config=speculative.target_model_config, speculative_config=speculative)
+            return self.known["sluice"](load_config).load_model(whole, config).got["a"][0].item()
+
+        def speculative(draft, **more):
+            models = {"target_model_config": "main", "draft_model_config": draft}
+            return types.SimpleNamespace(**{key: types.SimpleNamespace(model=self.at(name)) for key, name in models.items()}, **more)
+
+        extra = {"uri": self.at("main/m.safetensors")}
+        self.assertEqual(loaded(self.at("main"), extra, speculative("draft")), 1)
+        self.assertEqual(loaded(self.at("draft"), extra, speculative("draft")), 2)
+        there = {**extra, "draft": {"uri": self.at("third/m.safetensors")}}
+        self.assertEqual(loaded(self.at("draft"), there, speculative("draft")), 3)
+        self.assertEqual(loaded(self.at("main"), there, speculative("draft")), 1)
+        same = speculative("main")  # its layers are in the model's own files
+        self.assertEqual(loaded(self.at("main"), {"uri": self.at("third/m.safetensors")}, same), 3)
+        own = types.SimpleNamespace(model_loader_extra_config={"uri": self.at("third/m.safetensors")})
+        self.assertEqual(loaded(self.at("draft"), extra, speculative("draft", draft_load_config=own), own), 3)
+        for wrong in ({"draft": {"draft": {}}}, {"draft": 5}, {"draft": {"sockte": "x"}}, {"deposit": True}, {"model": "m", "key": "k", "deposit": True}):
+            with self.assertRaises(ValueError):
+                loaded(self.at("main"), wrong, speculative("draft"))
 
     def test_a_name_is_a_repository_of_the_hub(self):
         for place, revision, uri in (
@@ -239,6 +278,165 @@ class Parts(Case):
         self.assertSame(dict(sorted(found.items())), dict(sorted(self.made.items())))
 
 
+class Pool:
+    """A pool of one model, as attach() and Deposit show it; deposits are bound to its version."""
+
+    def __init__(self, made, version=b"1"):
+        self.made, self.version, self.kept, self.asked = made, version, {}, []
+
+    def attach(self, name, device="cpu", *, key=None, **options):
+        self.asked.append(key)
+        if key is None:
+            return Attached(self.made, self.version)
+        if (key, self.version) not in self.kept:
+            raise sluice.SluiceError(f"nobody deposited '{key}'", "NOT_FOUND", "absent")
+        return Attached(self.kept[key, self.version], self.version)
+
+    def deposit(self, source, key, nbytes, **options):
+        return Deposited(self, source, key, nbytes)
+
+
+class Attached(dict):
+    def __init__(self, made, version):
+        super().__init__({name: types.SimpleNamespace(torch=lambda tensor=tensor: tensor, shape=tuple(tensor.shape)) for name, tensor in made.items()})
+        self.version = version
+
+    def close(self):
+        self.version = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+class Deposited:
+    def __init__(self, pool, source, key, nbytes):
+        self.pool, self.of, self.left, self.rows = pool, (key, source.version), nbytes, {}
+
+    def room(self, name, dtype, shape):
+        place = torch.empty(shape, dtype=torch_dtype(dtype))
+        self.left -= -(-place.numel() * place.element_size() // 256) * 256
+        assert self.left >= 0, "less room was announced"
+        self.rows[name] = place
+        return types.SimpleNamespace(torch=lambda: place)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, *_):
+        if kind is None:
+            self.pool.kept[self.of] = self.rows
+
+
+class Fused(torch.nn.Module):
+    """It loads two tensors of a checkpoint into one of its own, as engines do."""
+
+    calls = []  # of all: loading changes nothing of a module but its tensors
+
+    def __init__(self):
+        super().__init__()
+        self.qk = torch.nn.Parameter(torch.zeros(4, 2, dtype=torch.bfloat16))
+        self.register_buffer("seen", torch.zeros(()), persistent=False)
+
+    def load_weights(self, weights):
+        found = dict(weights)
+        self.calls.append(sorted(found))
+        with torch.no_grad():
+            self.qk.copy_(torch.cat([found["q"], found["k"]]))
+            self.seen += 1
+        return {"qk"}
+
+
+class Deposits(Vllm):
+    """An engine's start from what an earlier start kept in the pool."""
+
+    def setUp(self):
+        super().setUp()
+        self.pool = Pool({"q": torch.ones(2, 2), "k": torch.full((2, 2), 2.0)})
+        for name, mine in (("attach", self.pool.attach), ("Deposit", self.pool.deposit)):
+            for where in (_deposits, _engines):
+                if hasattr(where, name):
+                    patch = mock.patch.object(where, name, mine)
+                    patch.start()
+                    self.addCleanup(patch.stop)
+        sluice.vllm.register()
+        Fused.calls.clear()
+
+    def start(self, made=None, **more):
+        made = made or Fused()
+        loader = self.known["sluice"](types.SimpleNamespace(model_loader_extra_config={"model": "m", "deposit": True}))
+        loader.load_model(types.SimpleNamespace(), types.SimpleNamespace(model="m", revision=None, made=made, dtype="bf16", **more))
+        return made
+
+    def test_the_second_start_takes_what_the_first_made(self):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            first, second = self.start(), self.start()
+        self.assertEqual(Fused.calls, [["k", "q"]], "the second has loaded nothing")
+        self.assertTrue(torch.equal(first.qk, second.qk) and first.qk.sum() == 12)
+        self.assertEqual((first.seen.item(), second.seen.item()), (1, 1), "buffers that are not saved, too")
+
+    def test_what_would_make_other_tensors_is_another_key(self):
+        def starts():
+            for _ in range(2):
+                self.start()
+                self.start(quantization="fp8")
+                self.start(hf_config=types.SimpleNamespace(to_json_string=lambda: "{}"))
+                with mock.patch.object(torch, "__version__", "9.9"):
+                    self.start()
+                group = types.SimpleNamespace(rank_in_group=1, world_size=2)
+                with mock.patch.dict(sys.modules, {"vllm.distributed": module("vllm.distributed", get_tp_group=lambda: group)}):
+                    self.start()
+
+        starts()
+        self.assertEqual((len(self.pool.kept), len(Fused.calls)), (5, 5), "the second of each has loaded nothing")
+        self.pool.version = b"2"  # what was made from another does not count
+        starts()
+        self.assertEqual((len(self.pool.kept), len(Fused.calls)), (10, 10))
+
+    def test_what_is_not_whole_is_not_kept(self):
+        class Silent(Fused):
+            def load_weights(self, weights):
+                super().load_weights(weights)
+                return None  # the engine cannot check it
+
+        class Scaled(Fused):
+            def load_weights(self, weights):
+                self.scale = 3.0
+                return super().load_weights(weights)
+
+        class Exchanged(Fused):
+            def load_weights(self, weights):
+                done = super().load_weights(weights)
+                self.qk = torch.nn.Parameter(self.qk.float())
+                return done
+
+        for made, why in ((Silent, "does not say"), (Scaled, "more than tensors: .scale"), (Exchanged, "exchanged tensors")):
+            with self.assertWarnsRegex(RuntimeWarning, why):
+                self.start(made())
+        elsewhere = Fused()
+        elsewhere.secondary_weights = (Source(self.at("m.safetensors"), prefix="other."),)
+        with self.assertWarnsRegex(RuntimeWarning, "elsewhere"):
+            self.start(elsewhere)
+        self.assertEqual(self.pool.kept, {})
+
+    def test_a_pool_that_refuses_is_a_warning_and_no_more(self):
+        def refuses(*arguments, **options):
+            raise sluice.SluiceError("user 7 cannot deposit: name it in pool.depositUids", "AUTH")
+
+        with mock.patch.object(_deposits, "Deposit", refuses), self.assertWarnsRegex(RuntimeWarning, "depositUids"):
+            self.assertEqual(self.start().qk.sum(), 12)
+
+    def test_a_deposit_that_does_not_fit_is_refused(self):
+        self.start()
+        for rows in self.pool.kept.values():
+            rows["qk"] = rows["qk"][:2]
+        with self.assertRaisesRegex(ValueError, "does not fit"):
+            self.start()
+
+
 class Sglang(Case):
     def test_three_hooks_make_the_format_known(self):
         make({"a": torch.ones(2)}, self.at("m.safetensors"))
@@ -263,6 +461,10 @@ class Sglang(Case):
             def load_model(self, model, config):
                 model.load_weights(self._get_all_weights(config, model))
 
+            @classmethod
+            def _filter_mtp_weights(cls, weights, prefix, layer):
+                return tuple((prefix + name, tensor) for name, tensor in weights if name.endswith(str(layer)))
+
         loader = module("loader", BaseModelLoader=BaseModelLoader, DefaultModelLoader=DefaultModelLoader)
         names = {
             "sglang.srt.plugins.hook_registry": module("hook_registry", HookType=HookType, HookRegistry=HookRegistry),
@@ -283,6 +485,19 @@ class Sglang(Case):
             model = Model()
             get(None, config).load_model(model, types.SimpleNamespace(model_path=self.at("m.safetensors")))
             self.assertEqual(model.got["a"].tolist(), [1, 1])
+            make({"a": torch.zeros(2)}, self.at("draft.safetensors"))
+            config.model_loader_extra_config = '{"uri": "%s"}' % self.at("m.safetensors")
+            for path, draft, value in (("m", False, 1), ("draft", True, 0)):
+                small = types.SimpleNamespace(model_path=self.at(path + ".safetensors"), is_draft_model=draft)
+                get(None, config).load_model(model, small)
+                self.assertEqual(model.got["a"].tolist(), [value, value], "a draft model has its own weights")
+            make({"layer.0": torch.zeros(1), "layer.1": torch.ones(1)}, self.at("layers.safetensors"))
+            config.model_loader_extra_config, config.draft_model_idx, model = "", 1, Model()
+            get(None, config).load_model(model, types.SimpleNamespace(model_path=self.at("layers.safetensors")))
+            self.assertEqual(list(model.got), ["layer.1"])
+            config.model_loader_extra_config = {"model": "m", "deposit": True}
+            with self.assertRaisesRegex(ValueError, "vLLM alone"):
+                get(None, config)
 
 
 if __name__ == "__main__":

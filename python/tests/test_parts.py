@@ -68,6 +68,32 @@ class Parts(unittest.TestCase):
                     wanted = tensor.numpy().take(range(min(rank * each, shape[dim]), min((rank + 1) * each, shape[dim])), dim)
                     self.assertTrue(numpy.array_equal(sluice.Part(tensor, dim, rank, 3).numpy(), wanted))
 
+    def test_torch_has_the_part_of_each_type(self):
+        """On the same memory, whatever way torch takes the type; what is written is seen by the whole."""
+        try:
+            import torch
+        except ImportError:
+            self.skipTest("no torch")
+        for name, dlpack, kind in (("I16", (0, 16, 1), torch.int16), ("BF16", (4, 16, 1), torch.bfloat16), ("BOOL", (6, 8, 1), torch.bool),
+                                   ("F32", (2, 32, 1), torch.float32), ("I8", (0, 8, 1), torch.int8)):
+            for shape, strides in (((6, 4), None), ((4, 6), (1, 4)), ((2, 3, 4), None)):
+                tensor = whole(shape, strides, name, dlpack)
+                seen = tensor.torch()
+                self.assertEqual((seen.dtype, tuple(seen.shape)), (kind, shape))
+                for dim in range(len(shape)):
+                    each = -(-shape[dim] // 2)
+                    for rank in range(2):
+                        mine = sluice.Part(tensor, dim, rank, 2).torch()
+                        wanted = seen.narrow(dim, rank * each, min(each, shape[dim] - rank * each))
+                        self.assertEqual((mine.dtype, mine.shape, mine.stride(), mine.data_ptr()),
+                                         (kind, wanted.shape, wanted.stride(), wanted.data_ptr()), (name, shape, dim))
+                        self.assertEqual(mine.tolist(), wanted.tolist())
+        self.assertEqual(tuple(sluice.Part(whole((3, 2), dtype="I16", dlpack=(0, 16, 1)), 0, 3, 4).torch().shape), (0, 2))
+        numbers = whole((6, 4), dtype="I16", dlpack=(0, 16, 1))
+        own = Array(numbers._memory, numbers._address, numbers.nbytes, "w", "I16", (0, 16, 1), (6, 4), None, -1, False, private=True)
+        sluice.Part(own, 0, 1, 2).torch()[0, 0] = 7
+        self.assertEqual(own.torch()[3, 0].item(), 7)
+
     def test_it_is_pickled_as_its_tensor_is(self):
         part = sluice.Part(whole((2, 6)), -1, 2, 3)
         self.assertEqual(part.__reduce__(), (sluice.Part, (part._whole, 1, 2, 3)))

@@ -114,6 +114,67 @@ SL_TEST(a_bare_head_is_the_references)
     ck_assert_int_eq(memcmp(found, expected, bytes), 0);
 }
 
+/* Both name the same 12 bytes: safetensors counts the elements of a row, .tensors their pairs. */
+SL_TEST_LOOP(a_row_of_four_bits_is_what_the_format_has, 0, 4)
+{
+    bool given_pairs = _i & 1, tensors = _i & 2;
+    const struct sluice_create_options options = {.size = sizeof(options)};
+    const struct sluice_tensor tensor = {.size = sizeof(tensor),
+                                         .name = "four",
+                                         .dtype = given_pairs ? "F4_E2M1FN_X2" : "F4",
+                                         .shape = (const uint64_t[]){3, given_pairs ? 4 : 8},
+                                         .rank = 2,
+                                         .data = "ABCDEFGHIJKL",
+                                         .bytes = 12};
+    char path[SL_CASE_PATH_BYTES];
+    struct sluice_writer *writer;
+    sl_case_path(tensors ? "m.tensors" : "m.safetensors", path);
+    ck_assert_int_eq(sluice_create(path, &options, &writer, &error), 0);
+    ck_assert_msg(sluice_write(writer, &tensor, &error) == 0, "%s", error.message);
+    ck_assert_msg(sluice_finish(writer, &error) == 0, "%s", error.message);
+    struct sluice_source *source = open_it(path, NULL);
+    struct sluice_tensor found = tensor_of(source, 0);
+    ck_assert_str_eq(found.dtype, tensors ? "F4_E2M1FN_X2" : "F4");
+    ck_assert_uint_eq(found.shape[0], 3);
+    ck_assert_uint_eq(found.shape[1], tensors ? 4 : 8);
+    sl_autofree uint8_t *read = whole(source, 0);
+    ck_assert_int_eq(memcmp(read, tensor.data, 12), 0);
+    sluice_close(source);
+}
+
+/* A pair across two rows, or none. */
+SL_TEST(what_has_no_pairs_in_its_rows_is_refused_by_its_format)
+{
+    static const struct {
+        const char *file, *dtype, *code;
+        uint64_t shape[2], bytes;
+        uint32_t rank;
+    } rows[] = {{"m.tensors", "F4", "E_DTYPE", {2, 3}, 3, 2},
+                {"m.safetensors", "F4_E2M1FN_X2", "st.dtype", {0}, 1, 0}};
+    for (size_t i = 0; i < sizeof(rows) / sizeof(*rows); i++) {
+        const struct sluice_create_options options = {.size = sizeof(options)};
+        const struct sluice_tensor tensor = {.size = sizeof(tensor),
+                                             .name = "four",
+                                             .dtype = rows[i].dtype,
+                                             .shape = rows[i].shape,
+                                             .rank = rows[i].rank,
+                                             .data = "ABC",
+                                             .bytes = rows[i].bytes};
+        char path[SL_CASE_PATH_BYTES];
+        struct sluice_writer *writer;
+        sl_case_path(rows[i].file, path);
+        ck_assert_int_eq(sluice_create(path, &options, &writer, &error), 0);
+        int done = sluice_write(writer, &tensor, &error);
+        if (done == 0)
+            done = sluice_finish(writer, &error);
+        else
+            sluice_abandon(writer);
+        ck_assert_int_eq(done, -1);
+        ck_assert_str_eq(error.code, rows[i].code);
+        ck_assert_int_eq(access(path, F_OK), -1);
+    }
+}
+
 SL_TEST(an_encrypted_model_opens_with_its_key)
 {
     char path[SL_CASE_PATH_BYTES];

@@ -222,4 +222,4 @@ def _specs(tensors: Any, kept: list[Any]) -> dict[str, TensorSpec]:
     return found
 
 
-_TYPES = {row.name: row.torch for row in DTYPES.values() if row.name not in ("C32", "C128")}
+_TYPES = {row.name: row.torch for row in DTYPES.values() if row.dlpack[1] and row.name not in ("C32", "C128")}

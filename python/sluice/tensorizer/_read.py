@@ -15,7 +15,7 @@ from .._files import open_file
 from .._model import Model, open_model
 from .._module import slots
 from .._native import Entry, Read
-from .._write import laid
+from .._write import as_file, laid
 from . import utils
 from ._crypt import CryptographyError, DecryptionParams, HashMismatchError
 from ._place import Readable
@@ -267,7 +267,7 @@ class TensorDeserializer(Mapping[Any, Any]):
     def _is_same(self, entry: Entry, tensor: Any) -> bool:
         if tensor is None:
             return False
-        found = laid(tensor)
+        found = as_file(laid(tensor))
         if found.dtype != entry.dtype or found.shape != entry.shape:
             return False
         data = (library("ctypes").c_char * found.nbytes).from_address(found.address) if found.nbytes else b""

@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "fork_guard.h"
 #include "mem.h"
 #include "thread.h"
 
@@ -190,13 +191,15 @@ double sl_cgroup_cpus(void)
     return cpus;
 }
 
+static struct {
+    pthread_mutex_t mutex;
+    uint64_t stale_ns;
+    double cpus;
+} recent = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+SL_FORK_GUARD(&recent.mutex, NULL)
+
 double sl_cgroup_cpus_recent(void)
 {
-    static struct {
-        pthread_mutex_t mutex;
-        uint64_t stale_ns;
-        double cpus;
-    } recent = {.mutex = PTHREAD_MUTEX_INITIALIZER};
     uint64_t now = sl_now_ns();
     SL_LOCKED(&recent.mutex);
     if (now >= recent.stale_ns) {

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "fork_guard.h"
 #include "metrics_write.h"
 #include "thread.h"
 
@@ -107,6 +108,7 @@ static struct {
     int (*items[WRITERS_MAX])(struct sl_buf *out, int openmetrics, struct sl_err *err);
     unsigned count;
 } writers = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+SL_FORK_GUARD(&writers.mutex, NULL)
 
 void sl_metrics_add_writer(int (*write)(struct sl_buf *out, int openmetrics, struct sl_err *err))
 {

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "fork_guard.h"
 #include "mem.h"
 #include "progress_show.h"
 #include "thread.h"
@@ -51,6 +52,13 @@ static struct {
         uint64_t last_id;
     } locked;
 } list = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* A load of the parent's may have its own lock taken for ever. */
+static void forget(void)
+{
+    list.locked.first = list.locked.last = NULL;
+}
+SL_FORK_GUARD(&list.lock, forget)
 
 static _Atomic uint64_t generation;
 static void (*_Atomic on_finish)(const struct sl_progress_view *view);

@@ -139,9 +139,27 @@ static const char *const CAPSULE_NAMES[] = {"dltensor", "dltensor_versioned"};
 /* CPython's own functions, which are the same for all interpreters of a process. */
 static pthread_mutex_t python_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct sluice_python python;
+static pthread_once_t python_once = PTHREAD_ONCE_INIT;
+
+static void hold_lock(void)
+{
+    pthread_mutex_lock(&python_lock);
+}
+
+static void let_lock_go(void)
+{
+    pthread_mutex_unlock(&python_lock);
+}
+
+/* A Python without a global lock may fork while another thread is here. */
+static void keep_from_forks(void)
+{
+    pthread_atfork(hold_lock, let_lock_go, let_lock_go);
+}
 
 static void remember(const struct sluice_python *functions)
 {
+    pthread_once(&python_once, keep_from_forks);
     pthread_mutex_lock(&python_lock);
     python = *functions;
     pthread_mutex_unlock(&python_lock);

@@ -575,7 +575,8 @@ SLUICE_API int sluice_create(const char *uri, const struct sluice_create_options
  * name_bytes (0: up to its NUL), dtype, rank, shape, data, bytes, role, module, and kind (0 is a
  * tensor); strides must be NULL: row by row. data NULL with bytes that are not 0 is a meta tensor,
  * which tensorizer writes as such and safetensors as zeros. In .tensors files they keep their
- * order. SLUICE_USAGE: a type or shape that does not give these bytes; two of one name are told by
+ * order. A row of F4 is half as many F4_E2M1FN_X2 there, and the other way round in safetensors.
+ * SLUICE_USAGE: a type or shape that does not give these bytes; two of one name are told by
  * sluice_finish().
  */
 SLUICE_API int sluice_write(struct sluice_writer *writer, const struct sluice_tensor *tensor,

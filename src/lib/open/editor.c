@@ -143,6 +143,7 @@ static struct sl_tensor *make_tensor(struct sluice_editor *editor,
 {
     struct sl_tensor *tensor = sl_index_alloc(editor->index, sizeof(*tensor), err);
     if (!tensor || sl_given_take(editor->index, given, tensor, err) < 0 ||
+        sl_given_pairs(editor->index, editor->index->format, tensor, err) < 0 ||
         sl_given_name(editor->index, given, tensor, err) < 0)
         return NULL;
     return tensor;

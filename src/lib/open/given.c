@@ -71,3 +71,23 @@ int sl_given_take(struct sl_index *index, const struct sluice_tensor *given,
     tensor->meta = given->bytes && !given->data;
     return 0;
 }
+
+int sl_given_pairs(struct sl_index *index, const char *format, struct sl_tensor *tensor,
+                   struct sl_err *err)
+{
+    uint64_t last = tensor->rank ? tensor->shape[tensor->rank - 1] : 1;
+    bool packs = strcmp(format, "tensorizer") == 0 && tensor->dtype == SL_DTYPE_F4 && last % 2 == 0,
+         parts = strcmp(format, "safetensors") == 0 && tensor->dtype == SL_DTYPE_F4_E2M1FN_X2 &&
+                 last <= UINT64_MAX / 2;
+    if (!tensor->rank || (!packs && !parts))
+        return 0;
+    uint64_t *shape = sl_index_alloc(index, tensor->rank * sizeof(*shape), err);
+    if (!shape)
+        return -1;
+    memcpy(shape, tensor->shape, tensor->rank * sizeof(*shape));
+    shape[tensor->rank - 1] = packs ? last / 2 : last * 2;
+    tensor->shape = shape;
+    tensor->dtype = packs ? SL_DTYPE_F4_E2M1FN_X2 : SL_DTYPE_F4;
+    tensor->dtype_name = sl_dtype_row(tensor->dtype)->name;
+    return 0;
+}

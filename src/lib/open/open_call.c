@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "fork_guard.h"
 #include "log.h"
 #include "open_parts.h"
 
@@ -15,6 +16,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static void begin_once(void)
 {
     sl_log_silence();
+    sl_fork_guard_begin();
 }
 
 void sl_open_begin(void)

@@ -200,7 +200,9 @@ static int keep_data(struct sluice_writer *writer, size_t number, const void *da
 static int add_tensor(struct sluice_writer *writer, const struct sluice_tensor *given,
                       struct sl_tensor *tensor, struct sl_err *err)
 {
-    if (sl_given_take(writer->index, given, tensor, err) < 0)
+    const char *format = writer->format == SL_CONVERT_TENSORIZER ? "tensorizer" : "safetensors";
+    if (sl_given_take(writer->index, given, tensor, err) < 0 ||
+        sl_given_pairs(writer->index, format, tensor, err) < 0)
         return -1;
     tensor->begin = tensor->end = writer->objects[0].bytes;
     if (tensor->meta)

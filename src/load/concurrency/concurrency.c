@@ -9,6 +9,7 @@
  */
 #include "concurrency.h"
 
+#include "fork_guard.h"
 #include "mem.h"
 #include "option.h"
 #include "thread.h"
@@ -277,6 +278,12 @@ static struct {
     pthread_mutex_t mutex;
     unsigned loads, threads;
 } process = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+static void forget(void)
+{
+    process.loads = process.threads = 0;
+}
+SL_FORK_GUARD(&process.mutex, forget)
 
 void sl_concurrency_open_load(void)
 {

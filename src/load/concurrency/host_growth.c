@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "fork_guard.h"
 #include "host_memory.h"
 #include "mem.h"
 #include "thread.h"
@@ -21,6 +22,13 @@ static struct {
     pthread_mutex_t mutex;
     struct sl_reading_host hosts[HOSTS];
 } table = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+/* The parent's loads get no part of what a child reads. */
+static void forget(void)
+{
+    memset(table.hosts, 0, sizeof(table.hosts));
+}
+SL_FORK_GUARD(&table.mutex, forget)
 
 static struct sl_reading_host *find(const char *key)
 {

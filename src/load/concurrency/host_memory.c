@@ -4,6 +4,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "fork_guard.h"
 #include "mem.h"
 #include "thread.h"
 
@@ -18,6 +19,7 @@ static struct {
     } hosts[HOSTS];
     uint64_t uses;
 } table = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+SL_FORK_GUARD(&table.mutex, NULL)
 
 void sl_host_memory_key(const char *uri, char key[SL_HOST_KEY_BYTES])
 {

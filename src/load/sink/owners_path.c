@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "buf.h"
+#include "fork_guard.h"
 #include "log.h"
 #include "mem.h"
 #include "owners.h"
@@ -33,6 +34,7 @@ struct way {
 /* ---- telling, once for a folder ------------------------------------------------------------- */
 
 static pthread_mutex_t warned_lock = PTHREAD_MUTEX_INITIALIZER;
+SL_FORK_GUARD(&warned_lock, NULL)
 static struct {
     dev_t device;
     ino_t inode;

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "concurrency.h"
+#include "fork_guard.h"
 #include "spec_decode.h"
 #include "stores.h"
 
@@ -72,6 +73,7 @@ static struct {
     pthread_mutex_t mutex;
     size_t kinds, kinds_with_options, bytes;
 } locked = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+SL_FORK_GUARD(&locked.mutex, NULL)
 
 /* Under the lock. A store that does not fit is a mistake of whoever wrote its row. */
 static void add_kind(const struct sl_store_kind *kind)

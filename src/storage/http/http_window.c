@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "fork_guard.h"
 #include "thread.h"
 
 enum { WINDOWS_MAX = 16, NAME_BYTES = SL_URL_AUTHORITY_MAX + 1 };
@@ -15,6 +16,7 @@ static struct {
         uint64_t opens_ns;
     } windows[WINDOWS_MAX];
 } locked = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+SL_FORK_GUARD(&locked.mutex, NULL)
 
 static void name_of(const struct sl_url *origin, char name[NAME_BYTES])
 {

@@ -15,6 +15,7 @@
 
 #include <stdbool.h>
 
+#include "fork_guard.h"
 #include "mem.h"
 #include "thread.h"
 
@@ -42,6 +43,7 @@ static struct {
     struct bucket link;
     struct share shares[RATES_MAX];
 } all = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+SL_FORK_GUARD(&all.mutex, NULL)
 
 static double ns_of(uint64_t rate, double bytes)
 {

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "descriptors.h"
+#include "fork_guard.h"
 #include "host_state.h"
 
 enum { HOSTS_KEPT = 64 };
@@ -26,6 +27,13 @@ enum { HOSTS_KEPT = 64 };
 pthread_mutex_t sl_hosts_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct sl_host *hosts; /* the latest first */
 static void (*shed_idle)(const struct sl_host *host);
+
+/* Their places are held by links that a child has not, and look-ups under way end nowhere. */
+static void forget(void)
+{
+    hosts = NULL;
+}
+SL_FORK_GUARD(&sl_hosts_lock, forget)
 
 void sl_host_on_want(void (*shed)(const struct sl_host *host))
 {

@@ -4,6 +4,7 @@
 #include <openssl/ssl.h>
 #include <string.h>
 
+#include "fork_guard.h"
 #include "mem.h"
 #include "shared_library.h"
 #include "thread.h"
@@ -13,6 +14,7 @@ SL_SHARED_LIBRARY_NOTE(SLUICE_CURL_SONAME, SERVES)
 
 struct sl_libcurl sl_libcurl;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+SL_FORK_GUARD(&lock, NULL)
 static bool opened; /* guarded by the lock; what fails is tried again by the next call */
 
 #pragma GCC diagnostic push

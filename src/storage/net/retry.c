@@ -13,6 +13,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "fork_guard.h"
 #include "io.h"
 #include "log.h"
 #include "mem.h"
@@ -44,13 +45,15 @@ unsigned sl_retry_most(const struct sl_retry *retry)
     return retry->unreached && retry->unreachable_ns ? 0 : retry->limit;
 }
 
+static struct {
+    pthread_mutex_t mutex;
+    uint64_t warned_ns;
+} process = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+SL_FORK_GUARD(&process.mutex, NULL)
+
 /* Now and then, for all ranges and loads together: what is waited for, and until when. */
 static void warn_unreached(const struct sl_retry *retry, const struct sl_err *why, uint64_t now_ns)
 {
-    static struct {
-        pthread_mutex_t mutex;
-        uint64_t warned_ns;
-    } process = {.mutex = PTHREAD_MUTEX_INITIALIZER};
     uint64_t end_ns = retry->unreached_since_ns + retry->unreachable_ns;
     if (retry->unreached < WARN_FROM || retry->unreachable_ns <= WARN_NS || end_ns <= now_ns)
         return; /* what ends soon says why at its end */

@@ -4,6 +4,7 @@
 #include <openssl/crypto.h>
 #include <string.h>
 
+#include "fork_guard.h"
 #include "mem.h"
 #include "thread.h"
 
@@ -16,6 +17,7 @@ static struct {
     pthread_mutex_t mutex;
     struct kept *first;
 } all = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+SL_FORK_GUARD(&all.mutex, NULL)
 
 enum { TEXTS = 5 };
 

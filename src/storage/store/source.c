@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "fetch.h"
+#include "fork_guard.h"
 #include "log.h"
 #include "metrics.h"
 #include "store_kind.h"
@@ -33,6 +34,13 @@ static struct {
     struct sl_store *first;
 } open_stores = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 static pthread_once_t wired_once = PTHREAD_ONCE_INIT;
+
+/* A child that closed an idle connection of its parent's would end it for the parent, too (TLS). */
+static void forget(void)
+{
+    open_stores.first = NULL;
+}
+SL_FORK_GUARD(&open_stores.mutex, forget)
 
 static struct sl_channel *take_leading_to(struct sl_store *store, const struct sl_host *host)
 {

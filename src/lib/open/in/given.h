@@ -15,5 +15,10 @@ int sl_given_name(struct sl_index *index, const struct sluice_tensor *given,
  * SL_E_NO_SPACE. */
 int sl_given_take(struct sl_index *index, const struct sluice_tensor *given,
                   struct sl_tensor *tensor, struct sl_err *err);
+/** A row of F4 is so many elements in safetensors, and half as many bytes of a type of its own in
+ * .tensors: as the format ("tensorizer", "safetensors", another) has it. What it cannot have so
+ * stays, and is refused by it. SL_E_NO_SPACE. */
+int sl_given_pairs(struct sl_index *index, const char *format, struct sl_tensor *tensor,
+                   struct sl_err *err);
 
 #endif
