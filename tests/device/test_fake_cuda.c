@@ -310,6 +310,7 @@ SL_TEST(kernels_are_of_the_context_that_loaded_them)
     open_bench(&second, 1);
     ck_assert_int_eq(launch(&second, function, plain), SL_CUDA_INVALID_HANDLE);
     ck_assert_int_eq(launch(&first, function, plain), SL_CUDA_INVALID_HANDLE);
+    first.cuda->module_unload(module);
 }
 
 SL_TEST(a_launch_that_no_device_takes_is_refused)
@@ -328,6 +329,7 @@ SL_TEST(a_launch_that_no_device_takes_is_refused)
     ck_assert_int_eq(bench.cuda->module_function(&function, module, "sl_nothing"),
                      SL_CUDA_NOT_FOUND);
     ck_assert_int_eq(bench.cuda->module_load(&module, "rubbish"), SL_CUDA_INVALID_IMAGE);
+    ck_assert_int_eq(bench.cuda->module_unload(module), 0);
 }
 
 /* ---- memory of the host -----------------------------------------------------------------------
