@@ -50,6 +50,28 @@ def transformers_models_come_in_one_line(h, store, nginx):
     return "a directory, a bucket, the pool; " + said.splitlines()[-1]
 
 
+def in_hub_cache(h, hub, folder, name):
+    """A model of a folder, committed to the hub and published as the hub's client keeps it: where."""
+    files = {}
+    for each in os.listdir(folder):
+        with open(os.path.join(folder, each), "rb") as file:
+            files[each] = (file.read(), each.endswith(".safetensors"))
+    hub.commit(name, files)
+    to = h.fresh()
+    h.sluice("load", "hf://" + name, "--to", to, "--set", "sink.tmpfs.layout=hf-cache", env={"HF_ENDPOINT": hub.url, "HOME": "/nonexistent"}).expect(0)
+    return to
+
+
+@check("hub")
+def transformers_finds_a_model_of_the_hub_by_its_name(h, hub):
+    """from_pretrained("org/tiny"), offline, from what was published with layout hf-cache: weights and tokenizer are those of the folder."""
+    need_torch2()
+    folder = h.directory("llama")
+    run(h, MODELS, "llama", folder)
+    to = in_hub_cache(h, hub, folder, "org/tiny")
+    return run(h, MODELS, "named-llama", folder, "org/tiny", env={"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": to}).split()[-1] + " tensors"
+
+
 def diffusers(h):
     """Where diffusers is, installed once."""
     place = os.path.join(cache(), "python-" + DIFFUSERS[0].replace("==", "-"))

@@ -8,7 +8,7 @@ import subprocess
 import threading
 import tomllib
 
-from checks_engines import BUCKET, MODELS, put_folder
+from checks_engines import BUCKET, MODELS, in_hub_cache, put_folder
 from checks_python import FilePool
 from checks_python_open import environment
 from harness import ROOT, Skip, check
@@ -173,6 +173,17 @@ def vllm_loads_from_everywhere(h, store):
     assert size <= for_pool <= 1.02 * size and size <= sent[2] <= 1.02 * size, (size, for_pool, sent)
     assert sum(sent) == sent[2], f"only one start asks the bucket: {sent}"
     return f"bytes of the file {size}; the bucket sent {sent[2]} to a start, {for_pool} to the pool, none to two starts from it"
+
+
+@check("hub")
+def vllm_finds_a_model_of_the_hub_by_its_name(h, hub):
+    """Real vLLM, offline and with its own loader, starts "org/wide" from what was published with layout hf-cache."""
+    python_of("vllm")
+    folder, _ = llama(h, "vllm")
+    to = in_hub_cache(h, hub, folder, "org/wide")
+    found = starts(h, "vllm", [{"path": folder, "format": "auto"}, {"path": "org/wide", "format": "auto"}], {"HF_HUB_CACHE": to})
+    assert len(found[0].get("tokens", ())) == 12, found[0]
+    same(found[1:], found[0])
 
 
 @check()

@@ -3,6 +3,7 @@
     engine_models.py llama DIR               config, weights, tokenizer
     engine_models.py wide-llama DIR          the same with tensors of some MiB
     engine_models.py same-llama DIR URI …    each URI, a path or pool:SOCKET gives the model of DIR: prints how many did
+    engine_models.py named-llama DIR NAME    transformers finds the model of DIR by a name of the hub
     engine_models.py diffuser DIR            a pipeline of two components
     engine_models.py same-diffuser DIR URI   the blocks of docs/engines.md on it: the pictures are equal
 """
@@ -56,6 +57,17 @@ def same_llama(place, *places):
     print(len(places))
 
 
+def named_llama(place, name):
+    """HF_HUB_CACHE says where, HF_HUB_OFFLINE that nobody may be asked."""
+    import transformers
+
+    wanted, found = (transformers.AutoModelForCausalLM.from_pretrained(where, dtype="auto").state_dict() for where in (place, name))
+    assert wanted.keys() == found.keys() and all(torch.equal(tensor, found[key]) for key, tensor in wanted.items()), name
+    words = "once upon a time"
+    assert transformers.AutoTokenizer.from_pretrained(name)(words)["input_ids"] == [0, 1, 2, 3]
+    print(len(found))
+
+
 def diffuser(place):
     import diffusers
 
@@ -85,7 +97,7 @@ def same_diffuser(place, uri):
 
 
 def main(which, *words):
-    {"llama": llama, "wide-llama": wide_llama, "same-llama": same_llama, "diffuser": diffuser, "same-diffuser": same_diffuser}[which](*words)
+    {"llama": llama, "wide-llama": wide_llama, "same-llama": same_llama, "named-llama": named_llama, "diffuser": diffuser, "same-diffuser": same_diffuser}[which](*words)
 
 
 if __name__ == "__main__":
