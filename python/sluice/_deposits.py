@@ -10,7 +10,7 @@ import hashlib
 import json
 import warnings
 from collections.abc import Mapping
-from typing import Any, Optional
+from typing import Any, Optional, cast
 
 from ._dtypes import library, of_torch
 from ._error import SluiceError
@@ -42,10 +42,11 @@ def _plain(value: Any, depth: int = 2) -> Any:
 def attributes(module: Any) -> dict[str, Any]:
     """Of a module and those in it all that is neither a parameter nor a buffer: what loading a model changes of these no deposit has."""
     hidden = ("_parameters", "_buffers", "_modules")
-    return {
-        f"{path}.{name}": _plain(value)
-        for path, inner in module.named_modules() for name, value in vars(inner).items() if name not in hidden
-    }
+    found: dict[str, Any] = {}
+    for path, inner in module.named_modules():
+        own: dict[str, Any] = cast("dict[str, Any]", vars(inner))
+        found.update({f"{path}.{name}": _plain(value) for name, value in own.items() if name not in hidden})
+    return found
 
 
 def tensors(module: Any) -> dict[str, Any]:
