@@ -120,7 +120,7 @@ def wheels_say_what_they_need_and_hold(h, wheel):
 
 @check("wheel")
 def a_wheel_says_where_the_project_is(h, wheel):
-    """SLUICE_PROJECT_URL is in the metadata; without it there is no address, and what is none is refused."""
+    """SLUICE_PROJECT_URL is in the metadata; without it the metadata has no address, and text that is not an address is refused."""
     tools, = glob.glob(os.path.join(CACHE, "wheel-tools-*", "bin", "python"))[-1:]
 
     def metadata(address):

@@ -2,7 +2,7 @@
 SHA-256. The model has a tensor of each type. Prints "ok WHAT" or "FAIL WHAT" for each trial, and ends with tensors alive and work in flight.
 77: the engine is not there, or sees no GPU.
 
-`memory` is no engine: it reads memory of the tests' driver as any, so that all of this runs without a GPU, too."""
+`memory` stands in for an engine: it reads the memory of the tests' driver, so that all of this runs without a GPU."""
 import ctypes
 import hashlib
 import json

@@ -82,9 +82,9 @@ source: {{uri: "{uri}"}}
 {more}sink: {{pool: {{device: "cuda:0"}}}}
 """)
         assert status == 202, answer
-        while (found := self.node.model("filled")).get("state") not in ("ready", "failed"):
-            time.sleep(0.02)
+        wait_for("'filled' ended", lambda: self.node.model("filled").get("state") in ("ready", "failed"), 120)
         seconds, cpu = time.monotonic() - begin, cpu_of(pid) - before
+        found = self.node.model("filled")
         assert found["state"] == "ready", found
         after = threads_of(pid)
         wait_for("'filled' free", lambda: self.node.ask("DELETE", "/v1/models/filled")[0] in (200, 404), 30)

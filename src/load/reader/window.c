@@ -88,8 +88,8 @@ static int open_sparse_window(struct sl_slot *slot, const struct sl_mapping *spa
     return 0;
 }
 
-/* What is hashed shall be in cache still, so windows are small. What is not comes in larger ones:
- * the system acknowledges less often. */
+/* Windows that are hashed are small, so that their bytes are still in cache. Others are larger: the
+ * system acknowledges less often. */
 static uint64_t lent_bytes(const struct sl_reader *reader)
 {
     bool looks = reader->plan->check_count || reader->journal || reader->deferred;

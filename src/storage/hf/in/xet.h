@@ -86,8 +86,9 @@ void sl_xet_read_elsewhere(struct sl_xet *xet, const char *commit, const char *n
 /* ---- whether it works -------------------------------------------------------------------------
  */
 
-/** A range failed so: *err becomes what the fetch shall do about it. After a failure that lasts, a
- * store that cannot be reached, or some in a row, mode auto uses Xet no more, and says so once. */
+/** A range failed with *err, which becomes what the fetch must do about it. After a failure that
+ * lasts, a store that cannot be reached, or some in a row, mode auto uses Xet no more, and says so
+ * once. */
 void sl_xet_note_failure(struct sl_xet *xet, struct sl_err *err);
 void sl_xet_note_success(struct sl_xet *xet);
 /** Some file is known to be on it, and it has not been given up. */
