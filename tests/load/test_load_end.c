@@ -101,7 +101,7 @@ SL_TEST(a_store_that_comes_late_is_waited_for)
     late.progress = sl_progress_new("m", "", path, &late.err);
     pthread_create(&thread, NULL, load_from_late_store, &late);
     SL_AWAIT(sl_progress_counts(late.progress).retries >= 2, "two tries in vain");
-    other = sl_server_start_at("127.0.0.1", port);
+    other = sl_server_listen_at("127.0.0.1", port);
     if (!other) { /* somebody else has it now */
         sl_cancel_raise(cancel, SIGTERM);
         pthread_join(thread, NULL);
@@ -109,6 +109,7 @@ SL_TEST(a_store_that_comes_late_is_waited_for)
         SL_SKIP("the port was taken");
     }
     sl_server_put(other, "/m/weights.bin", noise, BYTES, "\"one\"");
+    sl_server_accept(other);
     pthread_join(thread, NULL);
     ck_assert_msg(late.done == 0, "%s", late.err.message);
     ck_assert(sl_model_same(path, "weights.bin", noise, BYTES));

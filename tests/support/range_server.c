@@ -263,7 +263,7 @@ static void *run_accept(void *arg)
 
 /* ---- setting up ------------------------------------------------------------------------------ */
 
-struct sl_server *sl_server_start_at(const char *address, unsigned port)
+struct sl_server *sl_server_listen_at(const char *address, unsigned port)
 {
     int fd = sl_listen_at(address, &port);
     if (fd < 0)
@@ -272,8 +272,20 @@ struct sl_server *sl_server_start_at(const char *address, unsigned port)
     pthread_mutex_init(&server->locked.mutex, NULL);
     server->fd = fd;
     server->port = port;
+    return server;
+}
+
+void sl_server_accept(struct sl_server *server)
+{
     if (pthread_create(&server->thread, NULL, run_accept, server) != 0)
         die("thread of the range server");
+}
+
+struct sl_server *sl_server_start_at(const char *address, unsigned port)
+{
+    struct sl_server *server = sl_server_listen_at(address, port);
+    if (server)
+        sl_server_accept(server);
     return server;
 }
 

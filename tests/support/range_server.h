@@ -19,8 +19,12 @@ struct sl_server *sl_server_start(void);
 /** The same on another address of this machine ("127.0.0.2") and, unless it is 0, on this port.
  * NULL if somebody else has that port. */
 struct sl_server *sl_server_start_at(const char *address, unsigned port);
-/** The same with TLS and a certificate of its own for 127.0.0.1 and localhost; its PEM is at
- * sl_server_ca(). */
+/** In two steps, for clients that come by themselves: they wait until sl_server_accept(), by when
+ * there is what they ask for. */
+struct sl_server *sl_server_listen_at(const char *address, unsigned port);
+void sl_server_accept(struct sl_server *server);
+/** As sl_server_start(), with TLS and a certificate of its own for 127.0.0.1 and localhost; its PEM
+ * is at sl_server_ca(). */
 struct sl_server *sl_server_start_tls(void);
 /** The newest version (TLS1_2_VERSION, TLS1_3_VERSION) and its only cipher suite, in OpenSSL's
  * terms, of connections from now on. */
