@@ -134,7 +134,10 @@ int cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active)
 int cuCtxSetCurrent(struct sl_cuda_context *context)
 {
     FAKE_ENTER("cuCtxSetCurrent", 0);
-    if (context && !context->refs)
+    pthread_mutex_lock(&fake.lock);
+    bool ended = context && !context->refs;
+    pthread_mutex_unlock(&fake.lock);
+    if (ended)
         return SL_CUDA_INVALID_CONTEXT;
     fake_set_current(context);
     return 0;
