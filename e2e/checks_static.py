@@ -104,8 +104,8 @@ class EmptyRoot:
             if subprocess.run([*enter[:3], "true"], capture_output=True).returncode:
                 raise Skip("neither root nor user namespaces")
         shutil.rmtree(self.path + "/out", ignore_errors=True)
-        return run_program(self.h, [*enter, "/sluice", "load", url, "--to", "/out", "--attempts", "1", "--progress",
-                                    "none"], env)
+        return run_program(self.h, [*enter, "/sluice", "load", url, "--to", "/out", "--attempts", "1", "--unreachable-seconds",
+                                    "2", "--progress", "none"], env)
 
     def loaded(self, minilm):
         assert sha256_file(f"{self.path}/out/{MODEL}") == minilm.sha256[MODEL]

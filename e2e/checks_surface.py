@@ -125,7 +125,7 @@ def schema_and_parser_agree(h, python):
         path = os.path.join(h.disk, f"spec-{number}.yaml")
         with open(path, "w") as file:
             file.write(HEAD + body)
-        run = h.sluice("plan", path, "--attempts", "1", timeout=300)
+        run = h.sluice("plan", path, "--attempts", "1", "--unreachable-seconds", "1", timeout=300)
         assert (run.code == 2) == (code == 2), f"{body}: {run.code} {run.err[-300:]}"
 
 
