@@ -1,7 +1,7 @@
 """What an engine's module holds when it has loaded a model, kept in the pool for the engine's next start.
 
 An engine fuses, cuts and renames what it loads. All of that has been done to what is kept here, and nothing yet of what it does to its
-own module afterwards (packing for its kernels, say): each start does that anew, as after any load. So a start with a deposit differs from one
+own module afterwards (packing for its kernels, say): each start does that again, as after any load. So a start with a deposit differs from one
 without in nothing but where the bytes come from.
 """
 from __future__ import annotations

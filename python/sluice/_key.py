@@ -69,7 +69,7 @@ class Key:
 
     @property
     def key(self) -> bytes:
-        """The 32 bytes; those of a passphrase are made anew each time, which may take a second, and depend on a salt."""
+        """The 32 bytes; those of a passphrase are computed each time, which may take a second, and depend on a salt."""
         if isinstance(self._secret, bytes):
             return self._secret
         if not isinstance(self._secret, Phrase) or self._secret.salt is None:

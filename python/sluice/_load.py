@@ -35,7 +35,7 @@ def stream(
     """(name, tensor) of one model or of several, as they arrive; memory stays bounded by what was taken and three groups.
 
     names     that are wanted; those that a model lacks are another's, and what none has is a KeyError in the end.
-    progress  True for a bar, or a function of bytes done and bytes in all: of each model anew.
+    progress  True for a bar, or a function of bytes done and bytes in all, which begin again with each model.
     """
     wanted = None if names is None else set(names)
     missing = set(wanted or ())

@@ -93,7 +93,7 @@ class LazyStateDict(OrderedDict[str, Any]):
         return key
 
     def reform_tensor(self, k: str) -> Any:
-        """A tensor as the checkpoint has it, read anew, whatever was assigned."""
+        """A tensor as the checkpoint has it, read again, whatever was assigned."""
         return self._read(self._stored(k))
 
     def validate_tensor_ref(self, k: str) -> Optional[bool]:
