@@ -164,7 +164,7 @@ def redis_dies_in_a_load(h, redis):
             file.write(os.urandom(1 << 20))
     convert(h, path, server.uri("m")).expect(0)
     to = h.fresh()
-    load = h.start("load", server.uri("m"), "--to", to, "--attempts", "2")
+    load = h.start("load", server.uri("m"), "--to", to, "--attempts", "2", "--unreachable-seconds", "5")
     wait_for("the first bytes", lambda: os.path.isdir(os.path.join(to, ".sluice", "staging")) or load.poll() is not None)
     server.process.kill()
     assert load.wait(300) == 7, load.returncode
