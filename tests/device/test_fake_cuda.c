@@ -492,6 +492,8 @@ static int import_after_exec(const char *fd)
                 : 99;
 }
 
+enum { NOT_STARTED = 98 }; /* the kernel does not know this program: it is emulated */
+
 static void export_and_exec(void)
 {
     struct bench bench;
@@ -502,7 +504,7 @@ static void export_and_exec(void)
     snprintf(text, sizeof(text), "%d", fd);
     setenv("SL_EXPORTED", text, 1);
     execl("/proc/self/exe", "test_fake_cuda", (char *)NULL);
-    _exit(98);
+    _exit(NOT_STARTED);
 }
 
 /* A process that has the GPU open until it is killed. */
@@ -535,11 +537,16 @@ SL_TEST(memory_goes_with_a_gpu_that_nobody_has_open)
             export_and_exec();
         ck_assert_int_eq(waitpid(child, &status, 0), child);
         ck_assert(WIFEXITED(status));
-        ck_assert_int_eq(WEXITSTATUS(status), held ? 0 : SL_CUDA_INVALID_VALUE);
+        int code = WEXITSTATUS(status);
         if (holder) {
             kill(holder, SIGKILL);
             waitpid(holder, &status, 0);
         }
+        if (code == NOT_STARTED) {
+            unlink(node);
+            SL_SKIP("a program of this processor cannot be started by another");
+        }
+        ck_assert_int_eq(code, held ? 0 : SL_CUDA_INVALID_VALUE);
     }
     unlink(node);
 }
