@@ -101,6 +101,9 @@ class Web(http.server.BaseHTTPRequestHandler):
         if not wanted:
             return self.answer(200, data, kind)
         begin = int(wanted[1])
+        if begin >= len(data):
+            self.server.past.append(f"{path} {wanted[0]}")
+            return self.answer(416, b"", kind, f"bytes */{len(data)}")
         part = data[begin:int(wanted[2] or len(data)) + 1]
         self.answer(206, part, kind, f"bytes {begin}-{begin + len(part) - 1}/{len(data)}")
 
@@ -131,6 +134,7 @@ class WebServer(http.server.ThreadingHTTPServer):
 def kserve_web(h):
     server = WebServer(("127.0.0.1", free_port()), Web)
     server.files = {"/m/" + key.replace("/", "-"): data for key, data in OBJECTS.items() if data}
+    server.past = []  # requests for what is behind the end
     server.files["/private/weights.bin"] = OBJECTS["model/weights.bin"]
     server.files["/download"] = OBJECTS["zip/model.zip"]
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -299,6 +303,7 @@ def kserve_trees_equal_upstreams(h, store, web, python):
                 wrong.append(f"{sources}: {sorted(own.items())[:9]} is not {sorted(other.items())[:9]}")
         else:
             assert not tree(root) or any(".sluice" in name for name in tree(root)), f"{sources}: {tree(root)}"
+    assert not web.past, web.past
     assert not wrong, f"{len(wrong)} of {len(cases)} differ: " + "; ".join(wrong)[:3000]
     return f"{len(cases)} cases, {failed} of them refused by both; our slowest took {slowest[0]:.2f} s: {slowest[1]}"
 

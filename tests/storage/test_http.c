@@ -52,6 +52,9 @@ SL_TEST_LOOP(a_broken_contract_is_named_and_not_tried_again, 0, 2 * (int)SL_COUN
     ck_assert_int_eq(err.kind, SL_E_NET);
     ck_assert(!err.retryable);
     ck_assert_msg(strstr(err.message, breaches[_i / 2].says) != NULL, "%s", err.message);
+    char had[64];
+    snprintf(had, sizeof(had), "', which had %d bytes: ", SL_BLOB_BYTES);
+    ck_assert_msg((strstr(err.message, had) != NULL) == (first == 2), "%s", err.message);
     ck_assert_uint_eq(sl_server_request_count(server), first);
 }
 
@@ -99,6 +102,9 @@ SL_TEST_LOOP(an_object_that_shrinks_is_a_change, 0, 2)
     ck_assert_int_eq(sl_source_read(source, SL_BLOB_BYTES - 100, data, 100, &err), -1);
     ck_assert_int_eq(err.kind, SL_E_INTEGRITY);
     ck_assert_str_eq(err.code, "changed");
+    char lengths[64];
+    snprintf(lengths, sizeof(lengths), "its length was %d, is 1000", SL_BLOB_BYTES);
+    ck_assert_msg(strstr(err.message, _i ? lengths : "its version was") != NULL, "%s", err.message);
 }
 
 SL_TEST(a_weak_etag_is_not_sent_in_if_match)

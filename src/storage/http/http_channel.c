@@ -195,6 +195,12 @@ static int channel_start(struct sl_channel *channel, struct sl_source *source, u
 
 /* ---- the answer ------------------------------------------------------------------------------ */
 
+/* Of what the transport reads. */
+static uint64_t bytes_of(const struct sl_source *source)
+{
+    return source->piece_of ? source->piece_of : source->bytes;
+}
+
 /* The server breaks the contract: no retry makes that better. */
 static enum sl_io_state break_contract(struct sl_channel *channel, struct sl_err *err,
                                        const char *format, ...)
@@ -202,15 +208,17 @@ static enum sl_io_state break_contract(struct sl_channel *channel, struct sl_err
 static enum sl_io_state break_contract(struct sl_channel *channel, struct sl_err *err,
                                        const char *format, ...)
 {
-    char why[256];
+    char why[256], known[48] = "";
     va_list args;
     va_start(args, format);
     vsnprintf(why, sizeof(why), format, args);
     va_end(args);
     int status = sl_exchange_status(channel->exchange);
+    if (!channel->first)
+        snprintf(known, sizeof(known), ", which had %" PRIu64 " bytes", bytes_of(channel->source));
     sl_fail_code(err, SL_E_NET, "range",
-                 "cannot read bytes %" PRIu64 "-%" PRIu64 " of '%s': the server answered %d %s",
-                 channel->begin, channel->end - 1, channel->source->uri, status, why);
+                 "cannot read bytes %" PRIu64 "-%" PRIu64 " of '%s'%s: the server answered %d %s",
+                 channel->begin, channel->end - 1, channel->source->uri, known, status, why);
     if (err) {
         err->retryable = false;
         err->http_status = status;
@@ -229,6 +237,15 @@ static enum sl_io_state changed(struct sl_channel *channel, struct sl_err *err, 
         err->http_status = sl_exchange_status(channel->exchange);
     channel_abort(channel);
     return SL_IO_FAILED;
+}
+
+static enum sl_io_state changed_length(struct sl_channel *channel, uint64_t bytes,
+                                       struct sl_err *err)
+{
+    char was[24], is[24];
+    snprintf(was, sizeof(was), "%" PRIu64, bytes_of(channel->source));
+    snprintf(is, sizeof(is), "%" PRIu64, bytes);
+    return changed(channel, err, "its length", was, is);
 }
 
 static const char *header(const struct sl_channel *channel, const char *name)
@@ -282,12 +299,6 @@ static enum sl_io_state compare_versions(struct sl_channel *channel, const struc
     return SL_IO_DATA;
 }
 
-/* Of what the transport reads. */
-static uint64_t bytes_of(const struct sl_source *source)
-{
-    return source->piece_of ? source->piece_of : source->bytes;
-}
-
 /* Learn the version from the first answer; hold every other to it. DATA if it is right. What the
  * kind pinned is the version: servers that stand for one another (a CDN) may give the same bytes
  * ETags and dates of their own. */
@@ -301,12 +312,8 @@ static enum sl_io_state judge_version(struct sl_channel *channel, uint64_t total
         source->bytes = total;
         return SL_IO_DATA;
     }
-    if (total != bytes_of(source)) {
-        char was[24], is[24];
-        snprintf(was, sizeof(was), "%" PRIu64, bytes_of(source));
-        snprintf(is, sizeof(is), "%" PRIu64, total);
-        return changed(channel, err, "its length", was, is);
-    }
+    if (total != bytes_of(source))
+        return changed_length(channel, total, err);
     return compare_versions(channel, &source->version, &channel->announced, err);
 }
 
@@ -386,10 +393,11 @@ static enum sl_io_state judge_unsatisfied(struct sl_channel *channel, struct sl_
         channel->phase = EMPTY;
         return SL_IO_END;
     }
-    if (!channel->first)
-        return changed(channel, err, "its length", "longer",
-                       known ? "shorter than the range" : "unknown");
-    return SL_IO_DATA;
+    if (channel->first)
+        return SL_IO_DATA;
+    if (known && total != bytes_of(channel->source))
+        return changed_length(channel, total, err);
+    return changed(channel, err, "its length", "longer than the range", "shorter (416)");
 }
 
 /* A redirect that the kind follows: WAIT, the next request is under way. DATA: it is not
