@@ -177,6 +177,20 @@ SL_TEST(a_model_is_not_loaded_into_the_root_directory)
     }
 }
 
+SL_TEST(no_folder_is_made_on_the_way_to_the_root_directory)
+{
+    char made[PATH_BYTES * 2], to[PATH_BYTES * 4];
+    snprintf(made, sizeof(made), "%s/never-made", out);
+    size_t used = (size_t)snprintf(to, sizeof(to), "%s/./deep", made), depth = 0;
+    for (size_t i = 0; i < used; i++)
+        depth += to[i] == '/';
+    for (; depth > 1; depth--) /* "/." is no folder */
+        used += (size_t)snprintf(to + used, sizeof(to) - used, "/..");
+    RUN(&ran, "load", "/nowhere/at/all.bin", "--to", to);
+    EXPECT(2, "is the root directory: give the model one of its own");
+    ck_assert(!is_there(made));
+}
+
 SL_TEST(what_is_not_ours_stays)
 {
     char other[PATH_BYTES * 2], state[PATH_BYTES * 2];

@@ -143,14 +143,38 @@ static int check_own(const struct sl_publish *publish, int fd, const char *below
 
 /* What `--to "$DIR/"` means while DIR is not set: the model's files would lie among the system's.
  */
+static int fail_root(const char *path, struct sl_err *err)
+{
+    return sl_fail(err, SL_E_USAGE, "'%s' is the root directory: give the model one of its own",
+                   path);
+}
+
 static int refuse_root(const struct sl_publish *publish, struct sl_err *err)
 {
     struct stat own, root;
     if (fstat(publish->root_fd, &own) < 0 || stat("/", &root) < 0 || own.st_dev != root.st_dev ||
         own.st_ino != root.st_ino)
         return 0;
-    return sl_fail(err, SL_E_USAGE, "'%s' is the root directory: give the model one of its own",
-                   publish->path);
+    return fail_root(publish->path, err);
+}
+
+/* The same of what is not there yet, as it is written: its folders would be made in vain. */
+static int refuse_written_root(const char *path, struct sl_err *err)
+{
+    struct stat status;
+    size_t depth = 0;
+    if (*path != '/' || stat(path, &status) == 0)
+        return 0;
+    for (const char *at = path; *at;) {
+        at += strspn(at, "/");
+        size_t bytes = strcspn(at, "/");
+        if (bytes == 2 && memcmp(at, "..", 2) == 0)
+            depth -= depth > 0;
+        else
+            depth += bytes > 0 && !(bytes == 1 && *at == '.');
+        at += bytes;
+    }
+    return depth ? 0 : fail_root(path, err);
 }
 
 static int open_state(struct sl_publish *publish, struct sl_err *err)
@@ -224,8 +248,9 @@ static void close_all(struct sl_publish *publish)
 static int open_locked(struct sl_publish *publish, struct sl_cancel *cancel,
                        void (**waiting)(void *arg), void *arg, struct sl_err *err)
 {
-    return make_path(publish->path, &publish->made_from, err) < 0 || open_state(publish, err) < 0 ||
-                   take_lock(publish, cancel, waiting, arg, err) < 0
+    return refuse_written_root(publish->path, err) < 0 ||
+                   make_path(publish->path, &publish->made_from, err) < 0 ||
+                   open_state(publish, err) < 0 || take_lock(publish, cancel, waiting, arg, err) < 0
                ? -1
                : 0;
 }
