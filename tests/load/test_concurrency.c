@@ -207,6 +207,61 @@ SL_TEST(memory_and_the_host_are_bounds)
            SL_THREADS_PROCESSORS);
 }
 
+/* All buffers together, the large ones in place of others. */
+static uint64_t memory_of(const struct sl_concurrency *is, bool grows)
+{
+    uint64_t all = (uint64_t)(is->connections.most + is->stand_ins) * is->buffer_bytes;
+    return (all + is->large * (is->large_bytes - is->buffer_bytes)) * (grows ? 2 : 1);
+}
+
+SL_TEST(what_memory_is_left_is_for_large_buffers)
+{
+    static const struct {
+        uint64_t memory_bytes;
+        unsigned connections;
+        bool grows;
+        unsigned large;
+    } rows[] = {{0, 0, false, 21},        {0, 1, false, 42},
+                {0, 64, false, 21},       {0, 150, false, 14},
+                {0, 0, true, 0},          {16 * MIB, 8, false, 0},
+                {64 * MIB, 0, false, 42}, {1024 * MIB, 0, false, 1322},
+                {4 * MIB, 32, false, 0},  {64 * KIB, 1, false, 0}};
+    for (size_t i = 0; i < SL_COUNT(rows); i++) {
+        struct sl_load_facts facts = usual;
+        struct sl_concurrency is;
+        facts.memory_bytes = rows[i].memory_bytes;
+        facts.connections = rows[i].connections;
+        facts.grows = rows[i].grows;
+        sl_concurrency_decide(&facts, &is);
+        ck_assert_msg(is.large == rows[i].large, "row %zu: %u", i, is.large);
+        ck_assert_uint_le(memory_of(&is, facts.grows),
+                          facts.memory_bytes ? facts.memory_bytes : 48 * MIB);
+        unsigned all = 0;
+        for (unsigned thread = 0; thread < is.threads; thread++)
+            all += sl_concurrency_large(&is, thread);
+        ck_assert_uint_eq(all, is.large);
+    }
+}
+
+SL_TEST(windows_grow_where_bytes_come_fast)
+{
+    struct sl_concurrency is;
+    sl_concurrency_decide(&usual, &is);
+    uint64_t ms = SL_NS_PER_MS;
+    ck_assert_uint_eq(sl_concurrency_window(&is, 256 * KIB, 2 * ms), 512 * KIB);
+    ck_assert_uint_eq(sl_concurrency_window(&is, 256 * KIB, 2 * ms + 1), 256 * KIB);
+    ck_assert_uint_eq(sl_concurrency_window(&is, 512 * KIB, 0), MIB);
+    ck_assert_uint_eq(sl_concurrency_window(&is, MIB, ms), MIB);
+    ck_assert_uint_eq(sl_concurrency_window(&is, MIB, 8 * ms - 1), MIB);
+    ck_assert_uint_eq(sl_concurrency_window(&is, MIB, 8 * ms), 512 * KIB);
+    ck_assert_uint_eq(sl_concurrency_window(&is, 256 * KIB, 900 * ms), 256 * KIB);
+    struct sl_load_facts small = usual;
+    small.memory_bytes = 4 * MIB;
+    small.connections = 32;
+    sl_concurrency_decide(&small, &is);
+    ck_assert_uint_eq(sl_concurrency_window(&is, 128 * KIB, 0), 128 * KIB);
+}
+
 SL_TEST(loads_share_the_processors)
 {
     EXPECT("2 loads", facts.loads = 2, 4, 64, 64, 256, 2, 0, 0, SL_THREADS_LOADS);

@@ -67,6 +67,38 @@ SL_TEST(random_plans_arrive_whole)
     }
 }
 
+/* From memory, into files: a buffer is full in a fraction of what counts as fast. */
+SL_TEST_LOOP(windows_of_a_fast_source_grow_as_far_as_the_memory_goes, 0, 4)
+{
+    enum { BYTES = 24 * 1024 * 1024 + 4099, USUAL = 256 * 1024, LARGE = 1024 * 1024 };
+    static const uint64_t memories[] = {0, USUAL};
+    struct sl_err err = SL_ERR_INIT;
+    char path[SL_SCRATCH_PATH_BYTES];
+    int directory = sl_scratch_open(path);
+    uint8_t *data = malloc(BYTES);
+    sl_made_noise(data, BYTES, 6);
+    ck_assert_int_eq(sl_memory_put("fast", data, BYTES, &err), 0);
+    struct sl_made *made = sl_made_new();
+    uint32_t source = sl_made_source(made, "memory:fast", NULL);
+    sl_made_whole(made, source, "object", BYTES / 3, data);
+    made->plan.fetch_bytes = BYTES;
+    sl_made_check(made, SL_HASH_CRC32, source, 1, BYTES - 1, 0, 1, data + 1);
+    struct sl_sink *sink = open_sink(made, directory);
+    struct sl_reader_outcome outcome;
+    const struct sl_reader_config config = {.connections = 1 + (unsigned)_i / 2,
+                                            .threads = 1 + (unsigned)_i / 2,
+                                            .memory_bytes = memories[_i % 2] * (1 + _i / 2),
+                                            .outcome = &outcome};
+    ck_assert_msg(sl_reader_run(&made->plan, sink, NULL, &config, &err) == 0, "%s", err.message);
+    ck_assert_int_eq(sl_made_compare(made, sink), 0);
+    ck_assert_uint_eq(outcome.buffer_bytes, _i % 2 ? USUAL : LARGE);
+    sl_sink_free(sink);
+    sl_made_free(made);
+    sl_memory_clear();
+    sl_scratch_close(directory, path);
+    free(data);
+}
+
 SL_TEST(a_plan_of_literals_needs_no_source)
 {
     struct sl_err err;

@@ -32,13 +32,18 @@ enum {
     MOST_OF_LOAD = 1024,
     BUFFER_BYTES = 256 * 1024,
     BUFFER_BYTES_MIN = 64 * 1024,
+    LARGE_BUFFER_BYTES = 1024 * 1024, /* two threads that fill one file wait less for each other */
     MEMORY_BYTES = 48 * 1024 * 1024,
 
     THREADS_AUTO = 8,
     CONNECTIONS_A_THREAD = 2, /* or more: while one writes, another reads */
     STAND_IN_PART = 4,        /* of a thread's connections */
 };
-#define NEAR_NS SL_NS_PER_MS /* a server that begins an answer sooner than this */
+/* A window that is full so soon is followed by a longer one; one that takes so long, by a shorter.
+ */
+#define FAST_WINDOW_NS (2 * SL_NS_PER_MS)
+#define SLOW_WINDOW_NS (8 * SL_NS_PER_MS)
+#define NEAR_NS        SL_NS_PER_MS /* a server that begins an answer sooner than this */
 
 #define NAME_OF(names, value) ((unsigned)(value) < SL_COUNT(names) ? names[value] : "")
 
@@ -142,6 +147,17 @@ static bool are_requests_tiny(const struct sl_load_facts *facts)
     return facts->ranges && facts->fetch_bytes / facts->ranges <= BUFFER_BYTES_MIN;
 }
 
+/* What the buffers of all connections leave of the memory. */
+static void fit_large(uint64_t memory, uint64_t buffers, struct sl_concurrency *out)
+{
+    uint64_t taken = (out->connections.most + out->stand_ins) * buffers * out->buffer_bytes;
+    bool usual = out->buffer_bytes == BUFFER_BYTES && buffers == 1;
+    out->large_bytes = usual ? (size_t)LARGE_BUFFER_BYTES : out->buffer_bytes;
+    out->large = usual && taken < memory
+                     ? (unsigned)((memory - taken) / (LARGE_BUFFER_BYTES - BUFFER_BYTES))
+                     : 0;
+}
+
 /* Buffers shrink before connections do; the bound holds in the worst case. */
 static void fit_memory(const struct sl_load_facts *facts, struct sl_concurrency *out)
 {
@@ -158,6 +174,7 @@ static void fit_memory(const struct sl_load_facts *facts, struct sl_concurrency 
     bound(connections, (unsigned)SL_MIN(SL_MAX(fit, 1u), (uint64_t)MOST_OF_LOAD), SL_BOUND_MEMORY);
     unsigned most = connections->most, room = (unsigned)SL_MIN(fit, (uint64_t)host);
     out->stand_ins = room > most ? SL_MIN(room - most, most + SL_THREADS_MAX) : 0;
+    fit_large(memory, buffers, out);
     bound(connections, host, SL_BOUND_HOST); /* more would wait for each other */
 }
 
@@ -246,6 +263,19 @@ struct sl_thread_room sl_concurrency_room(const struct sl_concurrency *concurren
     unsigned threads = concurrency->threads, most = concurrency->connections.most / threads + 1;
     unsigned stand_ins = SL_MIN(most / STAND_IN_PART + 1, concurrency->stand_ins / threads);
     return (struct sl_thread_room){most, stand_ins};
+}
+
+unsigned sl_concurrency_large(const struct sl_concurrency *concurrency, unsigned thread)
+{
+    unsigned threads = concurrency->threads;
+    return concurrency->large / threads + (thread < concurrency->large % threads);
+}
+
+size_t sl_concurrency_window(const struct sl_concurrency *concurrency, size_t bytes, uint64_t ns)
+{
+    if (ns <= FAST_WINDOW_NS)
+        return SL_MIN(2 * bytes, concurrency->large_bytes);
+    return ns < SLOW_WINDOW_NS ? bytes : SL_MAX(bytes / 2, concurrency->buffer_bytes);
 }
 
 /* Writers that meet in one file wait for each other: a second thread has connections only when the

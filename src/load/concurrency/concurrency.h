@@ -109,6 +109,8 @@ struct sl_concurrency {
     struct sl_connections connections;
     unsigned stand_ins;  /* more than `most`, while as many stall */
     size_t buffer_bytes; /* of one connection */
+    size_t large_bytes;  /* of those, `large` of them, that may have more while they are fast */
+    unsigned large;
     unsigned threads;
     enum sl_threads_why threads_why;
     struct sl_growth growth; /* how the number of connections goes on from here */
@@ -122,6 +124,13 @@ void sl_concurrency_know_distance(const struct sl_load_facts *facts, uint64_t fi
 
 /* ---- while it reads -------------------------------------------------------------------------- */
 
+/** How many connections of this thread may have a large buffer. */
+unsigned sl_concurrency_large(const struct sl_concurrency *concurrency, unsigned thread);
+/**
+ * How long the window after one of these bytes shall be, which was full after so long: where bytes
+ * come fast, longer ones, so that threads that fill one file take fewer turns.
+ */
+size_t sl_concurrency_window(const struct sl_concurrency *concurrency, size_t bytes, uint64_t ns);
 /** Connections that one thread has room for: its part of all, and stand-ins beside them. */
 struct sl_thread_room {
     unsigned most, stand_ins;

@@ -205,7 +205,7 @@ static void report_outcome(const struct sl_reader *reader)
     if (outcome)
         *outcome = (struct sl_reader_outcome){
             .resumed = sl_counter_get(&reader->resumed),
-            .buffer_bytes = concurrency->buffer_bytes,
+            .buffer_bytes = SL_MAX(reader->locked.window_most, concurrency->buffer_bytes),
             .first = SL_MIN(concurrency->connections.first, reader->plan->connections.most),
             .most = reader->locked.slots_most,
             .why = concurrency->connections.why,

@@ -26,6 +26,7 @@ struct entry {
     struct sl_slot *slot;
     bool waits;
     bool idle;  /* waits for something to read */
+    bool large; /* so is its buffer */
     bool quiet; /* it waits, and poll() found nothing for it */
     enum sl_slot_pace pace;
     uint64_t deadline_ns;
@@ -36,6 +37,7 @@ struct reader_thread {
     unsigned number; /* of the load, from 0: the calling thread */
     struct entry *entries;
     unsigned count, capacity; /* of entries */
+    unsigned large;           /* of them */
     struct pollfd *fds;
     bool used_up;                /* no range of the plan is left: slots help each other */
     unsigned doubtful;           /* slots, when they were looked at last */
@@ -79,6 +81,7 @@ static void close_slot(struct reader_thread *self, unsigned number)
 {
     set_idle(self, &self->entries[number], false);
     sl_slot_free(self->entries[number].slot);
+    self->large -= self->entries[number].large;
     self->entries[number] = self->entries[--self->count];
     report_connections(self->reader, -1);
     if (!self->count)
@@ -88,10 +91,12 @@ static void close_slot(struct reader_thread *self, unsigned number)
 static int open_slot(struct reader_thread *self, const struct sl_reader_job *job,
                      struct sl_err *err)
 {
-    struct sl_slot *slot = sl_slot_new(self->reader, err);
+    bool large = self->large < sl_concurrency_large(&self->reader->concurrency, self->number);
+    struct sl_slot *slot = sl_slot_new(self->reader, large, err);
     if (!slot)
         return -1;
-    self->entries[self->count++] = (struct entry){.slot = slot};
+    self->entries[self->count++] = (struct entry){.slot = slot, .large = large};
+    self->large += large;
     report_connections(self->reader, 1);
     return sl_slot_start(slot, job, err);
 }

@@ -18,15 +18,18 @@
 
 enum { REQUEST_BYTES = 64 * 1024 /* that a request costs as much as */ };
 
-struct sl_slot *sl_slot_new(struct sl_reader *reader, struct sl_err *err)
+struct sl_slot *sl_slot_new(struct sl_reader *reader, bool large, struct sl_err *err)
 {
+    const struct sl_concurrency *concurrency = &reader->concurrency;
     struct sl_slot *slot = sl_alloc_aligned(64, sizeof(*slot), err);
     if (!slot)
         return NULL;
     memset(slot, 0, sizeof(*slot));
     slot->reader = reader;
     slot->writer.reader = reader;
-    slot->buffer = sl_alloc_aligned(SL_PAGE_BYTES, reader->concurrency.buffer_bytes, err);
+    slot->window_most = concurrency->buffer_bytes;
+    slot->buffer_bytes = large ? concurrency->large_bytes : concurrency->buffer_bytes;
+    slot->buffer = sl_alloc_aligned(SL_PAGE_BYTES, slot->buffer_bytes, err);
     if (slot->buffer && sl_transform_init(&slot->transform, reader, err) == 0)
         return slot;
     free(slot->buffer);
@@ -39,6 +42,11 @@ void sl_slot_free(struct sl_slot *slot)
     if (!slot)
         return;
     struct sl_err err = SL_ERR_INIT;
+    {
+        SL_LOCKED(&slot->reader->lock);
+        size_t *most = &slot->reader->locked.window_most;
+        *most = SL_MAX(*most, slot->window_most);
+    }
     if (slot->place.memory)
         sl_sink_abandon(slot->reader->sink, &slot->place);
     if (sl_writer_flush(&slot->writer, &err) < 0)
@@ -298,6 +306,17 @@ enum sl_slot_state sl_slot_fill_window(struct sl_slot *slot, struct sl_err *err)
     return SL_SLOT_FAILED;
 }
 
+/* It is full. What changes on its way stays in the cache. */
+static void choose_length(struct sl_slot *slot)
+{
+    const struct sl_reader *reader = slot->reader;
+    if (slot->place.memory || reader->forms || slot->window_bytes < slot->window_most)
+        return;
+    size_t next = sl_concurrency_window(&reader->concurrency, slot->window_most,
+                                        sl_now_ns() - slot->opened_ns);
+    slot->window_most = SL_MIN(next, slot->buffer_bytes);
+}
+
 enum sl_slot_state sl_slot_step(struct sl_slot *slot, bool insist, struct sl_err *err)
 {
     if (!slot->busy)
@@ -313,6 +332,7 @@ enum sl_slot_state sl_slot_step(struct sl_slot *slot, bool insist, struct sl_err
         slot->cut = false;
         if (!cut && (state != SL_SLOT_RUN || slot->filled < slot->window_bytes))
             return state;
+        choose_length(slot);
     }
     return sl_slot_close_window(slot, insist, err);
 }

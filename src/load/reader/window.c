@@ -118,10 +118,10 @@ static int open_lent_window(struct sl_slot *slot, struct sl_err *err)
 int sl_slot_open_window(struct sl_slot *slot, struct sl_err *err)
 {
     struct sl_reader *reader = slot->reader;
-    uint64_t end = SL_MIN(slot->range.end, slot->at + reader->concurrency.buffer_bytes);
+    uint64_t end = SL_MIN(slot->range.end, slot->at + slot->window_most);
     slot->filled = 0;
     slot->cut = false;
-    slot->looked_ns = sl_now_ns();
+    slot->opened_ns = slot->looked_ns = sl_now_ns();
     while (slot->extent < slot->extents_end && slot->extent->end <= slot->at)
         slot->extent++;
     const struct sl_extent *extent = slot->extent;

@@ -121,6 +121,7 @@ struct sl_reader {
         struct sl_pace pace;
         unsigned slots;              /* open now */
         unsigned slots_most;         /* that were open at a time */
+        size_t window_most;          /* that a slot chose */
         unsigned wanted;             /* connections that the growth asks for */
         unsigned throttled;          /* answers since the last tick */
         struct sl_host_share growth; /* its part of what all loads have of the host */
@@ -284,7 +285,8 @@ void sl_reader_compose(struct sl_reader *reader);
 /* ---- slot: one connection, range after range ------------------------------------------------ */
 
 struct sl_slot;
-struct sl_slot *sl_slot_new(struct sl_reader *reader, struct sl_err *err);
+/** large: its windows may become as long as a large buffer. */
+struct sl_slot *sl_slot_new(struct sl_reader *reader, bool large, struct sl_err *err);
 /** The journal learns what the slot has written. */
 void sl_slot_free(struct sl_slot *slot);
 

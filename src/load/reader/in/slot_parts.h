@@ -14,9 +14,10 @@ struct sl_slot {
     struct sl_store *store; /* whose connection it is */
     struct sl_fetch *fetch;
     uint8_t *buffer;
-    bool busy;               /* with range */
-    struct sl_range range;   /* its end may come nearer: sl_slot_split() */
-    unsigned hedges, wrongs; /* requests sent again; how often its bytes did not open */
+    size_t buffer_bytes, window_most; /* how long a window may be; and shall be now */
+    bool busy;                        /* with range */
+    struct sl_range range;            /* its end may come nearer: sl_slot_split() */
+    unsigned hedges, wrongs;          /* requests sent again; how often its bytes did not open */
     uint64_t fetch_end, started_ns;
     uint64_t asked_ns, longest_gap_ns; /* when its request was sent; within its answer */
     bool begun, fresh; /* this request has brought bytes; its connection may have to be made */
@@ -33,6 +34,7 @@ struct sl_slot {
     size_t window_bytes, filled; /* of it in the buffer: all; those that came */
     struct sl_place place;       /* memory not NULL: this window is read there */
     bool again;                  /* from its end on, bytes came wrong */
+    uint64_t opened_ns;          /* when this window was opened */
     uint64_t looked_ns;          /* when this window was opened, or last cut short or looked at */
     bool cut;                    /* it is to end with what has come */
     bool formed;                 /* this window is decrypted, cut, cast, and waits to be written */
