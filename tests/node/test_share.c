@@ -223,8 +223,9 @@ SL_TEST(odd_names_are_served)
     ck_assert_int_eq(status_of("/%zz"), 400);
 }
 
-/* From now on the process has a kernel without openat2, as far as it can see. */
-static void forbid_openat2(void)
+/* From now on the process has a kernel without openat2, as far as it can see; false: it has no
+ * filters, either (an emulated one). */
+static bool forbid_openat2(void)
 {
     struct sock_filter code[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
@@ -234,14 +235,18 @@ static void forbid_openat2(void)
     };
     struct sock_fprog program = {SL_COUNT(code), code};
     ck_assert_int_eq(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-    ck_assert_int_eq(
-        syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program), 0);
+    int done =
+        (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program);
+    if (done < 0 && errno == ENOSYS)
+        return false;
+    ck_assert_int_eq(done, 0);
+    return true;
 }
 
 SL_TEST_LOOP(nothing_outside_the_directory_is_served, 0, 2)
 {
-    if (_i)
-        forbid_openat2();
+    if (_i && !forbid_openat2())
+        SL_SKIP("no filters for system calls");
     ck_assert_int_eq(status_of("/sub/config.json"), 200);
     ck_assert_int_eq(status_of("/sub/"), 200);
     ck_assert_int_eq(status_of("/"), 200);
@@ -266,6 +271,8 @@ SL_TEST(a_link_that_stays_inside_is_followed)
 {
     char path[512];
     struct http_reply reply;
+    if (syscall(SYS_openat2, -1, NULL, NULL, 0) < 0 && errno == ENOSYS)
+        SL_SKIP("no openat2, without which links are refused");
     snprintf(path, sizeof(path), "%s/link", directory);
     ck_assert_int_eq(symlink("sub/config.json", path), 0);
     ck_assert_int_eq(ask("/link", "", &reply), 200);

@@ -385,6 +385,8 @@ SL_TEST_LOOP(the_other_family_does_not_wait_for_a_silent_address, 0, 8)
 /* Who needs no TLS and no tunnel does not pay for the library that makes them. */
 SL_TEST(a_plain_connection_opens_no_libcurl)
 {
+    if (!*SLUICE_CURL_SONAME)
+        SL_SKIP("libcurl is inside the program");
     begin();
     int peer = accept_request();
     say(peer, "HTTP/1.1 204 OK\r\n\r\n");
