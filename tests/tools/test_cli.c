@@ -454,7 +454,8 @@ SL_TEST(a_signal_ends_a_server)
     unlink(err_path);
 }
 
-/* Does the process run `sluice` and sleep, as it does while it waits for its input? */
+/* Does the process run `sluice`, itself or emulated, and sleep, as it does while it waits for its
+ * input? */
 static bool is_asleep(pid_t pid)
 {
     char path[64], text[256];
@@ -463,7 +464,7 @@ static bool is_asleep(pid_t pid)
     ssize_t bytes = read(fd, text, sizeof(text) - 1);
     close(fd);
     text[bytes > 0 ? bytes : 0] = 0;
-    return strstr(text, "(sluice) S") != NULL;
+    return strstr(text, "(sluice) S") || strstr(text, "(qemu-aarch64-st) S");
 }
 
 SL_TEST(a_signal_ends_the_wait_for_a_spec)
