@@ -8,7 +8,7 @@ import subprocess
 import threading
 import time
 
-from harness import ROOT, Run, Skip, check, need_program, sha256_file
+from harness import ROOT, Run, Skip, check, free_port, need_program, sha256_file, wait_for
 from servers import share
 
 NAME = "sluice-e2e.test"  # in the server's certificate
@@ -73,6 +73,24 @@ def static_share_and_load(h, full, most, minilm):
         to = h.fresh()
         run_program(h, [client, "load", origin + "/model.safetensors", "--to", to, "--progress", "none"]).expect(0)
         assert sha256_file(os.path.join(to, "model.safetensors")) == minilm.sha256["model.safetensors"]
+        h.stop(process)
+
+
+@check("static_full", "static_most")
+def static_asks_a_daemon(h, full, most):
+    """Each runs a daemon that the other asks over its socket."""
+    for server, client in ((full, most), (most, full)):
+        folder = h.fresh("node")
+        os.makedirs(folder)
+        sock = os.path.join(folder, "s")
+        with open(os.path.join(folder, "node.yaml"), "w") as file:
+            file.write(f"apiVersion: sluice/v1alpha1\nkind: Node\ndirectory: {folder}/models\nbudgetBytes: 1GiB\n"
+                       f"listen: '127.0.0.1:{free_port()}'\ncontrol: {{socket: {sock}}}\n")
+        process = subprocess.Popen([server, "serve", file.name], env=h.environment(), stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        h.processes.append(process)
+        wait_for("the daemon's first answer", lambda: run_program(h, [client, "node", "models", "--socket", sock]).code == 0, 30)
+        run_program(h, [client, "node", "models", "--socket", sock]).expect(0, "of 1.00 GiB in use")
         h.stop(process)
 
 

@@ -23,6 +23,11 @@ static size_t take_body(char *data, size_t size, size_t count, void *arg)
 
 static int fail_reaching(const char *socket, CURLcode code, struct sl_err *err)
 {
+    if (code == CURLE_NOT_BUILT_IN)
+        return sl_fail(err, SL_E_USAGE,
+                       "the libcurl that is installed has no unix sockets, so the daemon at '%s' "
+                       "cannot be asked: install one that has them",
+                       socket);
     if (access(socket, F_OK) < 0)
         return sl_fail(err, SL_E_NET,
                        "there is no socket '%s': start `sluice serve` with `control: {socket: …}`, "
@@ -53,8 +58,10 @@ int sl_control_fail(const json_t *error, struct sl_err *err)
 static CURLcode perform(CURL *easy, const char *socket, const char *method, const char *url,
                         const char *body, struct call *call)
 {
+    /* Without it the host of the URL would be asked, whoever answers there. */
+    if (sl_libcurl.easy_setopt(easy, CURLOPT_UNIX_SOCKET_PATH, socket) != CURLE_OK)
+        return CURLE_NOT_BUILT_IN;
     sl_libcurl.easy_setopt(easy, CURLOPT_URL, url);
-    sl_libcurl.easy_setopt(easy, CURLOPT_UNIX_SOCKET_PATH, socket);
     sl_libcurl.easy_setopt(easy, CURLOPT_CUSTOMREQUEST, method);
     sl_libcurl.easy_setopt(easy, CURLOPT_PROXY, "");
     sl_libcurl.easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);

@@ -8,7 +8,7 @@
 /**
  * One request, up to half a minute. body NULL: none. *answer, to be given to json_decref(), is the
  * answer's document. What the daemon refuses is its own error; SL_E_NET: nobody answers there;
- * SL_E_AUTH: this user may not connect.
+ * SL_E_AUTH: this user may not connect; SL_E_USAGE: libcurl has no unix sockets.
  */
 int sl_control_ask(const char *socket, const char *method, const char *path, const char *body,
                    json_t **answer, struct sl_err *err);
