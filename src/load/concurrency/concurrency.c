@@ -39,7 +39,8 @@ enum {
     CONNECTIONS_A_THREAD = 2, /* or more: while one writes, another reads */
     STAND_IN_PART = 4,        /* of a thread's connections */
 };
-/* A window that is full so soon is followed by a longer one; one that takes so long, by a shorter.
+/* After a window that filled within FAST_WINDOW_NS the next is longer; after SLOW_WINDOW_NS,
+ * shorter.
  */
 #define FAST_WINDOW_NS (2 * SL_NS_PER_MS)
 #define SLOW_WINDOW_NS (8 * SL_NS_PER_MS)

@@ -127,8 +127,9 @@ void sl_concurrency_know_distance(const struct sl_load_facts *facts, uint64_t fi
 /** How many connections of this thread may have a large buffer. */
 unsigned sl_concurrency_large(const struct sl_concurrency *concurrency, unsigned thread);
 /**
- * How long the window after one of these bytes shall be, which was full after so long: where bytes
- * come fast, longer ones, so that threads that fill one file take fewer turns.
+ * The length of the next window, in bytes, after one of `bytes` that took ns to fill. It doubles
+ * where bytes come fast, so that threads that fill one file take fewer turns; it halves where they
+ * come slowly.
  */
 size_t sl_concurrency_window(const struct sl_concurrency *concurrency, size_t bytes, uint64_t ns);
 /** Connections that one thread has room for: its part of all, and stand-ins beside them. */

@@ -306,7 +306,8 @@ enum sl_slot_state sl_slot_fill_window(struct sl_slot *slot, struct sl_err *err)
     return SL_SLOT_FAILED;
 }
 
-/* It is full. What changes on its way stays in the cache. */
+/* The window is full: choose the next one. Bytes that change on their way keep short ones, which
+ * stay in the cache. */
 static void choose_length(struct sl_slot *slot)
 {
     const struct sl_reader *reader = slot->reader;

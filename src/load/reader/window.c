@@ -115,10 +115,21 @@ static int open_lent_window(struct sl_slot *slot, struct sl_err *err)
     return 0;
 }
 
+/* What a kill costs stays the same: the journal is told of what was written before a window is
+ * long.
+ */
+static uint64_t window_room(const struct sl_slot *slot)
+{
+    uint64_t untold = slot->writer.end - slot->writer.begin;
+    uint64_t least = slot->reader->concurrency.buffer_bytes;
+    uint64_t room = SL_STRETCH_BYTES - SL_MIN(untold, (uint64_t)SL_STRETCH_BYTES) + least;
+    return SL_MIN((uint64_t)slot->window_most, room);
+}
+
 int sl_slot_open_window(struct sl_slot *slot, struct sl_err *err)
 {
     struct sl_reader *reader = slot->reader;
-    uint64_t end = SL_MIN(slot->range.end, slot->at + slot->window_most);
+    uint64_t end = SL_MIN(slot->range.end, slot->at + window_room(slot));
     slot->filled = 0;
     slot->cut = false;
     slot->opened_ns = slot->looked_ns = sl_now_ns();

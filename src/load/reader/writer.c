@@ -15,7 +15,7 @@
 #include "metrics.h"
 #include "reader_parts.h"
 
-enum { STRETCH_BYTES = 1024 * 1024, LITERAL_CHUNK_BYTES = 1024 * 1024 };
+enum { LITERAL_CHUNK_BYTES = 1024 * 1024 };
 
 /* 0, or the number of what went wrong. */
 static int write_file(const struct sl_place *place, const uint8_t *data)
@@ -65,7 +65,7 @@ int sl_writer_flush_old(struct sl_writer *writer, uint64_t now_ns, struct sl_err
 
 static int flush_long(struct sl_writer *writer, struct sl_err *err)
 {
-    return writer->end - writer->begin < STRETCH_BYTES ? 0 : sl_writer_flush(writer, err);
+    return writer->end - writer->begin < SL_STRETCH_BYTES ? 0 : sl_writer_flush(writer, err);
 }
 
 /* The slot's stretch, or a new one, is to take the next bytes at this place. */

@@ -181,6 +181,7 @@ uint64_t sl_reader_expect(struct sl_reader *reader, uint64_t bytes);
 
 /* ---- writer: bytes go to the sink, the hashes and the journal ------------------------------ */
 
+enum { SL_STRETCH_BYTES = 1024 * 1024 /* of a slot; the journal is told of so many at once */ };
 /** One slot's stretch of written bytes that the journal has not got yet. */
 struct sl_writer {
     struct sl_reader *reader;

@@ -14,7 +14,7 @@ struct sl_slot {
     struct sl_store *store; /* whose connection it is */
     struct sl_fetch *fetch;
     uint8_t *buffer;
-    size_t buffer_bytes, window_most; /* how long a window may be; and shall be now */
+    size_t buffer_bytes, window_most; /* the longest window; that of the next one */
     bool busy;                        /* with range */
     struct sl_range range;            /* its end may come nearer: sl_slot_split() */
     unsigned hedges, wrongs;          /* requests sent again; how often its bytes did not open */
