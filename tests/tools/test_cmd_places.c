@@ -184,7 +184,7 @@ SL_TEST(no_folder_is_made_on_the_way_to_the_root_directory)
     size_t used = (size_t)snprintf(to, sizeof(to), "%s/./deep", made), depth = 0;
     for (size_t i = 0; i < used; i++)
         depth += to[i] == '/';
-    for (; depth > 1; depth--) /* "/." is no folder */
+    for (; depth > 1; depth--) /* one less: "/." is not a level */
         used += (size_t)snprintf(to + used, sizeof(to) - used, "/..");
     RUN(&ran, "load", "/nowhere/at/all.bin", "--to", to);
     EXPECT(2, "is the root directory: give the model one of its own");

@@ -158,7 +158,7 @@ static int refuse_root(const struct sl_publish *publish, struct sl_err *err)
     return fail_root(publish->path, err);
 }
 
-/* The same of what is not there yet, as it is written: its folders would be made in vain. */
+/* The same for a path that does not exist yet, by its text, before any folder of it is made. */
 static int refuse_written_root(const char *path, struct sl_err *err)
 {
     struct stat status;

@@ -16,7 +16,7 @@
 /** What a run did, told when it has ended, well or not. */
 struct sl_reader_outcome {
     uint64_t resumed;     /* bytes that the journal vouched for, as they are fetched */
-    size_t buffer_bytes;  /* the most that a connection had in memory at a time */
+    size_t buffer_bytes;  /* the longest window of a connection */
     unsigned first, most; /* connections: begun with; open at a time, stand-ins included */
     enum sl_connections_why why;
     enum sl_connections_bound bound;

@@ -115,9 +115,8 @@ static int open_lent_window(struct sl_slot *slot, struct sl_err *err)
     return 0;
 }
 
-/* What a kill costs stays the same: the journal is told of what was written before a window is
- * long.
- */
+/* A long window opens only when the journal knows most of what was written: a kill costs no more
+ * than with short ones. */
 static uint64_t window_room(const struct sl_slot *slot)
 {
     uint64_t untold = slot->writer.end - slot->writer.begin;
