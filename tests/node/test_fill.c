@@ -235,17 +235,18 @@ SL_TEST(tensors_are_told_before_the_load_ends)
     struct sl_err err = SL_ERR_INIT;
     struct sl_server *server = sl_server_start();
     size_t bytes;
-    uint8_t *blob = sl_model_safetensors("a,b,c,d", 256 * 1024, &bytes);
+    uint8_t *blob = sl_model_safetensors("a,b,c,d", 1024 * 1024, &bytes);
     struct watcher watcher = {.cancel = sl_cancel_new(&err), .wanted = 2};
     struct sl_fill_config config = watching(&watcher);
     struct sl_pool_view view;
     sl_server_put(server, "/m.safetensors", blob, bytes, "\"1\"");
-    /* The first request is for the index, the next for the first range: it never ends. */
-    SL_SCRIPT(server, {"/m.safetensors", 2, 1000, SL_FAULT_STALL, 2560 * 1024, 0, NULL, NULL});
+    /* The first request is for the index, the next for the first range: it never ends. It stalls
+     * more than the longest window, a MiB, behind the second tensor of 4 MiB. */
+    SL_SCRIPT(server, {"/m.safetensors", 2, 1000, SL_FAULT_STALL, 10 << 20, 0, NULL, NULL});
     config.slab_bytes = 16 * 1024 * 1024;
     struct sl_pool_model *model =
         fill_case_try(sl_server_url(server, "/m.safetensors"),
-                      "readers: {connections: 1, rangeBytes: 16777216}\n", &config, &err);
+                      "readers: {connections: 1, rangeBytes: 33554432}\n", &config, &err);
     ck_assert_ptr_null(model);
     ck_assert_int_eq(err.kind, SL_E_CANCELED);
     pthread_join(watcher.thread, NULL);
