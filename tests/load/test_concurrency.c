@@ -160,6 +160,14 @@ SL_TEST(what_a_load_begins_with)
     EXPECT("files of this machine",
            (facts.planned = (struct sl_connections){2, 8, SL_CONNECTIONS_LOCAL, 0}), 2, 8, 72, 256,
            4, SL_CONNECTIONS_LOCAL, 0, SL_THREADS_PROCESSORS);
+    EXPECT("files of this machine, 8 processors",
+           (facts.planned = (struct sl_connections){2, 8, SL_CONNECTIONS_LOCAL, 0},
+            facts.processors = 8),
+           2, 8, 72, 256, 8, SL_CONNECTIONS_LOCAL, 0, SL_THREADS_PROCESSORS);
+    EXPECT("files of this machine into one, 8 processors",
+           (facts.planned = (struct sl_connections){2, 8, SL_CONNECTIONS_LOCAL, 0},
+            facts.processors = 8, facts.one_file = true),
+           2, 8, 72, 256, 4, SL_CONNECTIONS_LOCAL, 0, SL_THREADS_CONNECTIONS);
     EXPECT("tiny requests",
            (facts.planned = (struct sl_connections){16, 128, SL_CONNECTIONS_SMALL, 0},
             facts.ranges = 100000, facts.fetch_bytes = GIB),
@@ -341,6 +349,22 @@ SL_TEST(few_connections_stay_on_one_thread)
     is.threads_why = SL_THREADS_GIVEN;
     ck_assert_uint_eq(sl_concurrency_share(&is, &(struct sl_share_facts){.thread = 1, .wanted = 2}),
                       1);
+}
+
+/* Whoever reads a file waits for nobody: two at once are two threads'. */
+SL_TEST(local_files_have_a_thread_each)
+{
+    for (unsigned one_file = 0; one_file < 2; one_file++) {
+        struct sl_load_facts facts = usual;
+        struct sl_concurrency is;
+        facts.planned = (struct sl_connections){2, 8, SL_CONNECTIONS_LOCAL, 0};
+        facts.one_file = one_file;
+        sl_concurrency_decide(&facts, &is);
+        struct sl_share_facts share = {.wanted = is.growth.connections, .all_open = 2};
+        ck_assert_uint_eq(sl_concurrency_share(&is, &share), 1 + one_file);
+        share.thread = 1;
+        ck_assert_uint_eq(sl_concurrency_share(&is, &share), 1 - one_file);
+    }
 }
 
 SL_TEST(threads_have_equal_parts_and_stand_ins)

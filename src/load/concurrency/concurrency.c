@@ -224,10 +224,16 @@ static void begin_growth(const struct sl_load_facts *facts, struct sl_concurrenc
     connections->first = out->growth.connections;
 }
 
+static unsigned useful_threads(const struct sl_concurrency *concurrency, unsigned wanted)
+{
+    return SL_MAX(concurrency->one_each ? wanted : wanted / CONNECTIONS_A_THREAD, 1u);
+}
+
 static void decide_threads(const struct sl_load_facts *facts, struct sl_concurrency *out)
 {
     unsigned most = out->connections.most;
-    unsigned useful = SL_MAX(most / CONNECTIONS_A_THREAD, 1u);
+    out->one_each = out->connections.why == SL_CONNECTIONS_LOCAL && !facts->one_file;
+    unsigned useful = useful_threads(out, most);
     unsigned all = SL_MAX(SL_MIN(facts->processors, (unsigned)THREADS_AUTO), 1u);
     unsigned left = all > facts->threads_of_all ? all - facts->threads_of_all : 0;
     unsigned part = SL_MAX(SL_MIN(all / SL_MAX(facts->loads, 1u), left), 1u);
@@ -280,10 +286,10 @@ size_t sl_concurrency_window(const struct sl_concurrency *concurrency, size_t by
 }
 
 /* Writers that meet in one file wait for each other: a second thread has connections only when the
- * first has two. */
+ * first has two. What reads local files into several, or into memory, is busy with one. */
 static unsigned busy_threads(const struct sl_concurrency *concurrency, unsigned wanted)
 {
-    unsigned useful = SL_MAX(wanted / CONNECTIONS_A_THREAD, 1u);
+    unsigned useful = useful_threads(concurrency, wanted);
     if (concurrency->threads_why == SL_THREADS_GIVEN)
         useful = SL_MAX(wanted, 1u);
     return SL_MIN(concurrency->threads, useful);

@@ -46,7 +46,7 @@ enum sl_connections_bound {
 enum sl_threads_why {
     SL_THREADS_GIVEN,
     SL_THREADS_PROCESSORS,
-    SL_THREADS_CONNECTIONS, /* two connections a thread, or more */
+    SL_THREADS_CONNECTIONS, /* two connections a thread or more, of local files one */
     SL_THREADS_LOADS        /* other loads have processors, too */
 };
 /** "usual", "near", …; "auto", "ranges", …; "rose", "same", …; "given", "processors", …. */
@@ -97,6 +97,7 @@ struct sl_load_facts {
     size_t ranges;                  /* of the plan */
     uint64_t fetch_bytes;           /* of them */
     bool grows;                     /* bytes become more on their way: two buffers a connection */
+    bool one_file;                  /* most go into one, whose writers take turns */
     unsigned host;                  /* connections of the process to the host; 0: any number */
     uint64_t first_byte_ns;         /* what the server took to begin an answer; 0: not known */
     unsigned processors;            /* of the machine */
@@ -112,6 +113,7 @@ struct sl_concurrency {
     size_t large_bytes;  /* of those, `large` of them, that may have more while they are fast */
     unsigned large;
     unsigned threads;
+    bool one_each; /* a connection is enough for a thread */
     enum sl_threads_why threads_why;
     struct sl_growth growth; /* how the number of connections goes on from here */
 };

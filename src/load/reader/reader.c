@@ -110,6 +110,17 @@ static uint64_t first_byte_ns(const struct sl_plan *plan)
                               : 0;
 }
 
+/* Does one file have most of the bytes? Memory that is lent has no turns. */
+static bool is_one_file(const struct sl_sink *sink)
+{
+    uint64_t all = 0, most = 0;
+    for (size_t i = 0; i < sink->file_count; i++) {
+        all += sink->files[i].bytes;
+        most = SL_MAX(most, sink->files[i].bytes);
+    }
+    return !sl_sink_lends(sink) && most > all / 2;
+}
+
 /* There is no other thread yet. */
 static void decide(struct sl_reader *reader)
 {
@@ -123,6 +134,7 @@ static void decide(struct sl_reader *reader)
         .ranges = plan->range_count,
         .fetch_bytes = sl_plan_expected_bytes(plan),
         .grows = reader->grows,
+        .one_file = is_one_file(reader->sink),
         .first_byte_ns = first_byte_ns(plan),
         .processors = sl_cpu_count(),
         .processor_limit = sl_cgroup_cpus_recent(),

@@ -32,6 +32,11 @@ int sl_sink_reserve(struct sl_sink *sink, uint32_t file, uint64_t offset, uint64
     return sink->ops->reserve(sink, file, offset, bytes, place, err);
 }
 
+bool sl_sink_lends(const struct sl_sink *sink)
+{
+    return sink->ops->lend;
+}
+
 int sl_sink_lend(struct sl_sink *sink, uint32_t file, uint64_t offset, uint64_t bytes,
                  struct sl_place *place, struct sl_err *err)
 {

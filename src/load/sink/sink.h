@@ -78,6 +78,8 @@ int sl_sink_reserve(struct sl_sink *sink, uint32_t file, uint64_t offset, uint64
 /** Without lend() there is no place. */
 int sl_sink_lend(struct sl_sink *sink, uint32_t file, uint64_t offset, uint64_t bytes,
                  struct sl_place *place, struct sl_err *err);
+/** Whether it has memory to lend at all. */
+bool sl_sink_lends(const struct sl_sink *sink);
 int sl_sink_commit(struct sl_sink *sink, const struct sl_place *place, struct sl_err *err);
 void sl_sink_abandon(struct sl_sink *sink, const struct sl_place *place);
 int sl_sink_read(struct sl_sink *sink, uint32_t file, uint64_t offset, void *data, size_t bytes,
