@@ -286,7 +286,7 @@ size_t sl_concurrency_window(const struct sl_concurrency *concurrency, size_t by
 }
 
 /* Writers that meet in one file wait for each other: a second thread has connections only when the
- * first has two. What reads local files into several, or into memory, is busy with one. */
+ * first has two. With one_each nobody meets, and one connection keeps a thread busy. */
 static unsigned busy_threads(const struct sl_concurrency *concurrency, unsigned wanted)
 {
     unsigned useful = useful_threads(concurrency, wanted);

@@ -113,7 +113,7 @@ struct sl_concurrency {
     size_t large_bytes;  /* of those, `large` of them, that may have more while they are fast */
     unsigned large;
     unsigned threads;
-    bool one_each; /* a connection is enough for a thread */
+    bool one_each; /* local files into several, or memory: a connection keeps a thread busy */
     enum sl_threads_why threads_why;
     struct sl_growth growth; /* how the number of connections goes on from here */
 };
