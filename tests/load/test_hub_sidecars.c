@@ -9,12 +9,17 @@
 #include "claims.h"
 #include "hash.h"
 #include "hf_hub.h"
+#include "hf_options.h"
 #include "load.h"
 #include "log.h"
 #include "model_maker.h"
 #include "range_blob.h"
 #include "scratch.h"
 #include "sidecar.h"
+#include "source.h"
+#include "stores.h"
+#include "verified_reader.h"
+#include "xet.h"
 #include "xet_store.h"
 
 enum { RANGE = 64 * 1024 };
@@ -28,7 +33,7 @@ static struct sl_buf text;
 static struct sl_load_result result;
 static struct sl_err err;
 
-static void make_sidecar(void)
+static struct sl_sidecar *new_sidecar(void)
 {
     const uint8_t *of = sl_blob();
     uint8_t digest[SL_HASH_BYTES_MAX];
@@ -40,6 +45,12 @@ static void make_sidecar(void)
         memcpy(sidecar->ranges[i].sha256, digest, sizeof(sidecar->ranges[i].sha256));
     }
     sl_sidecar_tree(sidecar, sidecar->tree);
+    return sidecar;
+}
+
+static void make_sidecar(void)
+{
+    struct sl_sidecar *sidecar = new_sidecar();
     ck_assert_int_eq(sl_sidecar_write(sidecar, &text, &err), 0);
     sl_sidecar_free(sidecar);
 }
@@ -151,6 +162,44 @@ SL_TEST_LOOP(a_chunk_that_stays_wrong_is_never_published, 0, 4)
     ck_assert_msg(done == (_i & 1 ? 0 : -1), "%s", err.message);
     ck_assert_int_eq(err.kind, _i & 1 ? 0 : SL_E_INTEGRITY);
     ck_assert(sl_model_exists(path, ".sluice/ready") == (done == 0));
+}
+
+/* What Xet's own hash would tell is not known before the last byte has come. */
+SL_TEST(a_chunk_that_stays_wrong_is_mended_before_the_others_have_come)
+{
+    put_sidecar();
+    sl_xet_store_spoil(&xet, false);
+    SL_SCRIPT(xet.cdn, {.path = "/xorb/2", .fault = SL_FAULT_SLOW});
+    ck_assert_msg(load("auto", "readers: {connections: 2, rangeBytes: 64Ki}\n") == 0, "%s",
+                  err.message);
+    ck_assert_uint_eq(result.refetched_ranges, 1);
+    ck_assert_uint_gt(hub.links, 0);
+}
+
+/* Who reads here and there, in its order. */
+SL_TEST_LOOP(what_is_read_before_a_load_is_mended_by_links_too, SL_XET_AUTO, SL_XET_ON + 1)
+{
+    static uint8_t data[SL_BLOB_BYTES];
+    struct sl_hf_options options = {.endpoint = (char *)sl_hub_url(&hub), .xet = _i};
+    struct sl_source_config config = {
+        .attempts = 2, .stall_seconds = 20, .options[0] = {&sl_hf_table, &options}};
+    struct sl_sidecar *sidecar = new_sidecar();
+    SL_AUTO(sl_store) store = NULL;
+    SL_AUTO(sl_source) source = NULL;
+    sl_autofree char *key = NULL;
+    err = (struct sl_err)SL_ERR_INIT;
+    sl_xet_store_spoil(&xet, false);
+    ck_assert_int_eq(sl_store_open("hf://org/name/blob.bin", &config, &store, &key, &err), 0);
+    ck_assert_msg(sl_source_open(store, key, 1, &source, &err) == 0, "%s", err.message);
+    struct sl_verified_reader *verified =
+        sl_verified_reader_new(source, sidecar, true, 2 * RANGE, NULL, &err);
+    ck_assert_msg(verified != NULL, "%s", err.message);
+    int done = sl_source_read(source, 0, data, sizeof(data), &err);
+    ck_assert_msg(done == (_i == SL_XET_AUTO ? 0 : -1), "%s", err.message);
+    ck_assert(done < 0 || memcmp(data, sl_blob(), sizeof(data)) == 0);
+    ck_assert_int_eq(sl_server_request_count(hub.cdn) > 0, done == 0);
+    sl_verified_reader_free(verified);
+    sl_sidecar_free(sidecar);
 }
 
 SL_CASE(.setup = setup, .teardown = teardown)

@@ -143,7 +143,7 @@ void sl_xet_store_spoil(struct sl_xet_store *store, bool compressed)
     struct xorb *xorb = &store->layout->xorbs[0];
     for (unsigned i = 1; i < xorb->chunks; i++)
         if ((xorb->schemes[i] != 0) == compressed) {
-            store->layout->spoilt = xorb->begins[i] + 8;
+            store->layout->spoilt = xorb->begins[i + 1] - 1;
             xorb->data[store->layout->spoilt] ^= 1;
             offer(store, 0);
             return;

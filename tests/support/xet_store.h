@@ -32,7 +32,7 @@ void sl_xet_store_start(struct sl_xet_store *store);
 void sl_xet_store_stop(struct sl_xet_store *store);
 /** The one file of it; data is borrowed until the stop. */
 void sl_xet_store_put(struct sl_xet_store *store, const uint8_t *data, size_t bytes);
-/** Change a byte of a chunk that is kept as it is, so that nothing but hashes tells; of a
+/** Change the last byte of a chunk that is kept as it is, so that nothing but hashes tells; of a
  * compressed one: break it. */
 void sl_xet_store_spoil(struct sl_xet_store *store, bool compressed);
 /** What was spoilt is right again. */

@@ -61,7 +61,7 @@ static int fetch_range(const struct sl_verified_reader *verified, struct sl_sour
     size_t bytes = (size_t)(check.end - check.begin);
     for (unsigned tries = 1;; tries++) {
         uint8_t digest[SL_HASH_BYTES_MAX] = {0};
-        if (sl_source_read_past(source, check.begin, data, bytes, err) < 0 ||
+        if (sl_source_read_checked(source, check.begin, data, bytes, tries > 1, err) < 0 ||
             sl_digest_of(verified->kind, NULL, 0, data, bytes, digest, err) < 0)
             return -1;
         if (sl_verify_agrees(&check, digest))

@@ -248,7 +248,7 @@ static int turn_to_xet(const struct sl_hf *hf, const struct sl_source *source,
         return 0;
     if (sl_xet_note(hf->xet, source->version.pin, source->name, hash, bytes, err) < 0)
         return -1;
-    if (sl_xet_find(hf->xet, source->version.pin, source->name))
+    if (sl_xet_find(hf->xet, source->version.pin, source->name, false))
         return sl_fail_code(err, SL_E_NET, SL_HF_ON_XET, "it is on Xet");
     sl_xet_read_elsewhere(hf->xet, source->version.pin, source->name);
     return 0;

@@ -261,14 +261,15 @@ static struct sl_xet_file *find_noted(struct sl_xet *xet, const char *commit, co
     return key ? find(xet, key) : NULL;
 }
 
-struct sl_xet_file *sl_xet_find(struct sl_xet *xet, const char *commit, const char *name)
+struct sl_xet_file *sl_xet_find(struct sl_xet *xet, const char *commit, const char *name,
+                                bool again)
 {
     bool off;
     struct sl_xet_file *file = find_noted(xet, commit, name, &off);
     if (xet->mode == SL_XET_ON || !file)
         return file;
     SL_LOCKED(&file->locked.mutex);
-    return off || file->locked.state == IS_WRONG ? NULL : file;
+    return off || again || file->locked.state == IS_WRONG ? NULL : file;
 }
 
 enum sl_delivery sl_xet_delivery(struct sl_xet *xet, const char *commit, const char *name)

@@ -19,6 +19,7 @@ struct sl_channel {
     struct sl_source *source;
     uint64_t begin, end;
     bool first, vouched;
+    bool again; /* what Xet brought was wrong */
     unsigned hedge;
     enum { IDLE, BY_LINK, BY_XET, EMPTY } way;
 };
@@ -70,8 +71,9 @@ static int start_xet(struct sl_channel *channel, struct sl_xet_file *file, struc
 static struct sl_xet_file *file_of(const struct sl_channel *channel)
 {
     const struct sl_source *source = channel->source;
-    struct sl_xet_file *file =
-        channel->hf->xet ? sl_xet_find(channel->hf->xet, source->version.pin, source->name) : NULL;
+    struct sl_xet_file *file = channel->hf->xet ? sl_xet_find(channel->hf->xet, source->version.pin,
+                                                              source->name, channel->again)
+                                                : NULL;
     bool same = file && (channel->first || sl_xet_file_bytes(file) == source->bytes);
     return same ? file : NULL;
 }
@@ -161,9 +163,10 @@ static void channel_hedge(struct sl_channel *channel, unsigned hedge)
     channel->hedge = hedge;
 }
 
-static void channel_vouch(struct sl_channel *channel, enum sl_vouch vouch)
+static void channel_vouch(struct sl_channel *channel, enum sl_vouch vouch, bool again)
 {
     channel->vouched = vouch != SL_VOUCH_NONE;
+    channel->again = again;
 }
 
 static bool channel_sent_twice(const struct sl_channel *channel)

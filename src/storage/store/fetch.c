@@ -33,7 +33,7 @@ struct sl_fetch {
     uint64_t wake_ns;        /* IN_BACKOFF */
     struct sl_retry retry;
     unsigned throttled;
-    bool hedged;
+    bool hedged, again; /* again: its first range, which came wrong before */
     enum sl_vouch vouch;
 };
 
@@ -71,6 +71,7 @@ static struct sl_fetch *make(struct sl_store *store, bool apart, struct sl_err *
     if (!fetch)
         return NULL;
     fetch->store = store;
+    fetch->again = apart;
     fetch->channel =
         apart ? store->transport->channel_new(store, err) : sl_store_take_channel(store, err);
     if (!fetch->channel) {
@@ -196,8 +197,8 @@ static int start_try(struct sl_fetch *fetch, struct sl_err *err)
     sl_metric_add(SL_M_SOURCE_REQUESTS, 1);
     set_hedge(fetch);
     if (fetch->store->transport->channel_vouch)
-        fetch->store->transport->channel_vouch(fetch->channel,
-                                               source->vouched ? SL_VOUCH_WHOLE : fetch->vouch);
+        fetch->store->transport->channel_vouch(
+            fetch->channel, source->vouched ? SL_VOUCH_WHOLE : fetch->vouch, fetch->again);
     if (fetch->store->transport->channel_start(fetch->channel, source, fetch->at, fetch->end,
                                                !source->opened, err) < 0)
         return fail_try(fetch, err);
@@ -217,6 +218,7 @@ int sl_fetch_start(struct sl_fetch *fetch, struct sl_source *source, uint64_t be
         (struct sl_retry){.limit = attempts ? attempts : ATTEMPTS_DEFAULT,
                           .unreachable_ns = fetch->store->config.unreachable_seconds * SL_NS_PER_S,
                           .random = fetch->retry.random};
+    fetch->again = fetch->again && !fetch->source;
     fetch->source = source;
     fetch->at = begin;
     fetch->end = end;

@@ -23,7 +23,8 @@
 struct sl_fetch;
 /** No connection yet; the store outlives it. SL_E_NO_SPACE. */
 struct sl_fetch *sl_fetch_new(struct sl_store *store, struct sl_err *err);
-/** As sl_fetch_new(), on a connection that nobody has used before. */
+/** As sl_fetch_new(), for bytes that came wrong: on a connection that nobody has used before, and
+ * its first range in another way where the store knows one (by links where Xet brought them). */
 struct sl_fetch *sl_fetch_new_apart(struct sl_store *store, struct sl_err *err);
 /**
  * Its requests have no siblings that would tell how long an answer takes, and somebody waits for

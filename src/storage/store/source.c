@@ -505,6 +505,20 @@ uint64_t sl_source_held(const struct sl_source *source)
     return source->head_bytes;
 }
 
+/* fetch: owned; NULL: it failed. */
+static int read_past(struct sl_source *source, uint64_t offset, void *data, size_t bytes,
+                     struct sl_fetch *fetch, struct sl_err *err)
+{
+    SL_AUTO(sl_fetch) owned = fetch;
+    size_t got;
+    if (!owned || sl_cancel_check(source->store->config.cancel, err) < 0)
+        return -1;
+    sl_fetch_hedge(owned);
+    if (sl_fetch_start(owned, source, offset, offset + bytes, err) < 0)
+        return -1;
+    return drain(owned, data, bytes, &got, err);
+}
+
 int sl_source_read(struct sl_source *source, uint64_t offset, void *data, size_t bytes,
                    struct sl_err *err)
 {
@@ -529,16 +543,17 @@ int sl_source_read(struct sl_source *source, uint64_t offset, void *data, size_t
 int sl_source_read_past(struct sl_source *source, uint64_t offset, void *data, size_t bytes,
                         struct sl_err *err)
 {
-    if (sl_cancel_check(source->store->config.cancel, err) < 0)
-        return -1;
-    SL_AUTO(sl_fetch) fetch = sl_fetch_new(source->store, err);
-    size_t got;
-    if (!fetch)
-        return -1;
-    sl_fetch_hedge(fetch);
-    if (sl_fetch_start(fetch, source, offset, offset + bytes, err) < 0)
-        return -1;
-    return drain(fetch, data, bytes, &got, err);
+    return read_past(source, offset, data, bytes, sl_fetch_new(source->store, err), err);
+}
+
+int sl_source_read_checked(struct sl_source *source, uint64_t offset, void *data, size_t bytes,
+                           bool again, struct sl_err *err)
+{
+    struct sl_store *store = source->store;
+    struct sl_fetch *fetch = again ? sl_fetch_new_apart(store, err) : sl_fetch_new(store, err);
+    if (fetch)
+        sl_fetch_vouch(fetch, SL_VOUCH_RANGES);
+    return read_past(source, offset, data, bytes, fetch, err);
 }
 
 void sl_source_set_verifier(struct sl_source *source, struct sl_source_verifier *verifier)

@@ -254,6 +254,10 @@ struct sl_source_verifier *sl_source_verifier(const struct sl_source *source);
 /** As sl_source_read(), past verifier and head; within the object. */
 int sl_source_read_past(struct sl_source *source, uint64_t offset, void *data, size_t bytes,
                         struct sl_err *err);
+/** The same for the verifier, which finds what is wrong by the hashes of ranges (SL_VOUCH_RANGES);
+ * again: these bytes were (sl_fetch_new_apart()). */
+int sl_source_read_checked(struct sl_source *source, uint64_t offset, void *data, size_t bytes,
+                           bool again, struct sl_err *err);
 
 /**
  * Those that it was told of, else ask for them: one request where the store keeps any

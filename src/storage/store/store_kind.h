@@ -115,8 +115,9 @@ struct sl_transport {
 
     /** How its next requests are sent: sl_request.hedge. */
     void (*channel_hedge)(struct sl_channel *channel, unsigned hedge);
-    /** Who vouches for what its next requests bring: sl_fetch_vouch(). */
-    void (*channel_vouch)(struct sl_channel *channel, enum sl_vouch vouch);
+    /** Who vouches for what its next request brings: sl_fetch_vouch(). again: these bytes came
+     * wrong before, and are asked for in another way, if there is one: sl_fetch_new_apart(). */
+    void (*channel_vouch)(struct sl_channel *channel, enum sl_vouch vouch, bool again);
     /** Whether its request was sent twice. */
     bool (*channel_sent_twice)(const struct sl_channel *channel);
     /** Connect a new one to where this leads, as sl_exchange_connect(). */
