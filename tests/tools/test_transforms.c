@@ -206,6 +206,7 @@ static const char *rank_text(unsigned rank, unsigned of, bool columns)
 {
     static char text[512];
     snprintf(text, sizeof(text),
+             "readers: {slices: least-bytes}\n" /* else a slow answer is worth what lies between */
              "tensors: {shard: {rank: %u, of: %u, rules: [{match: \"*.q\", dim: 0}, {match: "
              "\"*.o\", dim: %d}]}}\n",
              rank, of, columns);
