@@ -346,10 +346,10 @@ SL_TEST(it_says_why_there_are_so_many)
     ck_assert_int_eq(growth.why, SL_GROWTH_MOST);
 }
 
-static uint64_t cpu_ns;
-static uint64_t used_cpu(void)
+static struct sl_cpu_time cpu;
+static struct sl_cpu_time cpu_so_far(void)
 {
-    return cpu_ns;
+    return cpu;
 }
 
 /* Two processors; a part of them is used all the time. */
@@ -357,13 +357,13 @@ static unsigned grow_busy(double part)
 {
     struct sl_growth growth;
     double bytes = 1;
-    cpu_ns = 0;
+    cpu = (struct sl_cpu_time){0};
     sl_growth_init(&growth, 4, 64);
-    sl_growth_watch_cpu(&growth, used_cpu, 2);
+    sl_growth_watch_cpu(&growth, cpu_so_far, 2);
     for (uint64_t ms = 1; ms < 3000; ms++) {
         unsigned now = sl_growth_tick(&growth, ms * SL_NS_PER_MS, (uint64_t)bytes, 0);
         bytes += 40e3 * now;
-        cpu_ns += (uint64_t)(part * 2 * SL_NS_PER_MS);
+        cpu.used_ns += (uint64_t)(part * 2 * SL_NS_PER_MS);
     }
     return growth.connections;
 }
@@ -374,16 +374,16 @@ static unsigned grow_threads(unsigned threads, unsigned useful)
 {
     struct sl_growth growth;
     double bytes = 1;
-    cpu_ns = 0;
+    cpu = (struct sl_cpu_time){0};
     sl_growth_init(&growth, 1, 64);
-    sl_growth_watch_cpu(&growth, used_cpu, 16);
+    sl_growth_watch_cpu(&growth, cpu_so_far, 16);
     sl_growth_know_threads(&growth, threads > 1 ? 4 : 0);
     for (uint64_t ms = 1; ms < 4000; ms++) {
         unsigned now = sl_growth_tick(&growth, ms * SL_NS_PER_MS, (uint64_t)bytes, 0);
         unsigned busy = now / 2 > 1 ? now / 2 : 1;
         busy = busy < threads ? busy : threads;
         bytes += 400e3 * (busy < useful ? busy : useful);
-        cpu_ns += busy * SL_NS_PER_MS;
+        cpu.used_ns += busy * SL_NS_PER_MS;
     }
     return growth.connections;
 }
@@ -394,6 +394,60 @@ SL_TEST(where_one_thread_is_busy_all_the_time_a_second_is_tried)
     ck_assert_uint_eq(grow_threads(8, 2), 4);
     ck_assert_uint_eq(grow_threads(8, 1), 1);
     ck_assert_uint_eq(grow_threads(1, 1), 1);
+}
+
+/* Others have the processors: the threads have `used` of one between them, and wait for `waited`.
+ * What comes rises with the connections all the same, as chance will have it; far from the server
+ * there is a target. */
+static unsigned grow_among_others(double used, double waited, uint64_t first_byte_ns, unsigned ms)
+{
+    struct sl_growth growth;
+    double bytes = 1;
+    cpu = (struct sl_cpu_time){0};
+    sl_growth_init(&growth, 4, 64);
+    sl_growth_watch_cpu(&growth, cpu_so_far, 16);
+    sl_growth_know_quantum(&growth, 256 * 1024);
+    sl_growth_know_requests(&growth, 1000);
+    sl_growth_know_distance(&growth, first_byte_ns, 8 << 20);
+    for (uint64_t at = 1; at < ms; at++) {
+        unsigned now = sl_growth_tick(&growth, at * SL_NS_PER_MS, (uint64_t)bytes, 0);
+        bytes += 40e3 * now;
+        cpu.used_ns += (uint64_t)(used * SL_NS_PER_MS);
+        cpu.waited_ns += (uint64_t)(waited * SL_NS_PER_MS);
+    }
+    return growth.connections;
+}
+
+SL_TEST(where_others_have_the_processors_none_are_added)
+{
+    const uint64_t NEAR_NS = SL_NS_PER_MS / 2, FAR_NS = 20 * SL_NS_PER_MS;
+    ck_assert_uint_eq(grow_among_others(0.4, 0.6, NEAR_NS, 3000), 4);
+    /* a little, as between a load and the server on the same machine; and seldom anything to do */
+    ck_assert_uint_eq(grow_among_others(0.7, 0.3, NEAR_NS, 3000), 64);
+    ck_assert_uint_eq(grow_among_others(0.1, 0.5, NEAR_NS, 3000), 64);
+    /* far away connections wait for answers, and for a processor meanwhile */
+    ck_assert_uint_gt(grow_among_others(0.4, 0.6, FAR_NS, 1000), 32);
+    ck_assert_uint_gt(grow_among_others(0.5, 1.5, FAR_NS, 1000), 32);
+}
+
+SL_TEST(what_is_on_trial_when_others_take_the_processors_is_taken_back)
+{
+    struct sl_growth growth;
+    double bytes = 1;
+    unsigned most = 0;
+    cpu = (struct sl_cpu_time){0};
+    sl_growth_init(&growth, 4, 64);
+    sl_growth_watch_cpu(&growth, cpu_so_far, 16);
+    for (uint64_t at = 1; at < 1500; at++) {
+        unsigned now = sl_growth_tick(&growth, at * SL_NS_PER_MS, (uint64_t)bytes, 0);
+        most = now > most ? now : most;
+        bytes += 40e3 * now;
+        cpu.used_ns += SL_NS_PER_MS / 2;
+        cpu.waited_ns += most > 8 ? 2 * SL_NS_PER_MS : 0;
+    }
+    ck_assert_uint_eq(most, 16);
+    ck_assert_uint_eq(growth.connections, 8);
+    ck_assert_int_eq(growth.why, SL_GROWTH_PROCESSORS);
 }
 
 SL_TEST(without_a_free_processor_none_are_added)

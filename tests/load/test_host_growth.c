@@ -44,9 +44,9 @@ struct outcome {
 
 static double cpu_s; /* of the process, in virtual time */
 
-static uint64_t cpu_ns(void)
+static struct sl_cpu_time cpu(void)
 {
-    return (uint64_t)(cpu_s * SL_NS_PER_S);
+    return (struct sl_cpu_time){.used_ns = (uint64_t)(cpu_s * SL_NS_PER_S)};
 }
 
 static struct sl_load_facts facts_of(const struct link *link)
@@ -59,7 +59,7 @@ static struct sl_load_facts facts_of(const struct link *link)
         .first_byte_ns = (uint64_t)(answer_s * SL_NS_PER_S),
         .processors = (unsigned)link->processors,
         .loads = 1,
-        .cpu_ns = cpu_ns,
+        .cpu = cpu,
     };
     const struct sl_plan_facts plan = {
         .ranges = facts.ranges, .fetch_bytes = facts.fetch_bytes, .descriptors = 1000};

@@ -213,7 +213,7 @@ static void begin_growth(const struct sl_load_facts *facts, struct sl_concurrenc
     }
     sl_growth_init(&out->growth, connections->first, connections->most);
     sl_growth_know_quantum(&out->growth, quantum(facts, out));
-    sl_growth_watch_cpu(&out->growth, facts->cpu_ns,
+    sl_growth_watch_cpu(&out->growth, facts->cpu,
                         limit > 0 ? SL_MIN(limit, processors) : processors);
     out->growth.near =
         usual && !known ? SL_MIN((unsigned)FIRST_NEAR, connections->first) : connections->first;

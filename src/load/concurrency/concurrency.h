@@ -91,20 +91,20 @@ struct sl_connections sl_concurrency_of_plan(const struct sl_plan_facts *facts);
 enum { SL_THREADS_MAX = 64 /* of a load */ };
 
 struct sl_load_facts {
-    unsigned connections, threads;  /* as the caller wants them; 0: auto */
-    uint64_t memory_bytes;          /* bound on all buffers; 0: auto */
-    struct sl_connections planned;  /* sl_concurrency_of_plan() */
-    size_t ranges;                  /* of the plan */
-    uint64_t fetch_bytes;           /* of them */
-    bool grows;                     /* bytes become more on their way: two buffers a connection */
-    bool one_file;                  /* most go into one, whose writers take turns */
-    unsigned host;                  /* connections of the process to the host; 0: any number */
-    uint64_t first_byte_ns;         /* what the server took to begin an answer; 0: not known */
-    unsigned processors;            /* of the machine */
-    double processor_limit;         /* of the control group; 0: none */
-    uint64_t (*cpu_ns)(void);       /* that the process has used; NULL: not known */
-    unsigned loads, threads_of_all; /* of the process, now; this load counts as one */
-    unsigned known;                 /* connections that the host's last load needed; 0: not known */
+    unsigned connections, threads;   /* as the caller wants them; 0: auto */
+    uint64_t memory_bytes;           /* bound on all buffers; 0: auto */
+    struct sl_connections planned;   /* sl_concurrency_of_plan() */
+    size_t ranges;                   /* of the plan */
+    uint64_t fetch_bytes;            /* of them */
+    bool grows;                      /* bytes become more on their way: two buffers a connection */
+    bool one_file;                   /* most go into one, whose writers take turns */
+    unsigned host;                   /* connections of the process to the host; 0: any number */
+    uint64_t first_byte_ns;          /* what the server took to begin an answer; 0: not known */
+    unsigned processors;             /* of the machine */
+    double processor_limit;          /* of the control group; 0: none */
+    struct sl_cpu_time (*cpu)(void); /* of the process; NULL: not known */
+    unsigned loads, threads_of_all;  /* of the process, now; this load counts as one */
+    unsigned known; /* connections that the host's last load needed; 0: not known */
 };
 struct sl_concurrency {
     struct sl_connections connections;

@@ -10,6 +10,7 @@
  *                   no more comes                         taken back; rest, then a step down
  *                   none may be added, or no processor    rest, then a step down (up, where there
  *                   is left                               are no more than the least)
+ *                   others have the processors (near)     taken back; rest, then a step down
  *     a step down   as much comes                         it stays, and the next step down
  *                   less comes                            taken back; rest, then a step up
  *                   there are no more than the least      rest, then a step up
@@ -19,8 +20,10 @@
  * one less would bring as well. So every other try goes down, by a quarter, and on while the
  * goodput stays what it was; it is measured for longer, since here noise must not decide. While the
  * process has no processor left more connections only make each of them slower: none are added, and
- * fewer are tried. While one thread has all connections and is busy all the time, what is tried is
- * a second thread: more connections of the first would bring nothing, and hide that.
+ * fewer are tried. So it is while others have the machine's processors, and the threads of this
+ * process wait for their turn; not far from the server, where connections wait for answers in that
+ * time as well. While one thread has all connections and is busy all the time, what is tried is a
+ * second thread: more connections of the first would bring nothing, and hide that.
  *
  * Bytes are counted as they land, a window of a connection at a time. A store that brings 3 MB/s
  * lands one or two of these in the time in which a fast one is measured, and chance would look like
@@ -42,8 +45,6 @@
  */
 #include "growth.h"
 
-#include <time.h>
-
 #include "thread.h"
 
 #define SETTLE_NS (60 * SL_NS_PER_MS)
@@ -52,6 +53,7 @@
 #define BUSY_NS   (2 * SL_NS_PER_S)
 static const double NOISE = 1.08, SAME = 0.97, CPU_FULL = 0.92;
 static const double THREAD_FULL = 0.8; /* of a processor; at times it waits for others' locks */
+static const double WAIT_PART = 0.5;   /* of what threads would do: others have the processors */
 /* Of a connection; where they bring less a step must bring this much of what it adds. */
 static const double LITTLE_BYTES_PER_S = 1e6, LITTLE_PART = 0.5;
 enum { QUANTA = 8 /* of each connection, in a window that is measured */ };
@@ -82,17 +84,11 @@ void sl_growth_init(struct sl_growth *growth, unsigned connections, unsigned max
                                  .settle_ns = SETTLE_NS};
 }
 
-void sl_growth_watch_cpu(struct sl_growth *growth, uint64_t (*cpu_ns)(void), double processors)
+void sl_growth_watch_cpu(struct sl_growth *growth, struct sl_cpu_time (*cpu)(void),
+                         double processors)
 {
-    growth->cpu_ns = cpu_ns;
+    growth->cpu = cpu;
     growth->processors = processors;
-}
-
-uint64_t sl_growth_process_cpu_ns(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-    return (uint64_t)time.tv_sec * SL_NS_PER_S + (uint64_t)time.tv_nsec;
 }
 
 void sl_growth_know_threads(struct sl_growth *growth, unsigned second_thread)
@@ -219,7 +215,8 @@ static void begin_window(struct sl_growth *growth, uint64_t ns, uint64_t bytes)
 {
     growth->window_ns = ns;
     growth->window_bytes = bytes;
-    growth->window_cpu_ns = growth->cpu_ns ? growth->cpu_ns() : 0;
+    if (growth->cpu)
+        growth->window_cpu = growth->cpu();
 }
 
 static void back_off(struct sl_growth *growth, uint64_t now_ns)
@@ -234,26 +231,43 @@ static void back_off(struct sl_growth *growth, uint64_t now_ns)
     growth->window_ns = 0;
 }
 
-/* Whether the process used so many processors, and the part of them that counts as all, since the
- * window was begun. */
-static bool has_used(const struct sl_growth *growth, uint64_t now_ns, double processors)
+/* What the process had of the processors since the window was begun; *ns: how long that is. */
+static struct sl_cpu_time since_window(const struct sl_growth *growth, uint64_t now_ns, double *ns)
 {
     uint64_t begin_ns = growth->window_ns - growth->settle_ns;
-    if (!growth->cpu_ns || now_ns <= begin_ns)
-        return false;
-    double used = (double)(growth->cpu_ns() - growth->window_cpu_ns);
-    return used >= processors * (double)(now_ns - begin_ns);
+    *ns = now_ns > begin_ns ? (double)(now_ns - begin_ns) : 1;
+    return growth->cpu && now_ns > begin_ns ? sl_cpu_time_between(growth->window_cpu, growth->cpu())
+                                            : (struct sl_cpu_time){0};
+}
+
+/* The machine has none: a thread of the process, or more, always has something to do, and waits for
+ * a processor for much of that. */
+static bool is_crowded_out(struct sl_cpu_time cpu, double ns)
+{
+    double wanted = (double)cpu.used_ns + (double)cpu.waited_ns;
+    return wanted > 0 && wanted >= THREAD_FULL * ns && (double)cpu.waited_ns >= WAIT_PART * wanted;
+}
+
+static bool is_machine_full(const struct sl_growth *growth, uint64_t now_ns)
+{
+    double ns;
+    struct sl_cpu_time cpu = since_window(growth, now_ns, &ns);
+    return is_crowded_out(cpu, ns);
 }
 
 static bool is_cpu_full(const struct sl_growth *growth, uint64_t now_ns)
 {
-    return has_used(growth, now_ns, CPU_FULL * growth->processors);
+    double ns;
+    double used = (double)since_window(growth, now_ns, &ns).used_ns;
+    return growth->cpu && used >= CPU_FULL * growth->processors * ns;
 }
 
 /* Whether one thread has all connections, and no time for more. */
 static bool is_thread_full(const struct sl_growth *growth, uint64_t now_ns)
 {
-    return growth->connections < growth->second_thread && has_used(growth, now_ns, THREAD_FULL);
+    double ns;
+    return growth->connections < growth->second_thread &&
+           (double)since_window(growth, now_ns, &ns).used_ns >= THREAD_FULL * ns;
 }
 
 /* Double while nothing speaks against it; one by one near where the server complained. It is seen
@@ -325,16 +339,17 @@ static double needed(const struct sl_growth *growth)
 static void judge_up(struct sl_growth *growth, uint64_t now_ns, double rate)
 {
     unsigned next = next_step(growth, now_ns);
-    if (growth->before && rate < needed(growth)) {
+    bool crowded = !growth->distant && is_machine_full(growth, now_ns);
+    if (growth->before && (crowded || rate < needed(growth))) {
         growth->connections = growth->before;
-        growth->why = SL_GROWTH_SAME;
+        growth->why = crowded ? SL_GROWTH_PROCESSORS : SL_GROWTH_SAME;
         growth->target = 0;
         rest(growth, now_ns);
         return;
     }
     if (growth->before)
         growth->why = SL_GROWTH_ROSE;
-    bool full = is_cpu_full(growth, now_ns);
+    bool full = crowded || is_cpu_full(growth, now_ns);
     if (full || next == growth->connections) {
         growth->why = full ? SL_GROWTH_PROCESSORS : SL_GROWTH_MOST;
         rest(growth, now_ns);

@@ -10,13 +10,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "cpu_time.h"
+
 /** Why there are as many as there are. */
 enum sl_growth_why {
     SL_GROWTH_BEGUN,      /* it has not been tried yet whether more bring more */
     SL_GROWTH_ROSE,       /* more brought more */
     SL_GROWTH_SAME,       /* more brought no more, and were taken back */
     SL_GROWTH_FEWER,      /* fewer brought the same */
-    SL_GROWTH_PROCESSORS, /* the process has no processor left for more */
+    SL_GROWTH_PROCESSORS, /* the process, or the machine, has no processor left for more */
     SL_GROWTH_BUSY,       /* the server said that they are too many */
     SL_GROWTH_NEARER,     /* those for a distant server were taken back: it is near */
     SL_GROWTH_MOST        /* there may not be more */
@@ -47,11 +49,11 @@ struct sl_growth {
     uint64_t began_ns; /* the first call */
     uint64_t first_ns; /* when bytes first landed, and how many; 0: not yet */
     uint64_t first_bytes;
-    uint64_t reached_ns;      /* when the step to the target was begun */
-    unsigned open;            /* connections; 0: not known */
-    size_t requests;          /* that the load will make, 0: not known */
-    uint64_t (*cpu_ns)(void); /* that the process has used so far; NULL: not known */
-    uint64_t window_cpu_ns;
+    uint64_t reached_ns;             /* when the step to the target was begun */
+    unsigned open;                   /* connections; 0: not known */
+    size_t requests;                 /* that the load will make, 0: not known */
+    struct sl_cpu_time (*cpu)(void); /* of the process so far; NULL: not known */
+    struct sl_cpu_time window_cpu;
     double processors;
     unsigned second_thread; /* connections of which a second thread has some; 0: there is none */
 };
@@ -77,15 +79,14 @@ void sl_growth_know_distance(struct sl_growth *growth, uint64_t first_byte_ns,
  * this distance, as above. */
 void sl_growth_know_smaller(struct sl_growth *growth, uint64_t first_byte_ns,
                             uint64_t request_bytes);
-/** Let it see how busy the process is: cpu_ns is called a few times a second; processors: those
- * that the process may use. */
-void sl_growth_watch_cpu(struct sl_growth *growth, uint64_t (*cpu_ns)(void), double processors);
+/** Let it see how busy the process is, and the machine: cpu is called a few times a second;
+ * processors: those that the process may use. */
+void sl_growth_watch_cpu(struct sl_growth *growth, struct sl_cpu_time (*cpu)(void),
+                         double processors);
 /** With so many connections a second thread has some of them; 0: one thread has all. While the one
  * thread is busy all the time another connection of its own brings nothing, so the next step is to
  * these. */
 void sl_growth_know_threads(struct sl_growth *growth, unsigned second_thread);
-/** CPU time of this process in ns. Any thread. */
-uint64_t sl_growth_process_cpu_ns(void);
 /** So many connections are open: those that are too many end their ranges before they go, and until
  * then it is not known what fewer bring. */
 void sl_growth_know_open(struct sl_growth *growth, unsigned open);

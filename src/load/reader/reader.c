@@ -138,7 +138,7 @@ static void decide(struct sl_reader *reader)
         .first_byte_ns = first_byte_ns(plan),
         .processors = sl_cpu_count(),
         .processor_limit = sl_cgroup_cpus_recent(),
-        .cpu_ns = sl_growth_process_cpu_ns,
+        .cpu = sl_cpu_time,
     };
     struct sl_store *store = plan->source_count ? sl_source_store(plan->sources[0].source) : NULL;
     struct sl_host_needs needs;
