@@ -27,7 +27,8 @@ BARE_MORE = 1.10
 BARES = ("bare_1", "bare_2", "bare")
 
 UNITS = {"share": "of the limit", "cpu": "CPU s/GB", "seconds": "s", "ms": "ms", "anon_mib": "MiB", "extra_s": "s more",
-         "wasted": "% twice", "missed": "missed", "again": "ranges too many", "cost": "% more CPU", "wrong": "wrong", "beyond": "in flight"}
+         "wasted": "% twice", "missed": "missed", "again": "ranges too many", "apart2": "the fastest's time",
+         "apart8": "the fastest's time", "more2": "connections more", "more8": "connections more", "cost": "% more CPU", "wrong": "wrong", "beyond": "in flight"}
 
 GOALS = (
     Goal("w1", "2 GiB over HTTP, new files on tmpfs", "share", LEAST, 0.62, "0.40"),
@@ -76,8 +77,13 @@ GOALS = (
     Goal("m64half", "peak memory, 64 connections, 512 MiB", "anon_mib", MOST, 64),
     Goal("kills", "kill -9 at random points, run again", "wrong", MOST, 0),
     Goal("kills", "kill -9 at random points, run again", "beyond", MOST, 1),
+    Goal("together", "two loads at once, the slower one", "apart2", MOST, 1.25),
+    Goal("together", "eight loads at once, the slowest", "apart8", MOST, 1.5),
+    Goal("together", "two loads at once, beside one alone", "more2", MOST, 0),
+    Goal("together", "eight loads at once, beside one alone", "more8", MOST, 0),
 )
-TRIAL_FIGURES = ("extra_s", "wasted", "missed", "again", "wrong", "beyond")
+TIMES = ("extra_s", "apart2", "apart8")
+TRIAL_FIGURES = (*TIMES, "wasted", "missed", "again", "wrong", "beyond", "more2", "more8")
 
 
 def is_peer(client):
@@ -106,7 +112,7 @@ def reached(goal, summary, figures):
             return None, None, None
         # A promise is as good as its worst round; a time is told by the middle one.
         middle = statistics.median(values)
-        return (middle if goal.figure == "extra_s" else max(values)), middle, None
+        return (middle if goal.figure in TIMES else max(values)), middle, None
     clients = summary.get(goal.workload, {})
     ours = clients.get("sluice")
     if not ours:
@@ -135,7 +141,7 @@ def met(goal, value, least):
 
 
 def digits(goal):
-    return 2 if goal.figure in ("share", "cpu", "seconds", "extra_s", "beyond") else 1 if goal.figure in ("ms", "wasted", "cost") else 0
+    return 2 if goal.figure in ("share", "cpu", "seconds", "beyond", *TIMES) else 1 if goal.figure in ("ms", "wasted", "cost") else 0
 
 
 def judged(summary, figures):

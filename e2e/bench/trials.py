@@ -1,19 +1,24 @@
 """What is not a race: stalls, wrong bits, kills. A trial yields (round, figure, value, note); bar.py says what is wanted."""
 import hashlib
+import json
 import mmap
 import os
 import re
 import struct
+import subprocess
 import sys
+import threading
 
 import checks_resilience
 import checks_verified
 import measure
+import workloads
 
 PACE = "250000000"  # bytes/s for each connection of the server that stalls
 STALL_EVERY, STALL_MS = 100, 5000
 KILLS = 100
 FLIP_TRIES = 5
+TOGETHER, TOGETHER_BYTES = (2, 8), 256 << 20
 OPENING_BYTES = 128 << 10  # that a load asks for to learn what an object is, and fetches again
 
 
@@ -106,9 +111,61 @@ def kills(bench, rounds):
         yield 0, "beyond", float(found[1]) / float(found[2]), ""
 
 
+class Loads:
+    """So many loads of one object that begin at the same time, each into a directory of its own."""
+
+    def __init__(self, bench, uri, count):
+        self.bench, self.results, self.places = bench, [None] * count, [bench.h.fresh() for _ in range(count)]
+        threads = [threading.Thread(target=self.load, args=(uri, number)) for number in range(count)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def load(self, uri, number):
+        command = [self.bench.h.program, "load", uri, "--to", self.places[number], "--json", "--progress", "none"]
+        process = subprocess.Popen(command, env=self.bench.h.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+        out = process.stdout.read()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        assert process.returncode == 0, out
+        self.results[number] = {"cpu": usage.ru_utime + usage.ru_stime, **json.loads(out)}
+
+    def end(self, workload, hashed):
+        for place in self.places:
+            workload.check(place, hashed)
+            self.bench.h.remove(place)
+
+    def of(self, key):
+        return [result[key] for result in self.results]
+
+
+def together(bench, rounds):
+    """One load, two, and eight at once, in turn: each gets its share, and none uses more than one alone does."""
+    workload = workloads.Workload("together", "256 MiB object, HTTP (nginx)", "http", "together/", [("model.safetensors", TOGETHER_BYTES)])
+    workload.make(bench)
+    uri = f"{bench.origin}/{workload.prefix}{workload.files[0][0]}"
+    for number in range(rounds):
+        alone = None
+        for count in (1, *TOGETHER):
+            measure.warm(bench.h.memory, 2 * count * workload.bytes)
+            loads = Loads(bench, uri, count)
+            loads.end(workload, number == 0)
+            cpu = sum(loads.of("cpu")) / (count * workload.bytes / 1e9)
+            if alone is None:
+                alone, alone_cpu = loads, cpu
+                continue
+            seconds, most = sorted(loads.of("seconds")), max(loads.of("connections_most"))
+            note = f"{seconds[0]:.2f} to {seconds[-1]:.2f} s, one alone {alone.of('seconds')[0]:.2f}; at most {most} connections, " \
+                f"alone {alone.of('connections_most')[0]}; {cpu:.2f} CPU s/GB, alone {alone_cpu:.2f}"
+            yield number, f"apart{count}", seconds[-1] / seconds[0], note
+            yield number, f"more{count}", max(0, most - alone.of("connections_most")[0]), note
+
+
 TITLES = {"stalls": "2 GiB over HTTP, one of 100 answers stalls for 5 s", "flips": "2 GiB over HTTP, one bit wrong in each GB, sidecar",
-          "kills": "64 MiB over HTTP, kill -9 at random points, then run again"}
-TRIALS = {"stalls": stalls, "flips": flips, "kills": kills}
+          "kills": "64 MiB over HTTP, kill -9 at random points, then run again",
+          "together": "256 MiB over HTTP, two and eight loads at once"}
+TRIALS = {"stalls": stalls, "flips": flips, "kills": kills, "together": together}
 
 
 def run(bench, name, rounds):
