@@ -176,6 +176,21 @@ SL_TEST(a_chunk_that_stays_wrong_is_mended_before_the_others_have_come)
     ck_assert_uint_gt(hub.links, 0);
 }
 
+SL_TEST(bytes_that_are_wrong_both_ways_are_never_published)
+{
+    uint8_t *spoilt = malloc(SL_BLOB_BYTES);
+    memcpy(spoilt, sl_blob(), SL_BLOB_BYTES);
+    spoilt[RANGE + 1] ^= 1;
+    put_sidecar();
+    sl_server_put(hub.cdn, "/blob.bin", spoilt, SL_BLOB_BYTES, "\"edge\"");
+    free(spoilt);
+    sl_xet_store_spoil(&xet, false);
+    ck_assert_int_eq(load("auto", ""), -1);
+    ck_assert_int_eq(err.kind, SL_E_INTEGRITY);
+    ck_assert_uint_gt(sl_server_request_count(hub.cdn), 0);
+    ck_assert(!sl_model_exists(path, ".sluice/ready"));
+}
+
 /* Who reads here and there, in its order. */
 SL_TEST_LOOP(what_is_read_before_a_load_is_mended_by_links_too, SL_XET_AUTO, SL_XET_ON + 1)
 {
