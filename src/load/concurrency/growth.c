@@ -231,51 +231,45 @@ static void back_off(struct sl_growth *growth, uint64_t now_ns)
     growth->window_ns = 0;
 }
 
-/* What the process had of the processors since the window was begun; *ns: how long that is. */
-static struct sl_cpu_time since_window(const struct sl_growth *growth, uint64_t now_ns, double *ns)
+/* What the process had of the processors since the window was begun, in so many ns. */
+struct spent {
+    double ns, used, waited;
+};
+
+static struct spent since_window(const struct sl_growth *growth, uint64_t now_ns)
 {
     uint64_t begin_ns = growth->window_ns - growth->settle_ns;
-    *ns = now_ns > begin_ns ? (double)(now_ns - begin_ns) : 1;
-    return growth->cpu && now_ns > begin_ns ? sl_cpu_time_between(growth->window_cpu, growth->cpu())
-                                            : (struct sl_cpu_time){0};
+    if (!growth->cpu || now_ns <= begin_ns)
+        return (struct spent){.ns = 1};
+    struct sl_cpu_time cpu = sl_cpu_time_between(growth->window_cpu, growth->cpu());
+    return (struct spent){(double)(now_ns - begin_ns), (double)cpu.used_ns, (double)cpu.waited_ns};
 }
 
 /* The machine has none: a thread of the process, or more, always has something to do, and waits for
  * a processor for much of that. */
-static bool is_crowded_out(struct sl_cpu_time cpu, double ns)
+static bool is_machine_full(const struct spent *spent)
 {
-    double wanted = (double)cpu.used_ns + (double)cpu.waited_ns;
-    return wanted > 0 && wanted >= THREAD_FULL * ns && (double)cpu.waited_ns >= WAIT_PART * wanted;
+    double wanted = spent->used + spent->waited;
+    return wanted >= THREAD_FULL * spent->ns && spent->waited >= WAIT_PART * wanted;
 }
 
-static bool is_machine_full(const struct sl_growth *growth, uint64_t now_ns)
+static bool is_cpu_full(const struct sl_growth *growth, const struct spent *spent)
 {
-    double ns;
-    struct sl_cpu_time cpu = since_window(growth, now_ns, &ns);
-    return is_crowded_out(cpu, ns);
-}
-
-static bool is_cpu_full(const struct sl_growth *growth, uint64_t now_ns)
-{
-    double ns;
-    double used = (double)since_window(growth, now_ns, &ns).used_ns;
-    return growth->cpu && used >= CPU_FULL * growth->processors * ns;
+    return growth->cpu && spent->used >= CPU_FULL * growth->processors * spent->ns;
 }
 
 /* Whether one thread has all connections, and no time for more. */
-static bool is_thread_full(const struct sl_growth *growth, uint64_t now_ns)
+static bool is_thread_full(const struct sl_growth *growth, const struct spent *spent)
 {
-    double ns;
-    return growth->connections < growth->second_thread &&
-           (double)since_window(growth, now_ns, &ns).used_ns >= THREAD_FULL * ns;
+    return growth->connections < growth->second_thread && spent->used >= THREAD_FULL * spent->ns;
 }
 
 /* Double while nothing speaks against it; one by one near where the server complained. It is seen
  * what a few bring before there are more. */
-static unsigned next_step(const struct sl_growth *growth, uint64_t now_ns)
+static unsigned next_step(const struct sl_growth *growth, const struct spent *spent)
 {
     unsigned next = growth->connections * 2;
-    if (next < growth->second_thread && is_thread_full(growth, now_ns))
+    if (next < growth->second_thread && is_thread_full(growth, spent))
         next = growth->second_thread;
     if (growth->connections < FEW && next > FEW)
         next = FEW;
@@ -338,8 +332,9 @@ static double needed(const struct sl_growth *growth)
 
 static void judge_up(struct sl_growth *growth, uint64_t now_ns, double rate)
 {
-    unsigned next = next_step(growth, now_ns);
-    bool crowded = !growth->distant && is_machine_full(growth, now_ns);
+    struct spent spent = since_window(growth, now_ns);
+    unsigned next = next_step(growth, &spent);
+    bool crowded = !growth->distant && is_machine_full(&spent);
     if (growth->before && (crowded || rate < needed(growth))) {
         growth->connections = growth->before;
         growth->why = crowded ? SL_GROWTH_PROCESSORS : SL_GROWTH_SAME;
@@ -349,7 +344,7 @@ static void judge_up(struct sl_growth *growth, uint64_t now_ns, double rate)
     }
     if (growth->before)
         growth->why = SL_GROWTH_ROSE;
-    bool full = crowded || is_cpu_full(growth, now_ns);
+    bool full = crowded || is_cpu_full(growth, &spent);
     if (full || next == growth->connections) {
         growth->why = full ? SL_GROWTH_PROCESSORS : SL_GROWTH_MOST;
         rest(growth, now_ns);

@@ -329,7 +329,7 @@ static void channel_hedge(struct sl_channel *channel, unsigned hedge)
     http->channel_hedge(channel->http, hedge);
 }
 
-/* Mirrors that brought wrong bytes have been left by then: there is no other way. */
+/* again changes nothing: the reader has already dropped mirrors that brought wrong bytes. */
 static void channel_vouch(struct sl_channel *channel, enum sl_vouch vouch, bool again)
 {
     (void)again;

@@ -61,8 +61,8 @@ struct sl_xet_file;
  * for this file. */
 int sl_xet_note(struct sl_xet *xet, const char *commit, const char *name, const char *hash,
                 uint64_t bytes, struct sl_err *err);
-/** NULL: it is not on Xet as far as is known, or Xet is not used any more, or not for this file, or
- * not again: what Xet brought was wrong. In mode on there is no other way. */
+/** NULL: it is not on Xet as far as is known, or Xet is not used any more, or not for this file;
+ * or, with `again`, what Xet brought was wrong and links are allowed (any mode but on). */
 struct sl_xet_file *sl_xet_find(struct sl_xet *xet, const char *commit, const char *name,
                                 bool again);
 const char *sl_xet_file_hash_text(const struct sl_xet_file *file);
