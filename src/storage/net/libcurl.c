@@ -1,7 +1,6 @@
 /* Never closed: its handles and caches live as long as the process. */
 #include "libcurl.h"
 
-#include <openssl/ssl.h>
 #include <string.h>
 
 #include "fork_guard.h"
@@ -23,7 +22,11 @@ static const struct sl_shared_function functions[] = {
 #define SL_LIBCURL(name) SL_SHARED_FUNCTION(curl_##name, &sl_libcurl.name, .optional = false),
 #include "libcurl.def"
 #undef SL_LIBCURL
-    SL_SHARED_FUNCTION(SSL_CTX_ctrl, &sl_libcurl.ssl_ctx_ctrl, .optional = true),
+    SL_SHARED_FUNCTION(SSL_CTX_ctrl, &sl_libcurl.ssl.ctx_ctrl, .optional = true),
+    SL_SHARED_FUNCTION(SSL_CTX_get_ciphers, &sl_libcurl.ssl.ctx_get_ciphers, .optional = true),
+    SL_SHARED_FUNCTION(SSL_CTX_set_ciphersuites, &sl_libcurl.ssl.ctx_set_ciphersuites,
+                       .optional = true),
+    SL_SHARED_FUNCTION(SSL_CIPHER_get_name, &sl_libcurl.ssl.cipher_get_name, .optional = true),
 };
 #pragma GCC diagnostic pop
 
@@ -34,8 +37,10 @@ static int open_library(struct sl_err *err)
     if (sl_libcurl.global_init(CURL_GLOBAL_ALL) != CURLE_OK)
         return sl_fail(err, SL_E_INTERNAL, "libcurl cannot be initialised");
     const char *tls = sl_libcurl.version_info(CURLVERSION_NOW)->ssl_version;
-    if (!tls || strncmp(tls, "OpenSSL/", 8) != 0)
-        sl_libcurl.ssl_ctx_ctrl = NULL;
+    bool openssl = tls && strncmp(tls, "OpenSSL/", 8) == 0 && sl_libcurl.ssl.ctx_get_ciphers &&
+                   sl_libcurl.ssl.ctx_set_ciphersuites && sl_libcurl.ssl.cipher_get_name;
+    if (!openssl)
+        sl_libcurl.ssl.ctx_ctrl = NULL;
     return 0;
 }
 

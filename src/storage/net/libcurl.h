@@ -6,6 +6,7 @@
 #define SL_LIBCURL_H
 
 #include <curl/curl.h>
+#include <openssl/ssl.h>
 
 #include "err.h"
 
@@ -16,8 +17,14 @@ struct sl_libcurl {
 #include "libcurl.def"
 #undef SL_LIBCURL
 #pragma GCC diagnostic pop
-    /** SSL_CTX_ctrl() of the OpenSSL that it uses; NULL: its TLS is another library's. */
-    long (*ssl_ctx_ctrl)(void *context, int what, long number, void *pointer);
+    /** Of the OpenSSL that it uses, as SSL_NAME there; ctx_ctrl is NULL where its TLS is another
+     * library's, and then none of them may be called. */
+    struct {
+        __typeof__(SSL_CTX_ctrl) *ctx_ctrl;
+        __typeof__(SSL_CTX_get_ciphers) *ctx_get_ciphers;
+        __typeof__(SSL_CTX_set_ciphersuites) *ctx_set_ciphersuites;
+        __typeof__(SSL_CIPHER_get_name) *cipher_get_name;
+    } ssl;
 };
 /** For whom sl_libcurl_open() was good. */
 extern struct sl_libcurl sl_libcurl;

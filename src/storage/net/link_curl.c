@@ -8,7 +8,6 @@
  */
 #include <errno.h>
 #include <netinet/in.h>
-#include <openssl/ssl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,8 +16,9 @@
 #include "ca.h"
 #include "imds.h"
 #include "link_state.h"
+#include "tls_context.h"
 
-enum { NUDGE_MS = 100, TLS_READ_BYTES = 128 * 1024 };
+enum { NUDGE_MS = 100 };
 
 /* ---- once per process ------------------------------------------------------------------------ */
 
@@ -138,15 +138,12 @@ void sl_link_between(struct sl_link *link)
     sl_kernel_tls_take(&link->kernel, kernel_mode(link), link->fd);
 }
 
-/* OpenSSL asks the socket for a record's head and for its rest, 16 KiB, one by one: let it take
- * what is there. Whoever reads goes on until nothing comes, so nothing is forgotten in its buffer.
- * Below a proxy's own TLS there is no socket of ours for the kernel to open.
- */
+/* Below a proxy's own TLS there is no socket of ours for the kernel to open. */
 static CURLcode set_context(CURL *easy, void *context, void *arg)
 {
     struct sl_link *link = arg;
     (void)easy;
-    sl_libcurl.ssl_ctx_ctrl(context, SSL_CTRL_SET_READ_AHEAD, 1, NULL);
+    sl_tls_context_prepare(context);
     if (strncmp(link->proxy, "https:", 6) != 0)
         sl_kernel_tls_watch(&link->kernel, kernel_mode(link), context);
     return CURLE_OK;
@@ -207,7 +204,7 @@ static bool set_options(struct sl_link *link, uint64_t left_ms)
     }
     SET(CURLOPT_ERRORBUFFER, link->trouble);
     SET(CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
-    if (sl_libcurl.ssl_ctx_ctrl) {
+    if (sl_libcurl.ssl.ctx_ctrl) {
         SET(CURLOPT_SSL_CTX_FUNCTION, set_context);
         SET(CURLOPT_SSL_CTX_DATA, link);
     }
