@@ -510,6 +510,40 @@ SL_TEST(the_file_of_trusted_certificates_is_named)
     sl_server_stop(secure);
 }
 
+/* How far a server of TLS is, in ms, that takes so long for a handshake and for an answer. */
+static uint64_t distance_of(unsigned handshake_ms, unsigned answer_ms, const char **suite)
+{
+    SL_AUTO(sl_store) store = NULL;
+    SL_AUTO(sl_source) source = NULL;
+    sl_autofree char *key = NULL;
+    struct sl_err err = SL_ERR_INIT;
+    struct sl_server *secure = sl_server_start_tls();
+    struct sl_tls_options tls = {.ca_file = (char *)sl_server_ca(secure), .verify = true};
+    struct sl_source_config config = {.tls = &tls, .stall_seconds = 20};
+    sl_server_put(secure, "/m", sl_blob(), SL_BLOB_BYTES, "\"v1\"");
+    sl_server_tls_delay(secure, handshake_ms);
+    if (answer_ms)
+        SL_SCRIPT(secure, {.fault = SL_FAULT_SLOW, .after = answer_ms});
+    ck_assert_int_eq(sl_store_open(sl_server_url(secure, "/m"), &config, &store, &key, &err), 0);
+    ck_assert_msg(sl_source_open(store, key, 1000, &source, &err) == 0, "%s", err.message);
+    *suite = sl_server_last_suite(secure);
+    uint64_t ns = sl_store_first_byte_ns(store);
+    ck_assert_uint_gt(ns, 0);
+    sl_source_free(sl_steal(&source));
+    sl_store_free(sl_steal(&store));
+    sl_server_stop(secure);
+    return ns / SL_NS_PER_MS;
+}
+
+/* Ranges on connections that are there do without: a near server would seem far away. */
+SL_TEST(a_handshake_is_no_distance)
+{
+    const char *suite;
+    ck_assert_uint_lt(distance_of(600, 0, &suite), 500);
+    ck_assert_str_eq(suite, "TLS_AES_128_GCM_SHA256");
+    ck_assert_uint_ge(distance_of(0, 300, &suite), 300);
+}
+
 SL_TEST(https_is_not_left_for_http)
 {
     struct sl_server *secure = sl_server_start_tls();

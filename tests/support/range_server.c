@@ -32,6 +32,8 @@ struct sl_server {
     int fd;
     unsigned port;
     SSL_CTX *tls;
+    _Atomic unsigned tls_delay_ms;
+    const char *_Atomic last_suite;
     char ca[64];
     pthread_t thread;
     char urls[16][512];
@@ -213,8 +215,10 @@ static void *run_connection(void *arg)
          * test_link_kernel.c count that as the client's. */
         BIO *plain = BIO_new_fd(c->fd, BIO_NOCLOSE);
         SSL_set_bio(c->tls, plain, plain);
+        usleep(c->server->tls_delay_ms * 1000);
         if (SSL_accept(c->tls) != 1)
             goto end;
+        c->server->last_suite = SSL_get_cipher_name(c->tls);
     }
     while ((request = read_request(c)) && serve(c, request))
         set_over(c->server, request);
@@ -314,6 +318,17 @@ void sl_server_tls_suite(struct sl_server *server, int version, const char *suit
     if (SSL_CTX_set_max_proto_version(server->tls, version) != 1 ||
         (old ? SSL_CTX_set_cipher_list : SSL_CTX_set_ciphersuites)(server->tls, suite) != 1)
         die("cipher suite");
+}
+
+const char *sl_server_last_suite(struct sl_server *server)
+{
+    const char *suite = server->last_suite;
+    return suite ? suite : "";
+}
+
+void sl_server_tls_delay(struct sl_server *server, unsigned ms)
+{
+    server->tls_delay_ms = ms;
 }
 
 static void free_scripts(struct script *script)

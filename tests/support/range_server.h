@@ -29,6 +29,10 @@ struct sl_server *sl_server_start_tls(void);
 /** The newest version (TLS1_2_VERSION, TLS1_3_VERSION) and its only cipher suite, in OpenSSL's
  * terms, of connections from now on. */
 void sl_server_tls_suite(struct sl_server *server, int version, const char *suite);
+/** The suite of the last connection, in OpenSSL's terms; "" before the first. */
+const char *sl_server_last_suite(struct sl_server *server);
+/** Handshakes take this much longer from now on. */
+void sl_server_tls_delay(struct sl_server *server, unsigned ms);
 void sl_server_stop(struct sl_server *server);
 unsigned sl_server_port(const struct sl_server *server);
 /** Path of a file with the certificate; removed by sl_server_stop(). */

@@ -175,6 +175,12 @@ static bool channel_sent_twice(const struct sl_channel *channel)
                                   : http->channel_sent_twice(channel->http);
 }
 
+static uint64_t channel_answer_ns(const struct sl_channel *channel)
+{
+    return channel->way == BY_XET ? sl_xet_range_answer_ns(channel->range)
+                                  : http->channel_answer_ns(channel->http);
+}
+
 static int channel_connect(struct sl_channel *channel, const struct sl_exchange *like,
                            struct sl_err *err)
 {

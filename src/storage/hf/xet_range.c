@@ -86,6 +86,11 @@ bool sl_xet_range_sent_twice(struct sl_xet_range *range)
            http->channel_sent_twice(sl_xet_feed_channel(range->feed));
 }
 
+uint64_t sl_xet_range_answer_ns(struct sl_xet_range *range)
+{
+    return http->channel_answer_ns(sl_xet_feed_channel(range->feed));
+}
+
 int sl_xet_range_poll(struct sl_xet_range *range, struct pollfd fds[SL_IO_POLL_MAX],
                       uint64_t *deadline_ns)
 {

@@ -99,6 +99,11 @@ static bool channel_sent_twice(const struct sl_channel *channel)
     return sl_exchange_sent_twice(channel->exchange);
 }
 
+static uint64_t channel_answer_ns(const struct sl_channel *channel)
+{
+    return sl_exchange_answer_ns(channel->exchange);
+}
+
 static int channel_connect(struct sl_channel *channel, const struct sl_exchange *like,
                            struct sl_err *err)
 {

@@ -248,6 +248,7 @@ int sl_exchange_start(struct sl_exchange *exchange, const struct sl_request *req
     bool ahead = exchange->phase == SL_X_CONNECTING && exchange->preconnected;
     if (exchange->phase != SL_X_DRAINED && !ahead)
         sl_exchange_abort(exchange);
+    exchange->answer_ns = 0;
     free(sl_steal(&exchange->head_text));
     exchange->head_bytes = 0;
     if (start(exchange, request, err) == 0)
@@ -402,8 +403,10 @@ enum sl_io_state sl_exchange_refuse(struct sl_exchange *exchange, bool retryable
 static void begin_body(struct sl_exchange *exchange)
 {
     struct sl_head *head = &exchange->head;
-    exchange->phase = SL_X_BODY;
     exchange->moved_ns = sl_now_ns();
+    if (exchange->phase == SL_X_HEAD)
+        exchange->answer_ns = SL_MAX(exchange->moved_ns - exchange->sending_ns, UINT64_C(1));
+    exchange->phase = SL_X_BODY;
     exchange->chunk = SL_X_CHUNK_SIZE;
     exchange->left = 0;
     exchange->trailer_bytes = 0;

@@ -49,6 +49,11 @@ bool sl_exchange_sent_twice(const struct sl_exchange *exchange)
     return exchange->twice;
 }
 
+uint64_t sl_exchange_answer_ns(const struct sl_exchange *exchange)
+{
+    return exchange->answer_ns;
+}
+
 /* ---- the hedged request --------------------------------------------------------------------- */
 
 /* What came of an answer that nobody will take. */

@@ -45,12 +45,15 @@ static void sent_all(struct sl_exchange *exchange)
     exchange->phase = stream ? SL_X_STREAM : SL_X_HEAD;
     exchange->asked_ns = exchange->window_ns = sl_now_ns();
     exchange->window_bytes = 0;
+    exchange->answer_ns = 0;
     sl_exchange_set_hedge(exchange);
 }
 
 enum sl_io_state sl_exchange_send_start(struct sl_exchange *exchange, struct sl_err *err)
 {
     size_t all = exchange->out.used + exchange->body_bytes;
+    if (!exchange->sent)
+        exchange->sending_ns = sl_now_ns();
     while (exchange->sent < all) {
         bool head = exchange->sent < exchange->out.used;
         const char *data = head ? exchange->out.data + exchange->sent

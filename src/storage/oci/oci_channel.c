@@ -341,6 +341,11 @@ static bool channel_sent_twice(const struct sl_channel *channel)
     return http->channel_sent_twice(channel->http);
 }
 
+static uint64_t channel_answer_ns(const struct sl_channel *channel)
+{
+    return http->channel_answer_ns(channel->http);
+}
+
 static int channel_connect(struct sl_channel *channel, const struct sl_exchange *like,
                            struct sl_err *err)
 {

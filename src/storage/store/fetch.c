@@ -233,6 +233,15 @@ int sl_fetch_start(struct sl_fetch *fetch, struct sl_source *source, uint64_t be
     return 0;
 }
 
+/* How far the server is: what comes before its answer, a handshake above all, takes a time of its
+ * own, and ranges on open connections do without. */
+static uint64_t distance_ns(const struct sl_fetch *fetch, uint64_t try_ns)
+{
+    const struct sl_transport *transport = fetch->store->transport;
+    uint64_t ns = transport->channel_answer_ns ? transport->channel_answer_ns(fetch->channel) : 0;
+    return ns ? ns : try_ns;
+}
+
 /* The first bytes of a try: one that was sent twice tells nothing of the distance. */
 static void note_first(struct sl_fetch *fetch)
 {
@@ -242,7 +251,7 @@ static void note_first(struct sl_fetch *fetch)
     if (transport->channel_sent_twice && transport->channel_sent_twice(fetch->channel))
         sl_counter_add(&fetch->source->requests, 1);
     else
-        sl_store_note_first_byte(fetch->store, ns);
+        sl_store_note_first_byte(fetch->store, distance_ns(fetch, ns));
 }
 
 static void count_bytes(struct sl_fetch *fetch, size_t bytes)

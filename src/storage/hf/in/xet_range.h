@@ -32,5 +32,6 @@ void sl_xet_range_abort(struct sl_xet_range *range);
 bool sl_xet_range_leads_to(struct sl_xet_range *range, const struct sl_host *host);
 /** Whether a request of the range was sent twice. */
 bool sl_xet_range_sent_twice(struct sl_xet_range *range);
+uint64_t sl_xet_range_answer_ns(struct sl_xet_range *range);
 
 #endif

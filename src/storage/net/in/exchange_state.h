@@ -47,8 +47,10 @@ struct sl_exchange {
     size_t body_bytes;
     size_t sent; /* of out and body */
     uint64_t stream_bytes, streamed;
-    uint64_t asked_ns; /* when the head was sent that a stream follows */
-    bool wanted;       /* 100 Continue came */
+    uint64_t asked_ns;   /* when the head was sent that a stream follows */
+    uint64_t sending_ns; /* before its first byte was sent */
+    uint64_t answer_ns;  /* how long after that its answer began; 0: it has not */
+    bool wanted;         /* 100 Continue came */
 
     char *in; /* received and not yet taken: [in_begin, in_end) */
     size_t in_capacity, in_begin, in_end;
