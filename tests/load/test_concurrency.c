@@ -51,23 +51,23 @@ SL_TEST(a_plan_says_how_many_are_of_use)
         enum sl_connections_bound bound;
     } rows[] = {
         /* a model of usual size, from a store, and from this machine */
-        {{AUTO, false, 512, 4 * GIB, 0, 1000}, 4, 64, SL_CONNECTIONS_USUAL, SL_BOUND_AUTO},
-        {{0, false, 512, 4 * GIB, 0, 1000}, 4, 64, SL_CONNECTIONS_USUAL, SL_BOUND_AUTO},
+        {{AUTO, false, 512, 4 * GIB, 0, 1000}, 2, 64, SL_CONNECTIONS_USUAL, SL_BOUND_AUTO},
+        {{0, false, 512, 4 * GIB, 0, 1000}, 2, 64, SL_CONNECTIONS_USUAL, SL_BOUND_AUTO},
         {{AUTO, true, 512, 4 * GIB, 0, 1000}, 2, 8, SL_CONNECTIONS_LOCAL, SL_BOUND_AUTO},
         /* requests of less than 1 MiB */
         {{AUTO, false, 1000, 1000 * MIB - 1, 0, 1000}, 16, 128, SL_CONNECTIONS_SMALL, 0},
-        {{AUTO, false, 1000, 1000 * MIB, 0, 1000}, 4, 64, SL_CONNECTIONS_USUAL, SL_BOUND_AUTO},
+        {{AUTO, false, 1000, 1000 * MIB, 0, 1000}, 2, 64, SL_CONNECTIONS_USUAL, SL_BOUND_AUTO},
         {{AUTO, true, 1000, MIB, 0, 1000}, 2, 8, SL_CONNECTIONS_LOCAL, SL_BOUND_AUTO},
         /* few ranges; what is composed is asked for, too */
         {{AUTO, false, 1, 8 * MIB, 0, 1000}, 1, 1, SL_CONNECTIONS_USUAL, SL_BOUND_RANGES},
-        {{AUTO, false, 3, 24 * MIB, 0, 1000}, 3, 3, SL_CONNECTIONS_USUAL, SL_BOUND_RANGES},
-        {{AUTO, false, 30, 240 * MIB, 0, 1000}, 4, 30, SL_CONNECTIONS_USUAL, SL_BOUND_RANGES},
-        {{AUTO, false, 3, 24 * MIB, 9, 1000}, 4, 12, SL_CONNECTIONS_USUAL, SL_BOUND_RANGES},
+        {{AUTO, false, 3, 24 * MIB, 0, 1000}, 2, 3, SL_CONNECTIONS_USUAL, SL_BOUND_RANGES},
+        {{AUTO, false, 30, 240 * MIB, 0, 1000}, 2, 30, SL_CONNECTIONS_USUAL, SL_BOUND_RANGES},
+        {{AUTO, false, 3, 24 * MIB, 9, 1000}, 2, 12, SL_CONNECTIONS_USUAL, SL_BOUND_RANGES},
         {{AUTO, false, 0, 0, 0, 1000}, 1, 1, SL_CONNECTIONS_USUAL, SL_BOUND_RANGES},
         /* few descriptors */
-        {{AUTO, false, 512, 4 * GIB, 0, 12}, 4, 12, SL_CONNECTIONS_USUAL, SL_BOUND_DESCRIPTORS},
+        {{AUTO, false, 512, 4 * GIB, 0, 12}, 2, 12, SL_CONNECTIONS_USUAL, SL_BOUND_DESCRIPTORS},
         {{AUTO, false, 512, MIB, 0, 12}, 12, 12, SL_CONNECTIONS_SMALL, SL_BOUND_DESCRIPTORS},
-        {{AUTO, false, 10, 80 * MIB, 0, 12}, 4, 10, SL_CONNECTIONS_USUAL, SL_BOUND_RANGES},
+        {{AUTO, false, 10, 80 * MIB, 0, 12}, 2, 10, SL_CONNECTIONS_USUAL, SL_BOUND_RANGES},
         /* as it was told */
         {{16, false, 512, 4 * GIB, 0, 1000}, 16, 16, SL_CONNECTIONS_GIVEN, SL_BOUND_AUTO},
         {{16, true, 512, 4 * GIB, 0, 1000}, 16, 16, SL_CONNECTIONS_GIVEN, SL_BOUND_AUTO},
@@ -89,7 +89,7 @@ SL_TEST(a_plan_says_how_many_are_of_use)
 /* ---- a load that begins to read -------------------------------------------------------------- */
 
 /* 4 GiB in ranges of 8 MiB, from somewhere near, alone on 4 processors. */
-static const struct sl_load_facts usual = {.planned = {4, 64, SL_CONNECTIONS_USUAL, SL_BOUND_AUTO},
+static const struct sl_load_facts usual = {.planned = {2, 64, SL_CONNECTIONS_USUAL, SL_BOUND_AUTO},
                                            .ranges = 512,
                                            .fetch_bytes = 4 * GIB,
                                            .host = 128,
@@ -131,7 +131,7 @@ static void expect_decided(const char *what, const struct sl_load_facts *facts,
 
 SL_TEST(what_a_load_begins_with)
 {
-    EXPECT("near", (void)0, 4, 64, 64, 256, 4, 0, 0, SL_THREADS_PROCESSORS);
+    EXPECT("near", (void)0, 2, 64, 64, 256, 4, 0, 0, SL_THREADS_PROCESSORS);
     EXPECT("very near", facts.first_byte_ns = SL_NS_PER_MS - 1, 1, 64, 64, 256, 4,
            SL_CONNECTIONS_NEAR, 0, SL_THREADS_PROCESSORS);
     EXPECT("very near, one range",
@@ -142,7 +142,7 @@ SL_TEST(what_a_load_begins_with)
            256, 4, SL_CONNECTIONS_KNOWN, 0, SL_THREADS_PROCESSORS);
     EXPECT("far, 50 were needed", (facts.first_byte_ns = 30 * SL_NS_PER_MS, facts.known = 50), 50,
            64, 64, 256, 4, SL_CONNECTIONS_KNOWN, 0, SL_THREADS_PROCESSORS);
-    EXPECT("nothing known of the server", facts.first_byte_ns = 0, 4, 64, 64, 256, 4, 0, 0,
+    EXPECT("nothing known of the server", facts.first_byte_ns = 0, 2, 64, 64, 256, 4, 0, 0,
            SL_THREADS_PROCESSORS);
     EXPECT("30 ms away", facts.first_byte_ns = 30 * SL_NS_PER_MS, 8, 64, 64, 256, 4,
            SL_CONNECTIONS_DISTANT, 0, SL_THREADS_PROCESSORS);
@@ -174,7 +174,7 @@ SL_TEST(what_a_load_begins_with)
            8, 128, 0, 64, 4, SL_CONNECTIONS_SMALL, 0, SL_THREADS_PROCESSORS);
     EXPECT("one range", facts.planned = ((struct sl_connections){1, 1, 0, SL_BOUND_RANGES}), 1, 1,
            65, 256, 1, 0, SL_BOUND_RANGES, SL_THREADS_CONNECTIONS);
-    EXPECT("nothing to fetch", (facts.ranges = 0, facts.fetch_bytes = 0), 4, 64, 64, 256, 4, 0, 0,
+    EXPECT("nothing to fetch", (facts.ranges = 0, facts.fetch_bytes = 0), 2, 64, 64, 256, 4, 0, 0,
            SL_THREADS_PROCESSORS);
 }
 
@@ -186,17 +186,17 @@ SL_TEST(what_is_given_stays)
            16, 80, 256, 4, SL_CONNECTIONS_GIVEN, 0, SL_THREADS_PROCESSORS);
     EXPECT("more than a load has", (facts.connections = 2000, facts.host = 0), 768, 768, 0, 64, 4,
            SL_CONNECTIONS_GIVEN, SL_BOUND_MEMORY, SL_THREADS_PROCESSORS);
-    EXPECT("3 threads", facts.threads = 3, 4, 64, 64, 256, 3, 0, 0, SL_THREADS_GIVEN);
-    EXPECT("100 threads", facts.threads = 100, 4, 64, 64, 256, 64, 0, 0, SL_THREADS_GIVEN);
+    EXPECT("3 threads", facts.threads = 3, 2, 64, 64, 256, 3, 0, 0, SL_THREADS_GIVEN);
+    EXPECT("100 threads", facts.threads = 100, 2, 64, 64, 256, 64, 0, 0, SL_THREADS_GIVEN);
     EXPECT("9 threads, 2 connections", (facts.threads = 9, facts.connections = 2), 2, 2, 66, 256, 2,
            SL_CONNECTIONS_GIVEN, 0, SL_THREADS_GIVEN);
 }
 
 SL_TEST(memory_and_the_host_are_bounds)
 {
-    EXPECT("4 MiB", facts.memory_bytes = 4 * MIB, 4, 16, 0, 256, 4, 0, SL_BOUND_MEMORY,
+    EXPECT("4 MiB", facts.memory_bytes = 4 * MIB, 2, 16, 0, 256, 4, 0, SL_BOUND_MEMORY,
            SL_THREADS_PROCESSORS);
-    EXPECT("4 MiB, grows", (facts.memory_bytes = 4 * MIB, facts.grows = true), 4, 8, 0, 256, 4, 0,
+    EXPECT("4 MiB, grows", (facts.memory_bytes = 4 * MIB, facts.grows = true), 2, 8, 0, 256, 4, 0,
            SL_BOUND_MEMORY, SL_THREADS_PROCESSORS);
     EXPECT("64 KiB", facts.memory_bytes = 64 * KIB, 1, 1, 0, 256, 1, 0, SL_BOUND_MEMORY,
            SL_THREADS_CONNECTIONS);
@@ -205,13 +205,13 @@ SL_TEST(memory_and_the_host_are_bounds)
            SL_CONNECTIONS_GIVEN, 0, SL_THREADS_PROCESSORS);
     EXPECT("4 MiB, 100", (facts.memory_bytes = 4 * MIB, facts.connections = 100), 64, 64, 0, 64, 4,
            SL_CONNECTIONS_GIVEN, SL_BOUND_MEMORY, SL_THREADS_PROCESSORS);
-    EXPECT("grows", facts.grows = true, 4, 64, 32, 256, 4, 0, 0, SL_THREADS_PROCESSORS);
-    EXPECT("a host of 6", facts.host = 6, 4, 6, 0, 256, 3, 0, SL_BOUND_HOST,
+    EXPECT("grows", facts.grows = true, 2, 64, 32, 256, 4, 0, 0, SL_THREADS_PROCESSORS);
+    EXPECT("a host of 6", facts.host = 6, 2, 6, 0, 256, 3, 0, SL_BOUND_HOST,
            SL_THREADS_CONNECTIONS);
     EXPECT("a host of 2, far away", (facts.host = 2, facts.first_byte_ns = 90 * SL_NS_PER_MS), 2, 2,
            0, 256, 1, 0, SL_BOUND_HOST, SL_THREADS_CONNECTIONS);
-    EXPECT("a host of 70", facts.host = 70, 4, 64, 6, 256, 4, 0, 0, SL_THREADS_PROCESSORS);
-    EXPECT("any number at the host", facts.host = 0, 4, 64, 128, 256, 4, 0, 0,
+    EXPECT("a host of 70", facts.host = 70, 2, 64, 6, 256, 4, 0, 0, SL_THREADS_PROCESSORS);
+    EXPECT("any number at the host", facts.host = 0, 2, 64, 128, 256, 4, 0, 0,
            SL_THREADS_PROCESSORS);
 }
 
@@ -272,15 +272,15 @@ SL_TEST(windows_grow_where_bytes_come_fast)
 
 SL_TEST(loads_share_the_processors)
 {
-    EXPECT("2 loads", facts.loads = 2, 4, 64, 64, 256, 2, 0, 0, SL_THREADS_LOADS);
-    EXPECT("9 loads", facts.loads = 9, 4, 64, 64, 256, 1, 0, 0, SL_THREADS_LOADS);
-    EXPECT("3 threads are taken", (facts.loads = 2, facts.threads_of_all = 3), 4, 64, 64, 256, 1, 0,
+    EXPECT("2 loads", facts.loads = 2, 2, 64, 64, 256, 2, 0, 0, SL_THREADS_LOADS);
+    EXPECT("9 loads", facts.loads = 9, 2, 64, 64, 256, 1, 0, 0, SL_THREADS_LOADS);
+    EXPECT("3 threads are taken", (facts.loads = 2, facts.threads_of_all = 3), 2, 64, 64, 256, 1, 0,
            0, SL_THREADS_LOADS);
-    EXPECT("all are taken", facts.threads_of_all = 9, 4, 64, 64, 256, 1, 0, 0, SL_THREADS_LOADS);
-    EXPECT("uncounted loads", facts.loads = 0, 4, 64, 64, 256, 4, 0, 0, SL_THREADS_PROCESSORS);
-    EXPECT("many processors", facts.processors = 96, 4, 64, 64, 256, 8, 0, 0,
+    EXPECT("all are taken", facts.threads_of_all = 9, 2, 64, 64, 256, 1, 0, 0, SL_THREADS_LOADS);
+    EXPECT("uncounted loads", facts.loads = 0, 2, 64, 64, 256, 4, 0, 0, SL_THREADS_PROCESSORS);
+    EXPECT("many processors", facts.processors = 96, 2, 64, 64, 256, 8, 0, 0,
            SL_THREADS_PROCESSORS);
-    EXPECT("given, whoever has the others", (facts.threads = 5, facts.threads_of_all = 9), 4, 64,
+    EXPECT("given, whoever has the others", (facts.threads = 5, facts.threads_of_all = 9), 2, 64,
            64, 256, 5, 0, 0, SL_THREADS_GIVEN);
 }
 
@@ -306,7 +306,7 @@ SL_TEST(what_is_known_of_the_server_later_counts_as_well)
     facts.first_byte_ns = 0;
     sl_concurrency_decide(&facts, &is);
     sl_concurrency_know_distance(&facts, 0, &is.growth);
-    ck_assert_uint_eq(is.growth.connections, 4);
+    ck_assert_uint_eq(is.growth.connections, 2);
     sl_concurrency_know_distance(&facts, 30 * SL_NS_PER_MS, &is.growth);
     ck_assert_uint_eq(is.growth.connections, 8);
 }

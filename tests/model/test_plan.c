@@ -354,7 +354,7 @@ SL_TEST(small_objects_begin_with_more_connections)
     uint8_t *large = calloc(1, 8 << 20);
     put("m/large", large, 8 << 20);
     plan = expect_plan("", &specs);
-    ck_assert_uint_eq(plan->connections.first, 4);
+    ck_assert_uint_eq(plan->connections.first, 2);
     sl_plan_free(plan);
     sl_specs_release(&specs);
     free(large);

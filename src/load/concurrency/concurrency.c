@@ -19,7 +19,7 @@ enum {
     AHEAD_AUTO = 7, /* with the first, what a load far from its store begins with */
     AHEAD_MAX = 63,
 
-    FIRST_AUTO = 4,
+    FIRST_AUTO = 2,
     FIRST_NEAR = 1, /* another stands in where it stalls */
     FIRST_SMALL = 16,
     FIRST_LOCAL = 2,
