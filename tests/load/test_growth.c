@@ -418,6 +418,43 @@ static unsigned grow_among_others(double used, double waited, uint64_t first_byt
     return growth.connections;
 }
 
+/* A load that began while its threads waited for `waited` of their time, or not, and whose first
+ * answer came late for that: how many connections it wants, each ms. From `free_ms` on there are
+ * processors, and by then answers take `later_ns`. */
+static unsigned grow_delayed(double waited, unsigned free_ms, uint64_t later_ns, unsigned ms)
+{
+    struct sl_growth growth;
+    double bytes = 1;
+    cpu = (struct sl_cpu_time){.used_ns = 5 * SL_NS_PER_MS};
+    cpu.waited_ns = (uint64_t)((double)cpu.used_ns * waited / (1 - waited));
+    sl_growth_init(&growth, 2, 64);
+    sl_growth_watch_cpu(&growth, cpu_so_far, 16);
+    sl_growth_know_quantum(&growth, 256 * 1024);
+    sl_growth_know_requests(&growth, 1000);
+    sl_growth_know_distance(&growth, 20 * SL_NS_PER_MS, 8 << 20);
+    for (uint64_t at = 1000; at < 1000 + ms; at++) {
+        bool late = at < 1000 + free_ms;
+        sl_growth_know_distance(&growth, late ? 20 * SL_NS_PER_MS : later_ns, 8 << 20);
+        unsigned now = sl_growth_tick(&growth, at * SL_NS_PER_MS, (uint64_t)bytes, 0);
+        bytes += 40e3 * now;
+        cpu.used_ns += (uint64_t)((late ? 1 - waited : 0.1) * SL_NS_PER_MS);
+        cpu.waited_ns += (uint64_t)((late ? waited : 0) * SL_NS_PER_MS);
+    }
+    return growth.connections;
+}
+
+SL_TEST(an_answer_that_waited_for_a_processor_makes_no_server_distant)
+{
+    const uint64_t LATE_NS = 20 * SL_NS_PER_MS;
+    ck_assert_uint_eq(grow_delayed(0.7, 2000, LATE_NS, 2000), 2);
+    /* there are processors, and the server is as far as it seemed; or near */
+    ck_assert_uint_gt(grow_delayed(0.7, 100, LATE_NS, 400), 32);
+    ck_assert_uint_le(grow_delayed(0.7, 100, SL_NS_PER_MS / 2, 400), 8);
+    /* there were processors all the time */
+    ck_assert_uint_gt(grow_delayed(0.2, 0, LATE_NS, 250), 32);
+    ck_assert_uint_gt(grow_delayed(0.2, 250, LATE_NS, 250), 32);
+}
+
 SL_TEST(where_others_have_the_processors_none_are_added)
 {
     const uint64_t NEAR_NS = SL_NS_PER_MS / 2, FAR_NS = 20 * SL_NS_PER_MS;

@@ -38,7 +38,10 @@
  * 3 MB/s never has enough for more than the few, and of a fast one a few megabytes tell, long
  * before a window is over. That is a step like others, on trial, and taken back if it does not
  * help. Where a later answer begins at once the first one was slow and the server is near: then all
- * that was done for its distance is taken back.
+ * that was done for its distance is taken back. An answer that came late while this process waited
+ * for processors, for half of the time and more, tells nothing: where many loads begin together on
+ * one machine the nearest server answers late. Then it is looked again as soon as there are
+ * processors, with the answers that have come by then.
  *
  * Nearby, a server may give each connection little and all together much. Where a step clearly
  * brought what it added, the next one does not wait for a whole window.
@@ -71,6 +74,7 @@ static const double SHARE_PART = 0.25;
  * clearly helped, in a window as short as this. */
 static const double THROTTLED_BYTES_PER_S = 100e6, CLEAR_PART = 0.5;
 enum { QUICK_QUANTA = 4 };
+#define LOOK_NS         (50 * SL_NS_PER_MS) /* between two looks for processors */
 #define QUICK_NS        (20 * SL_NS_PER_MS)
 #define QUICK_SETTLE_NS (10 * SL_NS_PER_MS)
 
@@ -176,6 +180,50 @@ static void take_back_distance(struct sl_growth *growth, uint64_t first_byte_ns)
     growth->least = growth->near < growth->least ? growth->near : growth->least;
 }
 
+/* What the process had of the processors in so many ns; not known is nothing. */
+struct spent {
+    double ns, used, waited;
+};
+
+static struct spent spent_since(const struct sl_growth *growth, struct sl_cpu_time before,
+                                uint64_t ns)
+{
+    if (!growth->cpu)
+        return (struct spent){.ns = 1};
+    struct sl_cpu_time cpu = sl_cpu_time_between(before, growth->cpu());
+    return (struct spent){(double)ns, (double)cpu.used_ns, (double)cpu.waited_ns};
+}
+
+/* The machine has none: a thread of the process, or more, always has something to do, and waits for
+ * a processor for much of that. */
+static bool is_machine_full(const struct spent *spent)
+{
+    double wanted = spent->used + spent->waited;
+    return wanted > 0 && wanted >= THREAD_FULL * spent->ns && spent->waited >= WAIT_PART * wanted;
+}
+
+static void look(struct sl_growth *growth)
+{
+    growth->looked = true;
+    growth->looked_ns = growth->now_ns;
+    growth->looked_cpu = growth->cpu();
+}
+
+/* Whether an answer that came late may have waited for a processor: since the process began, and
+ * then since the last look. */
+static bool was_delayed(struct sl_growth *growth)
+{
+    uint64_t ns = growth->looked ? growth->now_ns - growth->looked_ns : 0;
+    if (growth->looked && growth->looked_ns && ns < LOOK_NS)
+        return true;
+    struct spent spent = spent_since(growth, growth->looked_cpu, ns);
+    bool begins = growth->looked && !growth->looked_ns; /* there was no clock before */
+    bool delayed = begins || is_machine_full(&spent);
+    if (delayed)
+        look(growth);
+    return delayed;
+}
+
 void sl_growth_know_distance(struct sl_growth *growth, uint64_t first_byte_ns,
                              uint64_t request_bytes)
 {
@@ -183,8 +231,10 @@ void sl_growth_know_distance(struct sl_growth *growth, uint64_t first_byte_ns,
         take_back_distance(growth, first_byte_ns);
     if (growth->distance_known || !first_byte_ns)
         return;
-    growth->distance_known = true;
     bool distant = first_byte_ns >= DISTANT_NS;
+    if (distant && was_delayed(growth))
+        return;
+    growth->distance_known = true;
     uint64_t settle_ns = 3 * first_byte_ns, least_ns = distant ? SETTLE_NS : QUICK_SETTLE_NS;
     growth->settle_ns = settle_ns > least_ns ? settle_ns : least_ns;
     growth->answer_ns = first_byte_ns;
@@ -231,26 +281,12 @@ static void back_off(struct sl_growth *growth, uint64_t now_ns)
     growth->window_ns = 0;
 }
 
-/* What the process had of the processors since the window was begun, in so many ns. */
-struct spent {
-    double ns, used, waited;
-};
-
 static struct spent since_window(const struct sl_growth *growth, uint64_t now_ns)
 {
     uint64_t begin_ns = growth->window_ns - growth->settle_ns;
-    if (!growth->cpu || now_ns <= begin_ns)
+    if (now_ns <= begin_ns)
         return (struct spent){.ns = 1};
-    struct sl_cpu_time cpu = sl_cpu_time_between(growth->window_cpu, growth->cpu());
-    return (struct spent){(double)(now_ns - begin_ns), (double)cpu.used_ns, (double)cpu.waited_ns};
-}
-
-/* The machine has none: a thread of the process, or more, always has something to do, and waits for
- * a processor for much of that. */
-static bool is_machine_full(const struct spent *spent)
-{
-    double wanted = spent->used + spent->waited;
-    return wanted >= THREAD_FULL * spent->ns && spent->waited >= WAIT_PART * wanted;
+    return spent_since(growth, growth->window_cpu, now_ns - begin_ns);
 }
 
 static bool is_cpu_full(const struct sl_growth *growth, const struct spent *spent)
@@ -453,6 +489,7 @@ static void note_begin(struct sl_growth *growth, uint64_t now_ns, uint64_t bytes
 unsigned sl_growth_tick(struct sl_growth *growth, uint64_t now_ns, uint64_t bytes,
                         unsigned throttled)
 {
+    growth->now_ns = now_ns;
     if (growth->least == growth->maximum && growth->connections == growth->maximum && !throttled)
         return growth->connections;
     if (throttled && now_ns >= growth->quiet_until_ns)

@@ -54,6 +54,9 @@ struct sl_growth {
     size_t requests;                 /* that the load will make, 0: not known */
     struct sl_cpu_time (*cpu)(void); /* of the process so far; NULL: not known */
     struct sl_cpu_time window_cpu;
+    bool looked;                   /* whether an answer had to wait for a processor: it had */
+    uint64_t now_ns, looked_ns;    /* of the last call; of that look */
+    struct sl_cpu_time looked_cpu; /* at that look */
     double processors;
     unsigned second_thread; /* connections of which a second thread has some; 0: there is none */
 };
