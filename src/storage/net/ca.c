@@ -44,6 +44,14 @@ const char *sl_ca_system(void)
     return sl_ca_first(system_files, SL_COUNT(system_files));
 }
 
+/* A system may have them in a folder alone. */
+static const char *system_directory(void)
+{
+    bool there = sl_libcurl_open(NULL) == 0;
+    const char *compiled_in = there ? sl_libcurl.version_info(CURLVERSION_NOW)->capath : NULL;
+    return compiled_in && access(compiled_in, R_OK | X_OK) == 0 ? compiled_in : NULL;
+}
+
 static CURLcode use_file(CURL *easy, const char *file)
 {
     CURLcode bad = sl_libcurl.easy_setopt(easy, CURLOPT_CAINFO, file);
@@ -67,6 +75,8 @@ struct sl_ca_choice sl_ca_choose(const char *given)
     }
     if (!choice.file)
         choice.file = sl_ca_system();
+    if (!choice.file && !choice.directory)
+        choice.directory = system_directory();
     return choice;
 }
 
@@ -74,7 +84,7 @@ CURLcode sl_ca_use(CURL *easy, const struct sl_ca_choice *choice)
 {
     CURLcode bad = choice->directory ? use_directory(easy, choice->directory) : CURLE_OK;
     /* No file is an error to libcurl only where it was told of one. */
-    if (!bad && (choice->file || choice->directory))
+    if (!bad && (choice->file || choice->directory)) /* and not the system's beside it */
         bad = use_file(easy, choice->file);
     return bad;
 }

@@ -23,6 +23,8 @@ static const struct sl_shared_function functions[] = {
 #include "libcurl.def"
 #undef SL_LIBCURL
     SL_SHARED_FUNCTION(SSL_CTX_ctrl, &sl_libcurl.ssl.ctx_ctrl, .optional = true),
+    SL_SHARED_FUNCTION(SSL_CTX_set1_cert_store, &sl_libcurl.ssl.ctx_set1_cert_store,
+                       .optional = true),
     SL_SHARED_FUNCTION(SSL_CTX_get_ciphers, &sl_libcurl.ssl.ctx_get_ciphers, .optional = true),
     SL_SHARED_FUNCTION(SSL_CTX_set_ciphersuites, &sl_libcurl.ssl.ctx_set_ciphersuites,
                        .optional = true),
@@ -37,8 +39,9 @@ static int open_library(struct sl_err *err)
     if (sl_libcurl.global_init(CURL_GLOBAL_ALL) != CURLE_OK)
         return sl_fail(err, SL_E_INTERNAL, "libcurl cannot be initialised");
     const char *tls = sl_libcurl.version_info(CURLVERSION_NOW)->ssl_version;
-    bool openssl = tls && strncmp(tls, "OpenSSL/", 8) == 0 && sl_libcurl.ssl.ctx_get_ciphers &&
-                   sl_libcurl.ssl.ctx_set_ciphersuites && sl_libcurl.ssl.cipher_get_name;
+    bool openssl = tls && strncmp(tls, "OpenSSL/", 8) == 0 && sl_libcurl.ssl.ctx_set1_cert_store &&
+                   sl_libcurl.ssl.ctx_get_ciphers && sl_libcurl.ssl.ctx_set_ciphersuites &&
+                   sl_libcurl.ssl.cipher_get_name;
     if (!openssl)
         sl_libcurl.ssl.ctx_ctrl = NULL;
     return 0;

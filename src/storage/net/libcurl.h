@@ -21,6 +21,7 @@ struct sl_libcurl {
      * library's, and then none of them may be called. */
     struct {
         __typeof__(SSL_CTX_ctrl) *ctx_ctrl;
+        __typeof__(SSL_CTX_set1_cert_store) *ctx_set1_cert_store;
         __typeof__(SSL_CTX_get_ciphers) *ctx_get_ciphers;
         __typeof__(SSL_CTX_set_ciphersuites) *ctx_set_ciphersuites;
         __typeof__(SSL_CIPHER_get_name) *cipher_get_name;

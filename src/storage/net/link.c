@@ -156,9 +156,9 @@ void sl_link_note_answer(struct sl_link *link, uint64_t bytes, uint64_t ns, bool
     sl_host_answered(&link->permit, bytes, ns, whole);
 }
 
-uint64_t sl_link_connect_ns(const struct sl_link *link)
+uint64_t sl_link_away_ns(const struct sl_link *link)
 {
-    return link->connect_ns;
+    return link->away_ns;
 }
 
 uint64_t sl_link_answer_delay(const struct sl_link *link)

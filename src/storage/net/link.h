@@ -51,8 +51,9 @@ void sl_link_expect(struct sl_link *link, size_t bytes);
 
 /** A request was answered, or given up, after so many bytes of its answer and so much time. */
 void sl_link_note_answer(struct sl_link *link, uint64_t bytes, uint64_t ns, bool whole);
-/** How long it took to connect, in ns; so are the lengths of time below. */
-uint64_t sl_link_connect_ns(const struct sl_link *link);
+/** How far the server seemed while it was connected to, in ns, as are the lengths of time below: a
+ * round trip, or what a tunnel took. */
+uint64_t sl_link_away_ns(const struct sl_link *link);
 /** How long an answer may take to begin, or to go on, before it is asked for once more: several
  * times what connecting took, and what the host needed lately; never less than a second. */
 uint64_t sl_link_answer_delay(const struct sl_link *link);

@@ -9,6 +9,7 @@
  */
 #include <errno.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +25,8 @@ enum {
     DRIVE_ROUNDS_MAX = 64,
     NAMES_BYTES = 200,
 };
-#define ASK_NS (20 * SL_NS_PER_MS)
+#define ASK_NS    (20 * SL_NS_PER_MS)
+#define NS_PER_US UINT64_C(1000)
 
 static const struct sl_option tls_rows[] = {
     SL_OPTION(sl_tls_options, ca_file, STRING, "",
@@ -311,6 +313,17 @@ static enum sl_io_state prepare(struct sl_link *link, struct sl_err *err)
     return SL_IO_DATA;
 }
 
+/* A handshake takes processors, and the first one reads certificates. */
+static uint64_t away_ns(const struct sl_link *link)
+{
+    struct tcp_info info;
+    socklen_t bytes = sizeof(info);
+    bool direct = link->tls && !*link->proxy;
+    if (direct && getsockopt(link->fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0)
+        return info.tcpi_rtt * NS_PER_US;
+    return link->connect_ns;
+}
+
 static void settle(struct sl_link *link, int fd)
 {
     struct sockaddr_storage peer;
@@ -318,6 +331,7 @@ static void settle(struct sl_link *link, int fd)
     link->fd = fd;
     link->stage = SL_LINK_OPEN;
     link->connect_ns = sl_now_ns() - link->dialed_ns;
+    link->away_ns = away_ns(link);
     if (!link->permit.host || getpeername(fd, (struct sockaddr *)&peer, &bytes) != 0)
         return;
     int number = sl_host_number(&link->permit, (struct sockaddr *)&peer);

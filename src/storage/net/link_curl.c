@@ -13,50 +13,15 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#include "ca.h"
 #include "imds.h"
 #include "link_state.h"
 #include "tls_context.h"
+#include "trust.h"
 
 enum { NUDGE_MS = 100 };
 
-/* ---- once per process ------------------------------------------------------------------------ */
-
-/* [1] for tunnels, whose proxies curl itself looks up. */
-static struct {
-    CURLSH *handle;
-    pthread_mutex_t mutexes[CURL_LOCK_DATA_LAST];
-} caches[2];
-static pthread_once_t setup_once = PTHREAD_ONCE_INIT;
-
-static void lock_cache(CURL *easy, curl_lock_data data, curl_lock_access access, void *mutexes)
-{
-    (void)easy, (void)access;
-    pthread_mutex_lock((pthread_mutex_t *)mutexes + data);
-}
-
-static void unlock_cache(CURL *easy, curl_lock_data data, void *mutexes)
-{
-    (void)easy;
-    pthread_mutex_unlock((pthread_mutex_t *)mutexes + data);
-}
-
-static void setup(void)
-{
-    for (unsigned i = 0; i < SL_COUNT(caches); i++) {
-        for (unsigned k = 0; k < CURL_LOCK_DATA_LAST; k++)
-            pthread_mutex_init(&caches[i].mutexes[k], NULL);
-        CURLSH *cache = caches[i].handle = sl_libcurl.share_init();
-        if (!cache)
-            continue; /* every connection has its own, then */
-        sl_libcurl.share_setopt(cache, CURLSHOPT_LOCKFUNC, lock_cache);
-        sl_libcurl.share_setopt(cache, CURLSHOPT_UNLOCKFUNC, unlock_cache);
-        sl_libcurl.share_setopt(cache, CURLSHOPT_USERDATA, caches[i].mutexes);
-        sl_libcurl.share_setopt(cache, CURLSHOPT_SHARE, CURL_LOCK_DATA_SSL_SESSION);
-        if (i)
-            sl_libcurl.share_setopt(cache, CURLSHOPT_SHARE, CURL_LOCK_DATA_DNS);
-    }
-}
+/* ---- handles ----------------------------------------------------------------------------------
+ */
 
 static void pipe_set(sigset_t *set)
 {
@@ -85,11 +50,9 @@ void sl_quiet_end(struct sl_quiet *quiet)
     pthread_sigmask(SIG_SETMASK, &quiet->before, NULL);
 }
 
-/* ---- handles --------------------------------------------------------------------------------- */
-
 void sl_link_curl_end(struct sl_link *link)
 {
-    if (!link->multi && !link->easy)
+    if (!link->multi && !link->easy && !link->trust)
         return;
     SL_QUIET_PIPE;
     if (link->multi && link->easy)
@@ -98,6 +61,7 @@ void sl_link_curl_end(struct sl_link *link)
     if (link->multi)
         sl_libcurl.multi_cleanup(link->multi);
     sl_kernel_tls_end(&link->kernel);
+    sl_trust_release(sl_steal(&link->trust));
     sl_libcurl.slist_free_all(link->resolved);
     link->resolved = NULL;
     link->easy = NULL;
@@ -138,13 +102,31 @@ void sl_link_between(struct sl_link *link)
     sl_kernel_tls_take(&link->kernel, kernel_mode(link), link->fd);
 }
 
-/* Below a proxy's own TLS there is no socket of ours for the kernel to open. */
+static bool has_tls_proxy(const struct sl_link *link)
+{
+    return strncmp(link->proxy, "https:", 6) == 0;
+}
+
+static bool needs_trust(const struct sl_link *link)
+{
+    const struct sl_tls_options *tls = link->connect.tls;
+    return sl_libcurl.ssl.ctx_ctrl && (has_tls_proxy(link) || (link->tls && (!tls || tls->verify)));
+}
+
+/* Of the server, or of a proxy, below whose TLS there is no socket of ours for the kernel to open.
+ */
 static CURLcode set_context(CURL *easy, void *context, void *arg)
 {
     struct sl_link *link = arg;
     (void)easy;
+    if (needs_trust(link)) {
+        X509_STORE *trusted = sl_trust_store(link->trust);
+        if (!trusted)
+            return CURLE_SSL_CACERT_BADFILE;
+        sl_libcurl.ssl.ctx_set1_cert_store(context, trusted);
+    }
     sl_tls_context_prepare(context);
-    if (strncmp(link->proxy, "https:", 6) != 0)
+    if (!has_tls_proxy(link))
         sl_kernel_tls_watch(&link->kernel, kernel_mode(link), context);
     return CURLE_OK;
 }
@@ -173,8 +155,10 @@ static curl_socket_t open_socket(void *arg, curlsocktype purpose, struct curl_so
     return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
 }
 
-static bool set_options(struct sl_link *link, uint64_t left_ms)
+static bool set_options(struct sl_link *link, const struct sl_ca_choice *choice, uint64_t left_ms)
 {
+    static const CURLoption ca_options[] = {CURLOPT_CAINFO, CURLOPT_CAPATH, CURLOPT_PROXY_CAINFO,
+                                            CURLOPT_PROXY_CAPATH};
     CURL *easy = link->easy;
     const char *proxy = link->proxy;
     const struct sl_connect *connect = &link->connect;
@@ -195,7 +179,7 @@ static bool set_options(struct sl_link *link, uint64_t left_ms)
 #if LIBCURL_VERSION_NUM >= 0x075700
     SET(CURLOPT_QUICK_EXIT, 1L); /* closing does not wait for a name server that is silent */
 #endif
-    SET(CURLOPT_SHARE, caches[*proxy ? 1 : 0].handle);
+    SET(CURLOPT_SHARE, sl_trust_cache(link->trust, *proxy != 0));
     if (link->resolved)
         SET(CURLOPT_RESOLVE, link->resolved);
     if (!*proxy) {
@@ -207,14 +191,16 @@ static bool set_options(struct sl_link *link, uint64_t left_ms)
     if (sl_libcurl.ssl.ctx_ctrl) {
         SET(CURLOPT_SSL_CTX_FUNCTION, set_context);
         SET(CURLOPT_SSL_CTX_DATA, link);
+        for (unsigned i = 0; i < SL_COUNT(ca_options); i++) /* set_context() */
+            SET(ca_options[i], NULL);
+    } else {
+        bad = bad ? bad : sl_ca_use(easy, choice);
     }
     if (connect->tls && !connect->tls->verify) {
         SET(CURLOPT_SSL_VERIFYPEER, 0L);
         SET(CURLOPT_SSL_VERIFYHOST, 0L);
     }
 #undef SET
-    const struct sl_ca_choice choice = sl_ca_choose(connect->tls ? connect->tls->ca_file : NULL);
-    bad = bad ? bad : sl_ca_use(easy, &choice);
     sl_libcurl.multi_setopt(link->multi, CURLMOPT_SOCKETFUNCTION, note_socket);
     sl_libcurl.multi_setopt(link->multi, CURLMOPT_SOCKETDATA, link);
     sl_libcurl.multi_setopt(link->multi, CURLMOPT_TIMERFUNCTION, note_timer);
@@ -236,15 +222,19 @@ int sl_link_curl_begin(struct sl_link *link, uint64_t left_ms, struct sl_err *er
 {
     if (sl_libcurl_open(err) < 0)
         return -1;
-    pthread_once(&setup_once, setup);
-    link->refused = false;
+    const struct sl_tls_options *tls = link->connect.tls;
+    const struct sl_ca_choice choice = sl_ca_choose(tls ? tls->ca_file : NULL);
+    link->trust = sl_trust_take(&choice, err);
+    if (!link->trust)
+        return -1;
+    link->refused = link->begun = false;
     link->trouble[0] = 0;
     link->timer_ns = 0;
     link->nudge_ns = sl_now_ns() + NUDGE_MS * SL_NS_PER_MS;
     link->tried_count = 0;
     link->easy = sl_libcurl.easy_init();
     link->multi = link->easy ? sl_libcurl.multi_init() : NULL;
-    if (link->multi && give_addresses(link) && set_options(link, left_ms) &&
+    if (link->multi && give_addresses(link) && set_options(link, &choice, left_ms) &&
         sl_libcurl.multi_add_handle(link->multi, link->easy) == CURLM_OK)
         return 0;
     sl_link_curl_end(link);
@@ -294,5 +284,8 @@ bool sl_link_curl_drive(struct sl_link *link)
         sl_libcurl.multi_socket_action(link->multi, CURL_SOCKET_TIMEOUT, 0, &running);
         worked = true;
     }
+    if (!link->begun && needs_trust(link)) /* while the first packet is on its way */
+        (void)sl_trust_store(link->trust);
+    link->begun = true;
     return worked;
 }

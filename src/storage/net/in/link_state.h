@@ -45,11 +45,14 @@ struct sl_link {
     uint64_t opened_ns;               /* when connecting began: it has connect_seconds */
     uint64_t dialed_ns;               /* when these addresses were begun with */
     uint64_t connect_ns;              /* how long it took then */
+    uint64_t away_ns;                 /* how far the server seemed in that time */
     uint32_t avoided;                 /* bits of addresses that were waited for long enough */
     int tried[SL_HOST_ADDRESSES_MAX]; /* in order */
     unsigned tried_count;
 
     struct sl_dial dial;
+    struct sl_trust *trust; /* while there are handles of libcurl's */
+    bool begun;             /* they were driven */
     CURLM *multi;
     CURL *easy;
     struct curl_slist *resolved;
