@@ -13,6 +13,7 @@ import tempfile
 import unittest
 
 import sluice
+from sluice._frameworks import aligned_array
 from sluice._library import library
 
 try:
@@ -63,6 +64,15 @@ class Plain(unittest.TestCase):
             for name in ("out.safetensors", "out.tensors"):
                 sluice.save({"w": want}, os.path.join(self.folder, name))
                 self.assertEqual(sluice.load(os.path.join(self.folder, name), framework="numpy")["w"].tobytes(), VALUES)
+
+    @needs_numpy
+    def test_arrays_to_read_into_begin_with_a_cache_line(self):
+        for kind, shape in (("<f4", (1 << 20,)), ("<f2", (3, 5)), ("|u1", ()), ("<f8", (2, 0, 3)), ("?", (65,))):
+            array = aligned_array(kind, shape)
+            self.assertEqual((array.dtype, array.shape, array.ctypes.data % 64 if array.size else 0), (numpy.dtype(kind), shape, 0))
+            self.assertTrue(array.flags.c_contiguous and array.flags.writeable)
+            array[...] = 1
+            self.assertEqual(int(array.sum()), array.size)
 
     def test_awaited_calls_and_objects_as_files(self):
         async def work():

@@ -62,6 +62,8 @@ SL_TEST_LOOP_OF(every_claims, what_is_written_is_read_back, 0, 2)
     char back[16];
     struct sl_sink *sink = open_one(_i, few, SL_COUNT(few), &err);
     ck_assert_ptr_nonnull(sink);
+    for (uint32_t i = 0; _i == 0 && i < SL_COUNT(few); i++)
+        ck_assert_uint_eq((uintptr_t)sl_heap_data(sink, i) % 4096, 0);
     ck_assert_int_eq(write_place(sink, 0, 5, "fghij", 5, &err), 0);
     ck_assert_int_eq(write_place(sink, 0, 0, "abcde", 5, &err), 0);
     ck_assert_int_eq(write_place(sink, 1, 0, "xyz", 3, &err), 0);

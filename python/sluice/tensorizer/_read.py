@@ -12,6 +12,7 @@ from typing import Any, Optional, Union
 from .._dtypes import DTYPES, library
 from .._error import SluiceError
 from .._files import open_file
+from .._frameworks import aligned_array
 from .._model import Model, open_model
 from .._module import slots
 from .._native import Entry, Read
@@ -217,7 +218,7 @@ class TensorDeserializer(Mapping[Any, Any]):
     def _array(self, entry: Entry, row: Any, opaque: bool) -> Any:
         numpy = library("numpy")
         kind = numpy.dtype(_raw_numpy(row) if opaque else row.numpy)
-        array = numpy.empty(entry.shape, kind)
+        array = aligned_array(kind, entry.shape)
         if entry.nbytes:
             with translated():
                 self._model.read_into([Read(entry.number, None, array.ctypes.data, entry.nbytes)])

@@ -489,7 +489,8 @@ struct sluice_read {
     size_t size;                      /* equal for all of an array */
     uint64_t number;                  /* of a tensor or data file */
     const struct sluice_range *slice; /* one a dimension (tensor.rank); NULL: all of it */
-    void *to;                         /* the caller's, written row by row, little-endian */
+    void *to;                         /* the caller's, written row by row, little-endian; best at a
+                                         multiple of 64 bytes */
     uint64_t bytes;                   /* exactly what is read: see sluice_slice() */
 };
 /** What a slice has: shape (rank numbers, may be NULL) and bytes. SLUICE_USAGE: a range that leaves

@@ -1,9 +1,14 @@
 /*
  * Files as memory of this process. The place lent is the final one, so commit has nothing to do.
+ *
+ * Each begins with a page: malloc() puts large memory 16 bytes behind one, and AMD's Zen 3 and 4
+ * copy (rep movsb) a third as fast to a place up to 31 bytes behind the source's place in its page.
  */
 #include <string.h>
 
 #include "sink.h"
+
+enum { ALIGNMENT = 4096 };
 
 struct heap {
     struct sl_sink base;
@@ -74,9 +79,10 @@ struct sl_sink *sl_heap_open(const struct sl_sink_file *files, size_t count, str
     if (!heap->data)
         return NULL;
     for (size_t i = 0; i < count; i++) {
-        heap->data[i] = sl_alloc(files[i].bytes, err);
+        heap->data[i] = sl_alloc_aligned(ALIGNMENT, files[i].bytes, err);
         if (!heap->data[i])
             return NULL;
+        memset(heap->data[i], 0, files[i].bytes);
     }
     return sl_steal(&sink);
 }
