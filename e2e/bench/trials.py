@@ -4,6 +4,7 @@ import json
 import mmap
 import os
 import re
+import statistics
 import struct
 import subprocess
 import sys
@@ -18,7 +19,7 @@ PACE = "250000000"  # bytes/s for each connection of the server that stalls
 STALL_EVERY, STALL_MS = 100, 5000
 KILLS = 100
 FLIP_TRIES = 5
-TOGETHER, TOGETHER_BYTES = (2, 8), 256 << 20
+TOGETHER, ALONE, TOGETHER_BYTES = (2, 8), 3, 256 << 20
 OPENING_BYTES = 128 << 10  # that a load asks for to learn what an object is, and fetches again
 
 
@@ -141,25 +142,26 @@ class Loads:
 
 
 def together(bench, rounds):
-    """One load, two, and eight at once, in turn: each gets its share, and none uses more than one alone does."""
+    """One load (three times), two, and eight at once, in turn: each gets its share, and none uses more than one alone does."""
     workload = workloads.Workload("together", "256 MiB object, HTTP (nginx)", "http", "together/", [("model.safetensors", TOGETHER_BYTES)])
     workload.make(bench)
     uri = f"{bench.origin}/{workload.prefix}{workload.files[0][0]}"
     for number in range(rounds):
-        alone = None
-        for count in (1, *TOGETHER):
+        alone = []
+        for count in (*(1,) * ALONE, *TOGETHER):
             measure.warm(bench.h.memory, 2 * count * workload.bytes)
             loads = Loads(bench, uri, count)
             loads.end(workload, number == 0)
             cpu = sum(loads.of("cpu")) / (count * workload.bytes / 1e9)
-            if alone is None:
-                alone, alone_cpu = loads, cpu
+            if count == 1:
+                alone.append((loads.of("connections_most")[0], loads.of("seconds")[0], cpu))
                 continue
+            alone_most, alone_seconds, alone_cpu = (pick(each) for pick, each in zip((max, statistics.median, statistics.median), zip(*alone)))
             seconds, most = sorted(loads.of("seconds")), max(loads.of("connections_most"))
-            note = f"{seconds[0]:.2f} to {seconds[-1]:.2f} s, one alone {alone.of('seconds')[0]:.2f}; at most {most} connections, " \
-                f"alone {alone.of('connections_most')[0]}; {cpu:.2f} CPU s/GB, alone {alone_cpu:.2f}"
+            note = f"{seconds[0]:.2f} to {seconds[-1]:.2f} s, one alone {alone_seconds:.2f}; at most {most} connections, " \
+                f"alone {alone_most}; {cpu:.2f} CPU s/GB, alone {alone_cpu:.2f}"
             yield number, f"apart{count}", seconds[-1] / seconds[0], note
-            yield number, f"more{count}", max(0, most - alone.of("connections_most")[0]), note
+            yield number, f"more{count}", max(0, most - alone_most), note
 
 
 TITLES = {"stalls": "2 GiB over HTTP, one of 100 answers stalls for 5 s", "flips": "2 GiB over HTTP, one bit wrong in each GB, sidecar",

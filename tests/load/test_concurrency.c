@@ -178,6 +178,31 @@ SL_TEST(what_a_load_begins_with)
            SL_THREADS_PROCESSORS);
 }
 
+static struct sl_cpu_time waited(void)
+{
+    return (struct sl_cpu_time){.used_ns = 4 * SL_NS_PER_MS, .waited_ns = 6 * SL_NS_PER_MS};
+}
+
+static struct sl_cpu_time worked(void)
+{
+    return (struct sl_cpu_time){.used_ns = 6 * SL_NS_PER_MS, .waited_ns = 4 * SL_NS_PER_MS};
+}
+
+/* Its first answer may have waited as well. */
+SL_TEST(without_processors_a_load_begins_with_one)
+{
+    const uint64_t FAR_NS = 30 * SL_NS_PER_MS;
+    EXPECT("near", facts.cpu = waited, 1, 64, 64, 256, 4, 0, 0, SL_THREADS_PROCESSORS);
+    EXPECT("30 ms away", (facts.first_byte_ns = FAR_NS, facts.cpu = waited), 1, 64, 64, 256, 4, 0,
+           0, SL_THREADS_PROCESSORS);
+    EXPECT("30 ms away, with processors", (facts.first_byte_ns = FAR_NS, facts.cpu = worked), 8, 64,
+           64, 256, 4, SL_CONNECTIONS_DISTANT, 0, SL_THREADS_PROCESSORS);
+    EXPECT("16 were given", (facts.connections = 16, facts.cpu = waited), 16, 16, 80, 256, 4,
+           SL_CONNECTIONS_GIVEN, 0, SL_THREADS_PROCESSORS);
+    EXPECT("3 were needed", (facts.known = 3, facts.cpu = waited), 3, 64, 64, 256, 4,
+           SL_CONNECTIONS_KNOWN, 0, SL_THREADS_PROCESSORS);
+}
+
 SL_TEST(what_is_given_stays)
 {
     EXPECT("16", facts.connections = 16, 16, 16, 80, 256, 4, SL_CONNECTIONS_GIVEN, 0,

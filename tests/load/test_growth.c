@@ -448,8 +448,10 @@ SL_TEST(an_answer_that_waited_for_a_processor_makes_no_server_distant)
     const uint64_t LATE_NS = 20 * SL_NS_PER_MS;
     ck_assert_uint_eq(grow_delayed(0.7, 2000, LATE_NS, 2000), 2);
     /* there are processors, and the server is as far as it seemed; or near */
-    ck_assert_uint_gt(grow_delayed(0.7, 100, LATE_NS, 400), 32);
-    ck_assert_uint_le(grow_delayed(0.7, 100, SL_NS_PER_MS / 2, 400), 8);
+    ck_assert_uint_gt(grow_delayed(0.7, 100, LATE_NS, 800), 32);
+    ck_assert_uint_le(grow_delayed(0.7, 100, SL_NS_PER_MS / 2, 800), 8);
+    /* which one answer of that time does not tell */
+    ck_assert_uint_le(grow_delayed(0.7, 60, LATE_NS, 200), 4);
     /* there were processors all the time */
     ck_assert_uint_gt(grow_delayed(0.2, 0, LATE_NS, 250), 32);
     ck_assert_uint_gt(grow_delayed(0.2, 250, LATE_NS, 250), 32);

@@ -195,21 +195,22 @@ static uint64_t quantum(const struct sl_load_facts *facts, const struct sl_concu
     return SL_MIN((uint64_t)out->buffer_bytes, request);
 }
 
-/* Where growth begins: near a server with one, far from one with many, at one that is known with
- * what was enough there. */
+/* Where growth begins: near a server, or without processors, with one; far from one with many; at
+ * one that is known with what was enough there. */
 static void begin_growth(const struct sl_load_facts *facts, struct sl_concurrency *out)
 {
     struct sl_connections *connections = &out->connections;
     double processors = facts->processors, limit = facts->processor_limit;
     bool near = facts->first_byte_ns && facts->first_byte_ns < NEAR_NS;
     bool usual = connections->why == SL_CONNECTIONS_USUAL;
+    bool waits = facts->cpu && sl_growth_waits(facts->cpu());
     bool known = usual && facts->known && facts->known <= connections->most;
     if (known) {
         connections->first = facts->known;
         connections->why = SL_CONNECTIONS_KNOWN;
-    } else if (usual && near && connections->first > FIRST_NEAR) {
+    } else if (usual && (near || waits) && connections->first > FIRST_NEAR) {
         connections->first = FIRST_NEAR;
-        connections->why = SL_CONNECTIONS_NEAR;
+        connections->why = near ? SL_CONNECTIONS_NEAR : SL_CONNECTIONS_USUAL;
     }
     sl_growth_init(&out->growth, connections->first, connections->most);
     sl_growth_know_quantum(&out->growth, quantum(facts, out));

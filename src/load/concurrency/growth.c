@@ -74,6 +74,7 @@ static const double SHARE_PART = 0.25;
  * clearly helped, in a window as short as this. */
 static const double THROTTLED_BYTES_PER_S = 100e6, CLEAR_PART = 0.5;
 enum { QUICK_QUANTA = 4 };
+enum { LATE_ANSWERS = 4 /* of which one was in time, if the server is near */ };
 #define LOOK_NS         (50 * SL_NS_PER_MS) /* between two looks for processors */
 #define QUICK_NS        (20 * SL_NS_PER_MS)
 #define QUICK_SETTLE_NS (10 * SL_NS_PER_MS)
@@ -194,12 +195,22 @@ static struct spent spent_since(const struct sl_growth *growth, struct sl_cpu_ti
     return (struct spent){(double)ns, (double)cpu.used_ns, (double)cpu.waited_ns};
 }
 
+static bool waits(const struct spent *spent)
+{
+    double wanted = spent->used + spent->waited;
+    return wanted > 0 && spent->waited >= WAIT_PART * wanted;
+}
+
+bool sl_growth_waits(struct sl_cpu_time cpu)
+{
+    return waits(&(struct spent){.used = (double)cpu.used_ns, .waited = (double)cpu.waited_ns});
+}
+
 /* The machine has none: a thread of the process, or more, always has something to do, and waits for
  * a processor for much of that. */
 static bool is_machine_full(const struct spent *spent)
 {
-    double wanted = spent->used + spent->waited;
-    return wanted > 0 && wanted >= THREAD_FULL * spent->ns && spent->waited >= WAIT_PART * wanted;
+    return spent->used + spent->waited >= THREAD_FULL * spent->ns && waits(spent);
 }
 
 static void look(struct sl_growth *growth)
@@ -210,11 +221,12 @@ static void look(struct sl_growth *growth)
 }
 
 /* Whether an answer that came late may have waited for a processor: since the process began, and
- * then since the last look. */
-static bool was_delayed(struct sl_growth *growth)
+ * then, when a few more have come, since the last look. */
+static bool was_delayed(struct sl_growth *growth, uint64_t request_bytes)
 {
     uint64_t ns = growth->looked ? growth->now_ns - growth->looked_ns : 0;
-    if (growth->looked && growth->looked_ns && ns < LOOK_NS)
+    bool early = ns < LOOK_NS || growth->landed < LATE_ANSWERS * request_bytes;
+    if (growth->looked && growth->looked_ns && early)
         return true;
     struct spent spent = spent_since(growth, growth->looked_cpu, ns);
     bool begins = growth->looked && !growth->looked_ns; /* there was no clock before */
@@ -232,7 +244,7 @@ void sl_growth_know_distance(struct sl_growth *growth, uint64_t first_byte_ns,
     if (growth->distance_known || !first_byte_ns)
         return;
     bool distant = first_byte_ns >= DISTANT_NS;
-    if (distant && was_delayed(growth))
+    if (distant && was_delayed(growth, request_bytes))
         return;
     growth->distance_known = true;
     uint64_t settle_ns = 3 * first_byte_ns, least_ns = distant ? SETTLE_NS : QUICK_SETTLE_NS;
@@ -490,6 +502,7 @@ unsigned sl_growth_tick(struct sl_growth *growth, uint64_t now_ns, uint64_t byte
                         unsigned throttled)
 {
     growth->now_ns = now_ns;
+    growth->landed = bytes;
     if (growth->least == growth->maximum && growth->connections == growth->maximum && !throttled)
         return growth->connections;
     if (throttled && now_ns >= growth->quiet_until_ns)

@@ -56,6 +56,7 @@ struct sl_growth {
     struct sl_cpu_time window_cpu;
     bool looked;                   /* whether an answer had to wait for a processor: it had */
     uint64_t now_ns, looked_ns;    /* of the last call; of that look */
+    uint64_t landed;               /* by the last call */
     struct sl_cpu_time looked_cpu; /* at that look */
     double processors;
     unsigned second_thread; /* connections of which a second thread has some; 0: there is none */
@@ -86,6 +87,8 @@ void sl_growth_know_smaller(struct sl_growth *growth, uint64_t first_byte_ns,
  * processors: those that the process may use. */
 void sl_growth_watch_cpu(struct sl_growth *growth, struct sl_cpu_time (*cpu)(void),
                          double processors);
+/** Whether threads that used and waited so long lack processors: they waited for half of it. */
+bool sl_growth_waits(struct sl_cpu_time cpu);
 /** With so many connections a second thread has some of them; 0: one thread has all. While the one
  * thread is busy all the time another connection of its own brings nothing, so the next step is to
  * these. */
