@@ -149,6 +149,35 @@ SL_TEST(many_that_brought_more_stay_all_the_same)
     ck_assert_uint_eq(growth.connections, rose);
 }
 
+/* The first few bring 320 MB/s, and the many that a distance asks for `part` of that, once they
+ * have connected and asked. */
+static unsigned reach_and_bring(double part)
+{
+    struct sl_growth growth;
+    double bytes = 1;
+    unsigned most = 0, many_ms = 0;
+    sl_growth_init(&growth, 2, 64);
+    sl_growth_know_quantum(&growth, MIB / 4);
+    sl_growth_know_requests(&growth, 1000);
+    sl_growth_know_distance(&growth, 30 * SL_NS_PER_MS, 8 * MIB);
+    for (uint64_t ms = 1; ms < 1500; ms++) {
+        unsigned now = sl_growth_tick(&growth, ms * SL_NS_PER_MS, (uint64_t)bytes, 0);
+        most = SL_MAX(most, now);
+        many_ms = now > 8 ? many_ms + 1 : 0;
+        bytes += many_ms > 60 ? 320e3 * part : 320e3;
+    }
+    ck_assert_uint_gt(most, 32);
+    return growth.connections;
+}
+
+/* A second in which the machine is slow for another reason costs a load no more than that. */
+SL_TEST(what_fills_a_link_is_taken_back_only_where_it_harms)
+{
+    ck_assert_uint_gt(reach_and_bring(2), 32);
+    ck_assert_uint_gt(reach_and_bring(0.9), 32);
+    ck_assert_uint_eq(reach_and_bring(0.5), 8);
+}
+
 SL_TEST(a_server_that_is_too_busy_is_not_asked_for_more)
 {
     struct sl_growth growth;

@@ -121,11 +121,17 @@ bool sl_growth_is_crowded(const struct sl_growth *growth, unsigned open)
     return growth->ceiling > 0 || (growth->share > 0 && !growth->fed && open >= FEW);
 }
 
+static void drop_trial(struct sl_growth *growth)
+{
+    growth->before = 0;
+    growth->reaching = false;
+}
+
 void sl_growth_restart(struct sl_growth *growth)
 {
     if (growth->before && (growth->down || !growth->distant))
         growth->connections = growth->before;
-    growth->before = 0;
+    drop_trial(growth);
     growth->window_ns = 0;
 }
 
@@ -173,7 +179,8 @@ static void take_back_distance(struct sl_growth *growth, uint64_t first_byte_ns)
     growth->settle_ns = QUICK_SETTLE_NS;
     if (growth->why == SL_GROWTH_ROSE || growth->why == SL_GROWTH_BUSY)
         return;
-    growth->target = growth->before = 0;
+    growth->target = 0;
+    drop_trial(growth);
     growth->window_ns = 0;
     growth->down = false;
     growth->why = SL_GROWTH_NEARER;
@@ -286,7 +293,7 @@ static void back_off(struct sl_growth *growth, uint64_t now_ns)
     growth->ceiling = growth->connections;
     growth->connections = growth->connections > 1 ? growth->connections / 2 : 1;
     growth->why = SL_GROWTH_BUSY;
-    growth->before = 0;
+    drop_trial(growth);
     growth->down = false;
     growth->target = 0;
     growth->quiet_until_ns = now_ns + BUSY_NS;
@@ -336,7 +343,7 @@ static unsigned step_down(const struct sl_growth *growth)
 /* Stay where it is for a while; the next try goes the other way. */
 static void rest(struct sl_growth *growth, uint64_t now_ns)
 {
-    growth->before = 0;
+    drop_trial(growth);
     growth->down = !growth->down && growth->connections > growth->least;
     growth->quiet_until_ns = now_ns + REST_NS;
 }
@@ -369,10 +376,13 @@ static void judge_down(struct sl_growth *growth, uint64_t now_ns, double rate)
     growth->connections = next;
 }
 
-/* What the step on trial must have brought to stay. */
+/* What the step on trial must have brought to stay. One to what fills a link stays unless it did
+ * harm: it is worth many times what it costs, and is not tried again for seconds. */
 static double needed(const struct sl_growth *growth)
 {
     double before = growth->before, added = growth->connections - before;
+    if (growth->reaching)
+        return growth->rate * SAME;
     if (growth->rate >= LITTLE_BYTES_PER_S * before)
         return growth->rate * NOISE;
     return growth->rate * (1 + LITTLE_PART * added / before);
@@ -390,6 +400,7 @@ static void judge_up(struct sl_growth *growth, uint64_t now_ns, double rate)
         rest(growth, now_ns);
         return;
     }
+    growth->reaching = false;
     if (growth->before)
         growth->why = SL_GROWTH_ROSE;
     bool full = crowded || is_cpu_full(growth, &spent);
@@ -446,6 +457,7 @@ static void reach_target(struct sl_growth *growth, uint64_t now_ns, uint64_t byt
     if (growth->distant && (!growth->before || growth->down)) {
         growth->before = growth->connections;
         growth->rate = 0;
+        growth->reaching = true;
         growth->reached_ns = now_ns;
         growth->down = false;
     }
@@ -455,11 +467,11 @@ static void reach_target(struct sl_growth *growth, uint64_t now_ns, uint64_t byt
     begin_window(growth, now_ns + growth->settle_ns, bytes);
 }
 
-/* What those before it bring, as long as the others cannot have brought anything. That is within
- * their first ranges: between these they wait. */
+/* What those before it bring, as long as the others cannot have brought anything, since they have
+ * to connect and to ask. That is within their first ranges: between these they wait. */
 static void note_before(struct sl_growth *growth, uint64_t now_ns, uint64_t bytes)
 {
-    if (!growth->before || growth->rate > 0 || now_ns < growth->reached_ns + growth->answer_ns)
+    if (!growth->before || growth->rate > 0 || now_ns < growth->reached_ns + 2 * growth->answer_ns)
         return;
     double rate = bytes_per_s(bytes - growth->first_bytes, now_ns - growth->first_ns);
     double asked = (double)growth->before * (double)growth->request_bytes;
