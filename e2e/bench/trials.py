@@ -19,7 +19,7 @@ PACE = "250000000"  # bytes/s for each connection of the server that stalls
 STALL_EVERY, STALL_MS = 100, 5000
 KILLS = 100
 FLIP_TRIES = 5
-TOGETHER, ALONE, TOGETHER_BYTES = (2, 8), 3, 256 << 20
+TOGETHER, ALONE, TOGETHER_BYTES = (2, 8), 3, 128 << 20
 OPENING_BYTES = 128 << 10  # that a load asks for to learn what an object is, and fetches again
 
 
@@ -143,7 +143,7 @@ class Loads:
 
 def together(bench, rounds):
     """One load (three times), two, and eight at once, in turn: each gets its share, and none uses more than one alone does."""
-    workload = workloads.Workload("together", "256 MiB object, HTTP (nginx)", "http", "together/", [("model.safetensors", TOGETHER_BYTES)])
+    workload = workloads.Workload("together", "128 MiB object, HTTP (nginx)", "http", "together/", [("model.safetensors", TOGETHER_BYTES)])
     workload.make(bench)
     uri = f"{bench.origin}/{workload.prefix}{workload.files[0][0]}"
     for number in range(rounds):
@@ -166,7 +166,7 @@ def together(bench, rounds):
 
 TITLES = {"stalls": "2 GiB over HTTP, one of 100 answers stalls for 5 s", "flips": "2 GiB over HTTP, one bit wrong in each GB, sidecar",
           "kills": "64 MiB over HTTP, kill -9 at random points, then run again",
-          "together": "256 MiB over HTTP, two and eight loads at once"}
+          "together": "128 MiB over HTTP, two and eight loads at once"}
 TRIALS = {"stalls": stalls, "flips": flips, "kills": kills, "together": together}
 
 
