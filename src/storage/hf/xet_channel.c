@@ -169,16 +169,10 @@ static void channel_vouch(struct sl_channel *channel, enum sl_vouch vouch, bool 
     channel->again = again;
 }
 
-static bool channel_sent_twice(const struct sl_channel *channel)
+static struct sl_answered channel_answered(const struct sl_channel *channel)
 {
-    return channel->way == BY_XET ? sl_xet_range_sent_twice(channel->range)
-                                  : http->channel_sent_twice(channel->http);
-}
-
-static uint64_t channel_answer_ns(const struct sl_channel *channel)
-{
-    return channel->way == BY_XET ? sl_xet_range_answer_ns(channel->range)
-                                  : http->channel_answer_ns(channel->http);
+    return channel->way == BY_XET ? sl_xet_range_answered(channel->range)
+                                  : http->channel_answered(channel->http);
 }
 
 static int channel_connect(struct sl_channel *channel, const struct sl_exchange *like,

@@ -80,15 +80,11 @@ bool sl_xet_range_leads_to(struct sl_xet_range *range, const struct sl_host *hos
            http->channel_leads_to(sl_xet_feed_channel(range->feed), host);
 }
 
-bool sl_xet_range_sent_twice(struct sl_xet_range *range)
+struct sl_answered sl_xet_range_answered(struct sl_xet_range *range)
 {
-    return sl_exchange_sent_twice(sl_xet_ask_exchange(range->ask)) ||
-           http->channel_sent_twice(sl_xet_feed_channel(range->feed));
-}
-
-uint64_t sl_xet_range_answer_ns(struct sl_xet_range *range)
-{
-    return http->channel_answer_ns(sl_xet_feed_channel(range->feed));
+    struct sl_answered answered = http->channel_answered(sl_xet_feed_channel(range->feed));
+    answered.twice |= sl_exchange_answered(sl_xet_ask_exchange(range->ask)).twice;
+    return answered;
 }
 
 int sl_xet_range_poll(struct sl_xet_range *range, struct pollfd fds[SL_IO_POLL_MAX],

@@ -94,14 +94,9 @@ static bool channel_leads_to(const struct sl_channel *channel, const struct sl_h
     return sl_exchange_leads_to(channel->exchange, host);
 }
 
-static bool channel_sent_twice(const struct sl_channel *channel)
+static struct sl_answered channel_answered(const struct sl_channel *channel)
 {
-    return sl_exchange_sent_twice(channel->exchange);
-}
-
-static uint64_t channel_answer_ns(const struct sl_channel *channel)
-{
-    return sl_exchange_answer_ns(channel->exchange);
+    return sl_exchange_answered(channel->exchange);
 }
 
 static int channel_connect(struct sl_channel *channel, const struct sl_exchange *like,

@@ -96,10 +96,12 @@ enum sl_io_state sl_exchange_ready(struct sl_exchange *exchange, struct sl_err *
  */
 enum sl_io_state sl_exchange_send(struct sl_exchange *exchange, const void *data, size_t bytes,
                                   size_t *taken, struct sl_err *err);
-/** Whether the request in hand, or the last one, was sent twice. */
-bool sl_exchange_sent_twice(const struct sl_exchange *exchange);
-/** From the first byte of the last request to the head of its answer; 0: not known. */
-uint64_t sl_exchange_answer_ns(const struct sl_exchange *exchange);
+/** How the request in hand, or the last one, was answered. */
+struct sl_answered {
+    uint64_t ns; /* from its first byte to the answer's head; 0: not known */
+    bool twice;  /* it was sent twice */
+};
+struct sl_answered sl_exchange_answered(const struct sl_exchange *exchange);
 /** Of the answer to the last request; 0: its head has not come. */
 int sl_exchange_status(const struct sl_exchange *exchange);
 /**

@@ -44,14 +44,9 @@ uint64_t sl_exchange_hedge_at(const struct sl_exchange *exchange)
     return UINT64_MAX;
 }
 
-bool sl_exchange_sent_twice(const struct sl_exchange *exchange)
+struct sl_answered sl_exchange_answered(const struct sl_exchange *exchange)
 {
-    return exchange->twice;
-}
-
-uint64_t sl_exchange_answer_ns(const struct sl_exchange *exchange)
-{
-    return exchange->answer_ns;
+    return (struct sl_answered){.ns = exchange->answer_ns, .twice = exchange->twice};
 }
 
 /* ---- the hedged request --------------------------------------------------------------------- */

@@ -336,14 +336,9 @@ static void channel_vouch(struct sl_channel *channel, enum sl_vouch vouch, bool 
     channel->vouched = vouch == SL_VOUCH_WHOLE;
 }
 
-static bool channel_sent_twice(const struct sl_channel *channel)
+static struct sl_answered channel_answered(const struct sl_channel *channel)
 {
-    return http->channel_sent_twice(channel->http);
-}
-
-static uint64_t channel_answer_ns(const struct sl_channel *channel)
-{
-    return http->channel_answer_ns(channel->http);
+    return http->channel_answered(channel->http);
 }
 
 static int channel_connect(struct sl_channel *channel, const struct sl_exchange *like,

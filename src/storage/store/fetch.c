@@ -233,25 +233,21 @@ int sl_fetch_start(struct sl_fetch *fetch, struct sl_source *source, uint64_t be
     return 0;
 }
 
-/* How far the server is: what comes before its answer, a handshake above all, takes a time of its
- * own, and ranges on open connections do without. */
-static uint64_t distance_ns(const struct sl_fetch *fetch, uint64_t try_ns)
-{
-    const struct sl_transport *transport = fetch->store->transport;
-    uint64_t ns = transport->channel_answer_ns ? transport->channel_answer_ns(fetch->channel) : 0;
-    return ns ? ns : try_ns;
-}
-
-/* The first bytes of a try: one that was sent twice tells nothing of the distance. */
+/* The first bytes of a try. How far the server is tells the answer alone: what comes before it, a
+ * handshake above all, takes a time of its own, and ranges on open connections do without. One that
+ * was sent twice tells nothing. */
 static void note_first(struct sl_fetch *fetch)
 {
     const struct sl_transport *transport = fetch->store->transport;
     uint64_t ns = sl_now_ns() - fetch->try_started_ns;
+    struct sl_answered answered = {.ns = 0};
+    if (transport->channel_answered)
+        answered = transport->channel_answered(fetch->channel);
     sl_metric_observe(SL_M_FIRST_BYTE_SECONDS, (double)ns / 1e9);
-    if (transport->channel_sent_twice && transport->channel_sent_twice(fetch->channel))
+    if (answered.twice)
         sl_counter_add(&fetch->source->requests, 1);
     else
-        sl_store_note_first_byte(fetch->store, distance_ns(fetch, ns));
+        sl_store_note_first_byte(fetch->store, answered.ns ? answered.ns : ns);
 }
 
 static void count_bytes(struct sl_fetch *fetch, size_t bytes)

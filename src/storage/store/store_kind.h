@@ -118,10 +118,8 @@ struct sl_transport {
     /** Who vouches for what its next request brings: sl_fetch_vouch(). again: these bytes came
      * wrong before, and are asked for in another way, if there is one: sl_fetch_new_apart(). */
     void (*channel_vouch)(struct sl_channel *channel, enum sl_vouch vouch, bool again);
-    /** Whether its request was sent twice. */
-    bool (*channel_sent_twice)(const struct sl_channel *channel);
-    /** sl_exchange_answer_ns() of its last request. */
-    uint64_t (*channel_answer_ns)(const struct sl_channel *channel);
+    /** sl_exchange_answered() of its last request. */
+    struct sl_answered (*channel_answered)(const struct sl_channel *channel);
     /** Connect a new one to where this leads, as sl_exchange_connect(). */
     int (*channel_connect)(struct sl_channel *channel, const struct sl_exchange *like,
                            struct sl_err *err);
@@ -135,9 +133,8 @@ struct sl_transport {
 #define SL_CHANNEL_FUNCTIONS                                                                       \
     .channel_new = channel_new, .channel_free = channel_free, .channel_start = channel_start,      \
     .channel_read = channel_read, .channel_poll = channel_poll, .channel_abort = channel_abort,    \
-    .channel_hedge = channel_hedge, .channel_sent_twice = channel_sent_twice,                      \
-    .channel_answer_ns = channel_answer_ns, .channel_connect = channel_connect,                    \
-    .channel_leads_to = channel_leads_to
+    .channel_hedge = channel_hedge, .channel_answered = channel_answered,                          \
+    .channel_connect = channel_connect, .channel_leads_to = channel_leads_to
 
 struct sl_upload_ops; /* upload_backend.h */
 

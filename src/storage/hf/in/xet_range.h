@@ -30,8 +30,7 @@ int sl_xet_range_poll(struct sl_xet_range *range, struct pollfd fds[SL_IO_POLL_M
                       uint64_t *deadline_ns);
 void sl_xet_range_abort(struct sl_xet_range *range);
 bool sl_xet_range_leads_to(struct sl_xet_range *range, const struct sl_host *host);
-/** Whether a request of the range was sent twice. */
-bool sl_xet_range_sent_twice(struct sl_xet_range *range);
-uint64_t sl_xet_range_answer_ns(struct sl_xet_range *range);
+/** How its bytes were asked for; twice: or where they are. */
+struct sl_answered sl_xet_range_answered(struct sl_xet_range *range);
 
 #endif
