@@ -486,6 +486,21 @@ SL_TEST(an_answer_that_waited_for_a_processor_makes_no_server_distant)
     ck_assert_uint_gt(grow_delayed(0.2, 250, LATE_NS, 250), 32);
 }
 
+/* Rows are asked for one by one from then on; how far the server is is known by then. */
+SL_TEST(smaller_requests_are_counted_while_processors_are_waited_for)
+{
+    struct sl_growth growth;
+    cpu = (struct sl_cpu_time){.used_ns = SL_NS_PER_MS, .waited_ns = 9 * SL_NS_PER_MS};
+    sl_growth_init(&growth, 2, 128);
+    sl_growth_watch_cpu(&growth, cpu_so_far, 16);
+    sl_growth_know_quantum(&growth, MIB / 4);
+    sl_growth_know_distance(&growth, 30 * SL_NS_PER_MS, 8 * MIB);
+    ck_assert_uint_eq(growth.connections, 2);
+    sl_growth_know_smaller(&growth, 30 * SL_NS_PER_MS, MIB / 8);
+    ck_assert_uint_eq(growth.connections, 8);
+    ck_assert_uint_eq(growth.target, 128);
+}
+
 SL_TEST(where_others_have_the_processors_none_are_added)
 {
     const uint64_t NEAR_NS = SL_NS_PER_MS / 2, FAR_NS = 20 * SL_NS_PER_MS;

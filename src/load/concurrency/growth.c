@@ -243,16 +243,9 @@ static bool was_delayed(struct sl_growth *growth, uint64_t request_bytes)
     return delayed;
 }
 
-void sl_growth_know_distance(struct sl_growth *growth, uint64_t first_byte_ns,
-                             uint64_t request_bytes)
+static void take_distance(struct sl_growth *growth, uint64_t first_byte_ns, uint64_t request_bytes)
 {
-    if (growth->distant && first_byte_ns && first_byte_ns < NEARER_NS)
-        take_back_distance(growth, first_byte_ns);
-    if (growth->distance_known || !first_byte_ns)
-        return;
     bool distant = first_byte_ns >= DISTANT_NS;
-    if (distant && was_delayed(growth, request_bytes))
-        return;
     growth->distance_known = true;
     uint64_t settle_ns = 3 * first_byte_ns, least_ns = distant ? SETTLE_NS : QUICK_SETTLE_NS;
     growth->settle_ns = settle_ns > least_ns ? settle_ns : least_ns;
@@ -271,13 +264,25 @@ void sl_growth_know_distance(struct sl_growth *growth, uint64_t first_byte_ns,
         begin_with_few(growth, target);
 }
 
+void sl_growth_know_distance(struct sl_growth *growth, uint64_t first_byte_ns,
+                             uint64_t request_bytes)
+{
+    if (growth->distant && first_byte_ns && first_byte_ns < NEARER_NS)
+        take_back_distance(growth, first_byte_ns);
+    if (growth->distance_known || !first_byte_ns)
+        return;
+    if (first_byte_ns < DISTANT_NS || !was_delayed(growth, request_bytes))
+        take_distance(growth, first_byte_ns, request_bytes);
+}
+
 void sl_growth_know_smaller(struct sl_growth *growth, uint64_t first_byte_ns,
                             uint64_t request_bytes)
 {
-    growth->distance_known = false;
     growth->requests = 0;
     growth->quantum = growth->quantum < request_bytes ? growth->quantum : request_bytes;
-    sl_growth_know_distance(growth, first_byte_ns, request_bytes);
+    growth->distance_known = first_byte_ns > 0; /* several answers have come by now */
+    if (growth->distance_known)
+        take_distance(growth, first_byte_ns, request_bytes);
 }
 
 static void begin_window(struct sl_growth *growth, uint64_t ns, uint64_t bytes)

@@ -82,9 +82,9 @@ struct sl_ca_choice sl_ca_choose(const char *given)
 
 CURLcode sl_ca_use(CURL *easy, const struct sl_ca_choice *choice)
 {
-    CURLcode bad = choice->directory ? use_directory(easy, choice->directory) : CURLE_OK;
     /* No file is an error to libcurl only where it was told of one. */
-    if (!bad && (choice->file || choice->directory)) /* and not the system's beside it */
-        bad = use_file(easy, choice->file);
-    return bad;
+    if (!choice->file && !choice->directory)
+        return CURLE_OK;
+    CURLcode bad = use_directory(easy, choice->directory); /* NULL: not the system's either */
+    return bad ? bad : use_file(easy, choice->file);
 }

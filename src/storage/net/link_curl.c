@@ -113,8 +113,8 @@ static bool needs_trust(const struct sl_link *link)
     return sl_libcurl.ssl.ctx_ctrl && (has_tls_proxy(link) || (link->tls && (!tls || tls->verify)));
 }
 
-/* Of the server, or of a proxy, below whose TLS there is no socket of ours for the kernel to open.
- */
+/* A context for the server or for an https proxy. What comes through a proxy's TLS has no socket of
+ * its own, so the kernel cannot decrypt it. */
 static CURLcode set_context(CURL *easy, void *context, void *arg)
 {
     struct sl_link *link = arg;

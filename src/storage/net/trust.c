@@ -1,6 +1,6 @@
 /*
- * A table of the last that were used. One that somebody holds stays; of the others a few are kept,
- * since a load's connections come and go.
+ * A table, the newest first. One that somebody holds stays; of the others a few are kept, since a
+ * load's connections come and go.
  */
 #include "trust.h"
 
