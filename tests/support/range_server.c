@@ -19,6 +19,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "fake_clock.h"
 #include "listen_at.h"
 #include "range_answer.h"
 #include "range_certificate.h"
@@ -215,7 +216,8 @@ static void *run_connection(void *arg)
          * test_link_kernel.c count that as the client's. */
         BIO *plain = BIO_new_fd(c->fd, BIO_NOCLOSE);
         SSL_set_bio(c->tls, plain, plain);
-        usleep(c->server->tls_delay_ms * 1000);
+        if (c->server->tls_delay_ms)
+            fake_clock_turn(c->server->tls_delay_ms * SL_NS_PER_MS);
         if (SSL_accept(c->tls) != 1)
             goto end;
         c->server->last_suite = SSL_get_cipher_name(c->tls);

@@ -31,7 +31,7 @@ struct sl_server *sl_server_start_tls(void);
 void sl_server_tls_suite(struct sl_server *server, int version, const char *suite);
 /** The suite of the last connection, in OpenSSL's terms; "" before the first. */
 const char *sl_server_last_suite(struct sl_server *server);
-/** Handshakes take this much longer from now on. */
+/** From now on each handshake turns the clock by so much; it is held (fake_clock_hold()). */
 void sl_server_tls_delay(struct sl_server *server, unsigned ms);
 void sl_server_stop(struct sl_server *server);
 unsigned sl_server_port(const struct sl_server *server);
