@@ -201,6 +201,7 @@ static void start_store(void)
     sl_server_handle(server, judge, NULL);
     setenv("AWS_ENDPOINT_URL_S3", sl_server_url(server, ""), 1);
     setenv("AWS_ENDPOINT_URL_STS", sl_server_url(server, ""), 1);
+    *c.models = 0; /* its load would count, whenever it ends */
     snprintf(c.csi, sizeof(c.csi),
              ", namespaces: ["
              "{name: team-a, uriPrefixes: [\"s3://b/\"], credentials: [secret]},"
