@@ -50,6 +50,8 @@ GOALS = (
     Goal("faulted", "2 GiB over HTTP, memory already faulted in", "share", LEAST, 0.90),
     Goal("w3", "24 x 100 MB below a prefix, S3", "share", LEAST, 0.60, "0.51"),
     Goal("w3", "24 x 100 MB below a prefix, S3", "cpu", MOST, 0.55, "0.80"),
+    Goal("w3half", "8 x 64 MiB below a prefix, S3", "share", LEAST, 0.60),
+    Goal("w3half", "8 x 64 MiB below a prefix, S3", "cpu", MOST, 0.55),
     Goal("w4", "2,005 x 64 KiB below a prefix, S3", "seconds", MOST, 0.35, "0.65"),
     Goal("w4", "2,005 x 64 KiB below a prefix, S3", "cpu", MOST, 2.0, "5"),
     Goal("w5plain", "1 GB `.tensors`, checked", "share", LEAST, 0.50, "0.37"),

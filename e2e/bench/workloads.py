@@ -294,12 +294,14 @@ def small_file(path, size):
 def all_workloads():
     gib2, half = [("model.safetensors", 2 << 30)], [("model.safetensors", 512 << 20)]
     shards = [(f"model-{i + 1:05}-of-00024.safetensors", 100_000_000 // 4096 * 4096) for i in range(24)]
+    pieces = [(f"model-{i + 1:05}-of-00008.safetensors", 64 << 20) for i in range(8)]
     many = [(f"part-{i % 10}/object-{i:05}.bin", 65536) for i in range(2005)]
     far = "30 ms away, 40 MB/s a connection"
     return {row.name: row for row in (
         Workload("w1", "2 GiB object, HTTP (nginx)", "http", "big/", gib2),
         Workload("w2", "2 GiB object, S3 (versitygw)", "s3", "big/", gib2),
         Workload("w3", "24 objects of 100 MB, S3 prefix (versitygw)", "s3", "shards/", shards),
+        Warm("w3half", "8 objects of 64 MiB, S3 prefix (versitygw)", "s3", "pieces/", pieces),
         Workload("w1huge", "2 GiB object, HTTP (nginx), tmpfs with huge pages", "http", "big/", gib2, huge=True),
         Workload("w2huge", "2 GiB object, S3 (versitygw), tmpfs with huge pages", "s3", "big/", gib2, huge=True),
         Warm("w1half", "512 MiB object, HTTP (nginx)", "http", "half/", half),
@@ -312,8 +314,8 @@ def all_workloads():
         Tensors("w5passphrase", ".tensors of 1 GB, encrypted by passphrase, to safetensors in tmpfs, HTTP (nginx)", "passphrase"),
         Workload("w6", "2 GiB object, HTTPS (nginx)", "http", "big/", gib2, place="https"),
         Warm("w6half", "512 MiB object, HTTPS (nginx)", "http", "half/", half, place="https"),
-        Workload("w7http", f"512 MiB object, HTTP, {far}", "http", "half/", half, 32, place="distant"),
-        Workload("w7s3", f"512 MiB object, S3, {far}", "s3", "half/", half, 32, place="distant"),
+        Warm("w7http", f"512 MiB object, HTTP, {far}", "http", "half/", half, 32, place="distant"),
+        Warm("w7s3", f"512 MiB object, S3, {far}", "s3", "half/", half, 32, place="distant"),
         Workload("w7shards", f"24 objects of 100 MB, S3 prefix, {far}", "s3", "shards/", shards, 32, place="distant"),
         Workload("w7small", f"2,005 objects of 64 KiB, S3 prefix, {far}", "s3", "many/", many, 64, 0, place="distant"),
         Faulted("faulted", "2 GiB object, HTTP (nginx), into memory already faulted in", "http", "big/", gib2),

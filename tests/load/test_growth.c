@@ -425,6 +425,34 @@ SL_TEST(where_one_thread_is_busy_all_the_time_a_second_is_tried)
     ck_assert_uint_eq(grow_threads(1, 1), 1);
 }
 
+/* The most connections of a load of so many bytes from a near server that gives a connection
+ * `each` bytes/ms, and `all` together. */
+static unsigned most_of(uint64_t load_bytes, double each, double all, bool known)
+{
+    struct sl_growth growth;
+    double bytes = 1;
+    unsigned most = 0;
+    sl_growth_init(&growth, 1, 64);
+    sl_growth_know_quantum(&growth, MIB / 4);
+    sl_growth_know_distance(&growth, SL_NS_PER_MS / 2, 8 * MIB);
+    sl_growth_know_bytes(&growth, known ? load_bytes : 0);
+    for (uint64_t ms = 1; bytes < (double)load_bytes; ms++) {
+        unsigned now = sl_growth_tick(&growth, ms * SL_NS_PER_MS, (uint64_t)bytes, 0);
+        bytes += SL_MIN(each * now, all);
+        most = SL_MAX(most, now);
+    }
+    return most;
+}
+
+SL_TEST(a_step_that_could_not_be_judged_before_the_end_is_not_tried)
+{
+    ck_assert_uint_eq(most_of(500 * MIB, 2e6, 2e6, true), 1);
+    ck_assert_uint_eq(most_of(500 * MIB, 2e6, 2e6, false), 2);
+    ck_assert_uint_eq(most_of(1000 * MIB, 2e6, 2e6, true), 2); /* there is time enough */
+    ck_assert_uint_eq(most_of(1000 * MIB, 2e6, 4e6, true), 2); /* of the second step, not */
+    ck_assert_uint_ge(most_of(100 * MIB, 40e3, 2e6, true), 8); /* that tells soon */
+}
+
 /* Others have the processors: the threads have `used` of one between them, and wait for `waited`.
  * What comes rises with the connections all the same, as chance will have it; far from the server
  * there is a target. */

@@ -256,6 +256,38 @@ SL_TEST(who_comes_and_goes_changes_the_parts)
     sl_host_growth_leave(&c);
 }
 
+static void share_of(struct sl_host_share *share, uint64_t bytes)
+{
+    *share = (struct sl_host_share){0};
+    sl_growth_init(&share->own, 2, 64);
+    sl_growth_know_bytes(&share->own, bytes);
+    sl_host_growth_join(share, URI);
+}
+
+static uint64_t will_land(struct sl_host_share *share)
+{
+    uint64_t bytes = sl_host_growth_lock(share)->all_bytes;
+    sl_host_growth_unlock();
+    return bytes;
+}
+
+/* What has landed of one that has left, and all of those that are there. */
+SL_TEST(how_much_will_land_is_of_all_loads)
+{
+    struct sl_host_share a, b, c;
+    share_of(&a, 100);
+    ck_assert_uint_eq(will_land(&a), 100);
+    share_of(&b, 1000);
+    ck_assert_uint_eq(will_land(&a), 1100);
+    share_of(&c, 0);
+    ck_assert_uint_eq(will_land(&a), 0);
+    tick_at(&a, 1, 0); /* one byte */
+    sl_host_growth_leave(&c);
+    sl_host_growth_leave(&a);
+    ck_assert_uint_eq(will_land(&b), 1001);
+    sl_host_growth_leave(&b);
+}
+
 SL_TEST(what_one_cannot_use_another_has)
 {
     struct sl_host_share a, b;

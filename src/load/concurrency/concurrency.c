@@ -214,6 +214,7 @@ static void begin_growth(const struct sl_load_facts *facts, struct sl_concurrenc
     }
     sl_growth_init(&out->growth, connections->first, connections->most);
     sl_growth_know_quantum(&out->growth, quantum(facts, out));
+    sl_growth_know_bytes(&out->growth, facts->fetch_bytes);
     sl_growth_watch_cpu(&out->growth, facts->cpu,
                         limit > 0 ? SL_MIN(limit, processors) : processors);
     out->growth.near =

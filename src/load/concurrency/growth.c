@@ -44,7 +44,8 @@
  * processors, with the answers that have come by then.
  *
  * Nearby, a server may give each connection little and all together much. Where a step clearly
- * brought what it added, the next one does not wait for a whole window.
+ * brought what it added, the next one does not wait for a whole window. Where connections bring
+ * much, a step that could not be judged before the load ends is not tried.
  */
 #include "growth.h"
 
@@ -104,6 +105,11 @@ void sl_growth_know_threads(struct sl_growth *growth, unsigned second_thread)
 void sl_growth_know_quantum(struct sl_growth *growth, uint64_t bytes)
 {
     growth->quantum = bytes;
+}
+
+void sl_growth_know_bytes(struct sl_growth *growth, uint64_t bytes)
+{
+    growth->all_bytes = bytes;
 }
 
 void sl_growth_know_requests(struct sl_growth *growth, size_t requests)
@@ -353,6 +359,20 @@ static void rest(struct sl_growth *growth, uint64_t now_ns)
     growth->quiet_until_ns = now_ns + REST_NS;
 }
 
+static double bytes_per_s(uint64_t bytes, uint64_t ns)
+{
+    return (double)bytes * (double)SL_NS_PER_S / (double)(ns ? ns : 1);
+}
+
+/* Before a step could be judged, at this rate. Where connections bring little each it is judged
+ * soon. */
+static bool ends_soon(const struct sl_growth *growth, double rate)
+{
+    uint64_t all = growth->all_bytes, left = all > growth->landed ? all - growth->landed : 0;
+    return all && !growth->distant && rate >= THROTTLED_BYTES_PER_S * growth->connections &&
+           rate >= bytes_per_s(left, growth->settle_ns + WINDOW_NS);
+}
+
 /* What the step down on trial must have left. */
 static double needed_down(const struct sl_growth *growth)
 {
@@ -415,13 +435,11 @@ static void judge_up(struct sl_growth *growth, uint64_t now_ns, double rate)
         return;
     }
     growth->rate = rate;
+    growth->before = 0;
+    if (ends_soon(growth, rate))
+        return;
     growth->before = growth->connections;
     growth->connections = next;
-}
-
-static double bytes_per_s(uint64_t bytes, uint64_t ns)
-{
-    return (double)bytes * (double)SL_NS_PER_S / (double)(ns ? ns : 1);
 }
 
 /* Whether what was measured so far is clear: connections bring little each, and those that were

@@ -53,6 +53,7 @@ struct sl_growth {
     uint64_t reached_ns;             /* when it was begun */
     unsigned open;                   /* connections; 0: not known */
     size_t requests;                 /* that the load will make, 0: not known */
+    uint64_t all_bytes;              /* that will land, 0: not known */
     struct sl_cpu_time (*cpu)(void); /* of the process so far; NULL: not known */
     struct sl_cpu_time window_cpu;
     bool looked;                   /* whether an answer had to wait for a processor: it had */
@@ -68,6 +69,9 @@ void sl_growth_init(struct sl_growth *growth, unsigned connections, unsigned max
 /** What a connection brings counts only when so many bytes of it have landed: a rate is measured
  * over several times that. */
 void sl_growth_know_quantum(struct sl_growth *growth, uint64_t bytes);
+/** How many bytes will land in all (0: not known): near a server no step is tried where they will
+ * be there before it is known what it brings. */
+void sl_growth_know_bytes(struct sl_growth *growth, uint64_t bytes);
 /** How many requests the load will make: none of the connections that it begins with shall be left
  * over in the last turn. Before sl_growth_know_distance(). */
 void sl_growth_know_requests(struct sl_growth *growth, size_t requests);

@@ -54,6 +54,18 @@ static void keep_one_each(struct sl_reading_host *host)
     growth->connections = SL_MIN(SL_MAX(growth->connections, host->count), growth->maximum);
 }
 
+/* That will have landed once all are done; 0: not known of one. */
+static uint64_t all_bytes(const struct sl_reading_host *host)
+{
+    uint64_t all = host->gone_bytes;
+    for (const struct sl_host_share *load = host->loads; load; load = load->next) {
+        if (!load->own.all_bytes)
+            return 0;
+        all += load->own.all_bytes;
+    }
+    return all;
+}
+
 /* The most that one of the loads would have alone, and one for each at least. */
 static void fit(struct sl_reading_host *host)
 {
@@ -64,6 +76,7 @@ static void fit(struct sl_reading_host *host)
     growth->maximum = maximum;
     growth->least = host->least;
     keep_one_each(host);
+    sl_growth_know_bytes(growth, all_bytes(host));
     /* Of several loads each has a thread of its own. */
     sl_growth_know_threads(growth, host->count == 1 ? host->loads->own.second_thread : 0);
 }
