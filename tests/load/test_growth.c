@@ -426,7 +426,7 @@ SL_TEST(where_one_thread_is_busy_all_the_time_a_second_is_tried)
 }
 
 /* The most connections of a load of so many bytes from a near server that gives a connection
- * `each` bytes/ms, and `all` together. */
+ * `each` bytes/ms, and `all` together; known: it is told how many bytes there are. */
 static unsigned most_of(uint64_t load_bytes, double each, double all, bool known)
 {
     struct sl_growth growth;
