@@ -453,6 +453,16 @@ SL_TEST(a_step_that_could_not_be_judged_before_the_end_is_not_tried)
     ck_assert_uint_ge(most_of(100 * MIB, 40e3, 2e6, true), 8); /* that tells soon */
 }
 
+SL_TEST(far_away_a_load_that_ends_soon_has_as_many_as_another)
+{
+    struct sl_growth growth;
+    sl_growth_init(&growth, 4, 64);
+    sl_growth_know_quantum(&growth, MIB / 4);
+    sl_growth_know_bytes(&growth, MIB);
+    sl_growth_know_distance(&growth, 30 * SL_NS_PER_MS, 8 * MIB);
+    ck_assert_uint_eq(reach_at(&growth, 30), reach(30, 8 * MIB));
+}
+
 /* Others have the processors: the threads have `used` of one between them, and wait for `waited`.
  * What comes rises with the connections all the same, as chance will have it; far from the server
  * there is a target. */
