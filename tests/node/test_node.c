@@ -284,6 +284,41 @@ SL_TEST(a_new_budget_below_what_is_held_takes_nothing_away)
     sl_node_free(node);
 }
 
+/* ---- another sink --------------------------------------------------------------------------- */
+
+static void reload(struct sl_node *node, const char *more)
+{
+    write_config("1GiB", more);
+    ck_assert_msg(read_config() == 0, "%s", err.message);
+    sl_node_reload(node, &config);
+}
+
+static bool in_pool(struct sl_node *node)
+{
+    struct sl_model_ref *ref = must(node, "m");
+    bool has_body = sl_model_ref_body(ref);
+    sl_registry_release(node->registry, ref);
+    return has_body;
+}
+
+SL_TEST(a_model_moves_between_files_and_the_pool_as_its_spec_says)
+{
+    char found[SL_PUBLISH_PATH_MAX];
+    struct sl_node *node = open_node(MODEL("m", ""));
+    find(node, "m", found);
+    ck_assert_int_eq(sl_model_same(found, "config.json", "{}", 2), 1);
+    ck_assert(!in_pool(node));
+    reload(node, MODEL("m", "sink: {pool: {}}\n"));
+    settled(node);
+    ck_assert(in_pool(node));
+    reload(node, MODEL("m", ""));
+    settled(node);
+    ck_assert(!in_pool(node));
+    find(node, "m", found);
+    ck_assert_int_eq(sl_model_same(found, "config.json", "{}", 2), 1);
+    sl_node_free(node);
+}
+
 /* ---- what callers bring --------------------------------------------------------------------- */
 
 SL_TEST(what_a_caller_brought_is_known_after_a_restart)

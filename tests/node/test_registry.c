@@ -326,6 +326,21 @@ static void found(const char *name, const char *version, uint64_t bytes, bool wh
     ck_assert_int_eq(sl_registry_adopt(registry, &holder, &version_found, &err), 0);
 }
 
+/* As files and in the pool: both lie in memory of the host. */
+SL_TEST(what_one_holder_has_is_not_there_for_another)
+{
+    static struct sl_holder other; /* outlives the test */
+    other = holder;
+    load_at(&holder, "m", 30);
+    struct sl_model_ref *ref = must("m");
+    load_at(&other, "m", 31);
+    sl_registry_settle(registry);
+    ck_assert_uint_eq(counts().held_bytes, 30 + 31);
+    sl_registry_release(registry, ref);
+    touch("m");
+    ck_assert_uint_eq(fake.admitted, 2);
+}
+
 SL_TEST(what_was_found_after_a_restart_is_there_at_once)
 {
     found("m", "0100000000000000", 30, true);

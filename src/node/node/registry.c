@@ -42,22 +42,24 @@ struct model *registry_find(struct sl_registry *registry, const char *name)
     return NULL;
 }
 
-struct resident *registry_resident(struct model *model, const char *version, uint32_t placement)
+struct resident *registry_resident(struct model *model, const char *version,
+                                   const struct sl_holder *holder)
 {
     for (struct resident *at = model->residents; at; at = at->next)
-        if (!at->key && at->state != RESIDENT_GONE && at->holder->placement == placement &&
+        if (!at->key && at->state != RESIDENT_GONE && at->holder == holder &&
             strcmp(at->version, version) == 0)
             return at;
     return NULL;
 }
 
-struct resident *registry_new_resident(struct model *model, const char *version, struct sl_err *err)
+struct resident *registry_new_resident(struct model *model, const char *version,
+                                       const struct sl_holder *holder, struct sl_err *err)
 {
     struct resident *resident = sl_alloc(sizeof(*resident), err);
     if (!resident)
         return NULL;
     resident->model = model;
-    resident->holder = model->holder;
+    resident->holder = holder;
     resident->share_next = resident;
     snprintf(resident->version, sizeof(resident->version), "%s", version);
     resident->used_ns = sl_now_ns();
@@ -227,10 +229,11 @@ int sl_registry_define(struct sl_registry *registry, struct sl_spec *spec,
     return done;
 }
 
-static bool is_there(struct model *model, const struct sl_registry_found *found, uint32_t placement)
+static bool is_there(struct model *model, const struct sl_registry_found *found,
+                     const struct sl_holder *holder)
 {
     if (!found->key)
-        return registry_resident(model, found->version, placement);
+        return registry_resident(model, found->version, holder);
     for (const struct resident *at = model->residents; at; at = at->next)
         if (at->key && strcmp(at->key, found->key) == 0 && at->owner == found->owner &&
             memcmp(at->identity, found->identity, sizeof(at->identity)) == 0)
@@ -256,10 +259,10 @@ static int take_found(struct sl_registry *registry, const struct sl_holder *hold
     struct model *model = registry_find(registry, found->name);
     if (!model && !(model = new_model(registry, found->name, err)))
         return -1;
-    if (is_there(model, found, holder->placement))
+    if (is_there(model, found, holder))
         return sl_fail_code(err, SL_E_USAGE, "exists", "version %s of '%s' was adopted already",
                             found->version, found->name);
-    struct resident *resident = registry_new_resident(model, found->version, err);
+    struct resident *resident = registry_new_resident(model, found->version, holder, err);
     if (!resident)
         return -1;
     if (found->key && !(resident->key = sl_strdup(found->key, err))) {
@@ -267,7 +270,6 @@ static int take_found(struct sl_registry *registry, const struct sl_holder *hold
         return -1;
     }
     model->holder = model->holder ? model->holder : holder;
-    resident->holder = holder;
     resident->state = found->ready ? RESIDENT_READY : RESIDENT_PARTIAL;
     resident->bytes = found->bytes;
     resident->owner = found->owner;

@@ -221,10 +221,9 @@ static struct resident *reserve(struct sl_registry *registry, const struct sl_de
     const struct sl_holder *holder = offer->on ? offer->on : model->holder;
     if (make_share(registry, model, holder->placement, offer, err) < 0)
         return NULL;
-    struct resident *resident = registry_new_resident(model, version, err);
+    struct resident *resident = registry_new_resident(model, version, holder, err);
     if (!resident)
         return NULL;
-    resident->holder = holder;
     resident->owner = offer->view.uid;
     resident->key = sl_strdup(offer->key, err);
     if (!resident->key || registry_make_room(registry, resident, offer->bytes, victims, err) < 0) {

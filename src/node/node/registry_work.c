@@ -98,7 +98,7 @@ static struct resident *await_dropped(struct job *job, const char *version)
 {
     struct sl_registry *registry = job->registry;
     struct resident *resident;
-    while (((resident = registry_resident(job->model, version, job->holder->placement)) &&
+    while (((resident = registry_resident(job->model, version, job->holder)) &&
             resident->state == RESIDENT_DROPPING) ||
            (was_forgotten(job, version) && sl_cancel_check(job->model->cancel, NULL) == 0)) {
         if (registry->locked.stopping)
@@ -111,7 +111,6 @@ static struct resident *await_dropped(struct job *job, const char *version)
 static void describe_resident(const struct job *job, struct resident *resident,
                               const uint8_t identity[32])
 {
-    resident->holder = job->holder;
     memcpy(resident->identity, identity, sizeof(resident->identity));
     memcpy(resident->origin, job->box->origin, sizeof(resident->origin));
     resident->has_origin = true;
@@ -136,7 +135,7 @@ static int take_resident(struct job *job, const char *version, const uint8_t ide
     if (sl_cancel_check(model->cancel, err) < 0)
         return -1;
     bool new = !resident;
-    if (new && !(resident = registry_new_resident(model, version, err)))
+    if (new && !(resident = registry_new_resident(model, version, job->holder, err)))
         return -1;
     describe_resident(job, resident, identity);
     job->follows = false;

@@ -54,7 +54,7 @@ enum resident_state {
     RESIDENT_GONE,     /* its load failed; it waits for its last reference */
 };
 struct resident {
-    struct model *model;
+    struct model *model; /* this and the next two never change: references read them unlocked */
     const struct sl_holder *holder;
     char version[SL_VERSION_TEXT];
     uint8_t identity[32]; /* zeros: found as files, not known */
@@ -197,9 +197,10 @@ struct sl_registry {
 
 /** registry.c */
 struct model *registry_find(struct sl_registry *registry, const char *name);
-struct resident *registry_resident(struct model *model, const char *version, uint32_t placement);
+struct resident *registry_resident(struct model *model, const char *version,
+                                   const struct sl_holder *holder);
 struct resident *registry_new_resident(struct model *model, const char *version,
-                                       struct sl_err *err);
+                                       const struct sl_holder *holder, struct sl_err *err);
 void registry_remove_resident(struct resident *resident);
 /** A reference to nothing yet; without the lock too. */
 struct sl_model_ref *registry_new_ref(struct sl_registry *registry, enum sl_ref_kind kind,
