@@ -426,8 +426,8 @@ SL_TEST(where_one_thread_is_busy_all_the_time_a_second_is_tried)
 }
 
 /* The most connections of a load of so many bytes from a near server that gives a connection
- * `each` bytes/ms, and `all` together; known: it is told how many bytes there are. */
-static unsigned most_of(uint64_t load_bytes, double each, double all, bool known)
+ * `each` bytes/ms, and `all` together. It is told that there are `told` bytes; 0: nothing. */
+static unsigned most_of(uint64_t load_bytes, double each, double all, uint64_t told)
 {
     struct sl_growth growth;
     double bytes = 1;
@@ -435,7 +435,7 @@ static unsigned most_of(uint64_t load_bytes, double each, double all, bool known
     sl_growth_init(&growth, 1, 64);
     sl_growth_know_quantum(&growth, MIB / 4);
     sl_growth_know_distance(&growth, SL_NS_PER_MS / 2, 8 * MIB);
-    sl_growth_know_bytes(&growth, known ? load_bytes : 0);
+    sl_growth_know_bytes(&growth, told);
     for (uint64_t ms = 1; bytes < (double)load_bytes; ms++) {
         unsigned now = sl_growth_tick(&growth, ms * SL_NS_PER_MS, (uint64_t)bytes, 0);
         bytes += SL_MIN(each * now, all);
@@ -446,11 +446,17 @@ static unsigned most_of(uint64_t load_bytes, double each, double all, bool known
 
 SL_TEST(a_step_that_could_not_be_judged_before_the_end_is_not_tried)
 {
-    ck_assert_uint_eq(most_of(500 * MIB, 2e6, 2e6, true), 1);
-    ck_assert_uint_eq(most_of(500 * MIB, 2e6, 2e6, false), 2);
-    ck_assert_uint_eq(most_of(1000 * MIB, 2e6, 2e6, true), 2); /* there is time enough */
-    ck_assert_uint_eq(most_of(1000 * MIB, 2e6, 4e6, true), 2); /* of the second step, not */
-    ck_assert_uint_ge(most_of(100 * MIB, 40e3, 2e6, true), 8); /* that tells soon */
+    ck_assert_uint_eq(most_of(500 * MIB, 2e6, 2e6, 500 * MIB), 1);
+    ck_assert_uint_eq(most_of(500 * MIB, 2e6, 2e6, 0), 2);
+    ck_assert_uint_eq(most_of(1000 * MIB, 2e6, 2e6, 1000 * MIB), 2); /* there is time enough */
+    ck_assert_uint_eq(most_of(1000 * MIB, 2e6, 4e6, 1000 * MIB), 2); /* of the second step, not */
+    ck_assert_uint_ge(most_of(100 * MIB, 40e3, 2e6, 100 * MIB), 8);  /* that tells soon */
+}
+
+/* Casts to larger types. */
+SL_TEST(where_more_lands_than_was_told_it_is_not_known_when_the_load_ends)
+{
+    ck_assert_uint_eq(most_of(1000 * MIB, 2e6, 2e6, 250 * MIB), 2);
 }
 
 SL_TEST(far_away_a_load_that_ends_soon_has_as_many_as_another)

@@ -365,12 +365,13 @@ static double bytes_per_s(uint64_t bytes, uint64_t ns)
 }
 
 /* Before a step could be judged, at this rate. Where connections bring little each it is judged
- * soon. */
+ * soon. More may land than was told: what is cast to larger types. */
 static bool ends_soon(const struct sl_growth *growth, double rate)
 {
-    uint64_t all = growth->all_bytes, left = all > growth->landed ? all - growth->landed : 0;
-    return all && !growth->distant && rate >= THROTTLED_BYTES_PER_S * growth->connections &&
-           rate >= bytes_per_s(left, growth->settle_ns + WINDOW_NS);
+    uint64_t all = growth->all_bytes, landed = growth->landed;
+    return all > landed && !growth->distant &&
+           rate >= THROTTLED_BYTES_PER_S * growth->connections &&
+           rate >= bytes_per_s(all - landed, growth->settle_ns + WINDOW_NS);
 }
 
 /* What the step down on trial must have left. */

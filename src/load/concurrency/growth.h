@@ -69,8 +69,8 @@ void sl_growth_init(struct sl_growth *growth, unsigned connections, unsigned max
 /** What a connection brings counts only when so many bytes of it have landed: a rate is measured
  * over several times that. */
 void sl_growth_know_quantum(struct sl_growth *growth, uint64_t bytes);
-/** How many bytes will land in all (0: not known): near a server no step is tried where they will
- * be there before it is known what it brings. */
+/** How many bytes will land in all (0: not known; so it is once more have landed): near a server
+ * no step is tried where they will be there before it is known what it brings. */
 void sl_growth_know_bytes(struct sl_growth *growth, uint64_t bytes);
 /** How many requests the load will make: none of the connections that it begins with shall be left
  * over in the last turn. Before sl_growth_know_distance(). */
