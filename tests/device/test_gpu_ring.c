@@ -359,6 +359,37 @@ SL_TEST(what_lies_before_a_slow_window_goes_by_itself)
     close_device(&device);
 }
 
+/* A source is lent what lies behind the window of another, and takes long. What came in that window
+ * is told when it is on the device, and not with what lay before it. */
+SL_TEST(what_came_before_a_slow_window_is_not_told_with_what_goes_before_it)
+{
+    struct sl_err err = SL_ERR_INIT;
+    struct device device;
+    struct told told = {&device, PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, 0, false};
+    struct sl_gpu_note note = {.deliver = tell, .arg = &told, .bytes = 5000, .subject = &note};
+    uint8_t *window, *slow;
+    ck_assert_int_eq(open_device(&device, 4, 100, &err), 0);
+    ck_assert_int_eq(put(&device, 0, 5000, &err), 0);
+    sl_gpu_ring_note(device.ring, &note);
+    ck_assert_int_eq(sl_gpu_ring_lend(device.ring, 0, 5000, 5000, &window, &err), 0);
+    ck_assert_int_eq(sl_gpu_ring_lend(device.ring, 0, 10000, 5000, &slow, &err), 0);
+    ck_assert(window && slow);
+    for (uint64_t i = 0; i < 5000; i++)
+        window[i] = byte_at(5000 + i);
+    sl_gpu_ring_commit(device.ring, window);
+    note.offset = 5000;
+    sl_gpu_ring_note(device.ring, &note);
+    SL_AWAIT(told_bytes(&told) >= 5000, "what goes first");
+    for (uint64_t i = 0; i < 5000; i++)
+        slow[i] = byte_at(10000 + i);
+    sl_gpu_ring_commit(device.ring, slow);
+    ck_assert_int_eq(sl_gpu_ring_finish(device.ring, &err), 0);
+    check_bytes(&device, 0, 15000);
+    ck_assert_uint_eq(told_bytes(&told), 10000);
+    ck_assert(!told.early);
+    close_device(&device);
+}
+
 /* ---- again, back, wrong --------------------------------------------------------------------- */
 
 SL_TEST(what_is_put_again_lands_later)

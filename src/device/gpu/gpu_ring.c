@@ -80,6 +80,13 @@ static bool continues_in(const struct sl_gpu_buffer *buffer, const struct puttin
            sl_gpu_buffer_end(buffer) == putting->offset;
 }
 
+/* Who writes into it may take long: nobody else does meanwhile, since what came behind such a
+ * window could not go before it has. */
+static bool is_held(const struct sl_gpu_buffer *buffer)
+{
+    return buffer->lent && buffer->writers;
+}
+
 /* One that these bytes continue; others that have the same bytes go before. */
 static struct sl_gpu_buffer *find_open(struct sl_gpu_ring *ring, const struct putting *putting)
 {
@@ -90,7 +97,7 @@ static struct sl_gpu_buffer *find_open(struct sl_gpu_ring *ring, const struct pu
             continue;
         if (overlaps(buffer, putting))
             sl_gpu_ring_close(ring, buffer);
-        else if (!buffer->closes && continues_in(buffer, putting) &&
+        else if (!buffer->closes && !is_held(buffer) && continues_in(buffer, putting) &&
                  putting->bytes <= ring->buffer_bytes - buffer->skipped - buffer->used)
             found = buffer;
     }
@@ -113,8 +120,7 @@ static bool close_oldest(struct sl_gpu_ring *ring)
         struct sl_gpu_buffer *buffer = &ring->locked.buffers[i];
         if (buffer->state == SL_BUFFER_CLOSED)
             return false; /* it will be free: whole buffers are what the link is fast with */
-        bool is_held = buffer->lent && buffer->writers;
-        if (buffer->state == SL_BUFFER_OPEN && !buffer->closes && !is_held &&
+        if (buffer->state == SL_BUFFER_OPEN && !buffer->closes && !is_held(buffer) &&
             (!oldest || buffer->number < oldest->number))
             oldest = buffer;
     }
@@ -266,6 +272,8 @@ int sl_gpu_ring_lend(struct sl_gpu_ring *ring, uint32_t file, uint64_t offset, u
     if (ring->scratch)
         return 0;
     struct sl_gpu_buffer *buffer = find_open(ring, &putting);
+    if (buffer && buffer->writers)
+        buffer = NULL; /* as who is lent it, they write there alone */
     if (!(buffer && buffer->lent) && !may_lend(ring))
         return 0;
     if (!buffer && !(buffer = open_buffer(ring, &putting)))
@@ -488,7 +496,7 @@ static uint64_t close_old(struct sl_gpu_ring *ring)
         if (buffer->state != SL_BUFFER_OPEN || buffer->closes)
             continue;
         uint64_t age = now - buffer->opened_ns;
-        if (age >= ring->age_ns && buffer->lent && buffer->writers) {
+        if (age >= ring->age_ns && is_held(buffer)) {
             close_part(ring, buffer, now);
             next = SL_MIN(next, ring->age_ns); /* more of it may be written by then */
         } else if (age >= ring->age_ns)
