@@ -359,6 +359,31 @@ SL_TEST(what_lies_before_a_slow_window_goes_by_itself)
     close_device(&device);
 }
 
+/* The same where nothing lies before it: what is put elsewhere meanwhile is told. */
+SL_TEST(a_slow_window_holds_up_no_note)
+{
+    struct sl_err err = SL_ERR_INIT;
+    struct device device;
+    struct told told = {&device, PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0, 0, false};
+    struct sl_gpu_note note = {.deliver = tell, .arg = &told, .offset = MIB, .bytes = 5000};
+    uint8_t *slow;
+    ck_assert_int_eq(open_device(&device, 4, 1, &err), 0);
+    ck_assert_int_eq(sl_gpu_ring_lend(device.ring, 0, 0, 5000, &slow, &err), 0);
+    ck_assert_ptr_nonnull(slow);
+    ck_assert_int_eq(put(&device, MIB, 5000, &err), 0);
+    sl_gpu_ring_note(device.ring, &note);
+    SL_AWAIT(told_bytes(&told) == 5000, "what came elsewhere");
+    note.offset = 0;
+    for (uint64_t i = 0; i < 5000; i++)
+        slow[i] = byte_at(i);
+    sl_gpu_ring_commit(device.ring, slow);
+    sl_gpu_ring_note(device.ring, &note);
+    ck_assert_int_eq(sl_gpu_ring_finish(device.ring, &err), 0);
+    ck_assert_uint_eq(told_bytes(&told), 10000);
+    ck_assert(!told.early);
+    close_device(&device);
+}
+
 /* A source is lent what lies behind the window of another, and takes long. What came in that window
  * is told when it is on the device, and not with what lay before it. */
 SL_TEST(what_came_before_a_slow_window_is_not_told_with_what_goes_before_it)

@@ -87,6 +87,43 @@ static bool is_held(const struct sl_gpu_buffer *buffer)
     return buffer->lent && buffer->writers;
 }
 
+/* Of one that is held, what lies before the first byte that is not written yet goes by itself, with
+ * the buffer's number: who is told of it is told in time however long a source takes over what was
+ * lent behind it. The rest is as a buffer that opens now. Its memory is free when that has landed,
+ * which is later. */
+static bool close_part(struct sl_gpu_ring *ring, struct sl_gpu_buffer *buffer)
+{
+    struct sl_gpu_buffer *part = NULL;
+    for (unsigned i = ring->count; i < ring->copies && !part; i++)
+        if (ring->locked.buffers[i].state == SL_BUFFER_FREE)
+            part = &ring->locked.buffers[i];
+    if (!part)
+        return false;
+    *part = (struct sl_gpu_buffer){.data = buffer->data,
+                                   .state = SL_BUFFER_OPEN,
+                                   .file = buffer->file,
+                                   .offset = buffer->offset,
+                                   .used = buffer->floor,
+                                   .number = buffer->number,
+                                   .queues = buffer->queues};
+    sl_gpu_ring_close(ring, part);
+    buffer->data += buffer->floor;
+    buffer->skipped += buffer->floor;
+    buffer->offset += buffer->floor;
+    buffer->used -= buffer->floor;
+    buffer->floor = 0;
+    return true;
+}
+
+/* Nothing that was told waits for what a source takes long over. */
+static void let_go(struct sl_gpu_ring *ring, struct sl_gpu_buffer *buffer)
+{
+    if (buffer->floor && !close_part(ring, buffer))
+        return;
+    buffer->number = ++ring->locked.last_number;
+    buffer->opened_ns = sl_now_ns();
+}
+
 /* One that these bytes continue; others that have the same bytes go before. */
 static struct sl_gpu_buffer *find_open(struct sl_gpu_ring *ring, const struct putting *putting)
 {
@@ -458,34 +495,6 @@ static void note_landed(struct sl_gpu_queue *queue, struct sl_gpu_buffer *buffer
     pthread_cond_signal(&queue->ring->freed);
 }
 
-/* What lies before the first byte that is not written yet goes by itself, with the buffer's number:
- * who is told of it is told in time however long a source takes over what was lent behind it. The
- * rest is as a buffer that opens now. Its memory is free when that has landed, which is later. */
-static void close_part(struct sl_gpu_ring *ring, struct sl_gpu_buffer *buffer, uint64_t now)
-{
-    struct sl_gpu_buffer *part = NULL;
-    for (unsigned i = ring->count; i < ring->copies && !part; i++)
-        if (ring->locked.buffers[i].state == SL_BUFFER_FREE)
-            part = &ring->locked.buffers[i];
-    if (!buffer->floor || !part)
-        return;
-    *part = (struct sl_gpu_buffer){.data = buffer->data,
-                                   .state = SL_BUFFER_OPEN,
-                                   .file = buffer->file,
-                                   .offset = buffer->offset,
-                                   .used = buffer->floor,
-                                   .number = buffer->number,
-                                   .queues = buffer->queues};
-    sl_gpu_ring_close(ring, part);
-    buffer->data += buffer->floor;
-    buffer->skipped += buffer->floor;
-    buffer->offset += buffer->floor;
-    buffer->used -= buffer->floor;
-    buffer->floor = 0;
-    buffer->number = ++ring->locked.last_number;
-    buffer->opened_ns = now;
-}
-
 /* What is old closes. Nanoseconds until the next is. */
 static uint64_t close_old(struct sl_gpu_ring *ring)
 {
@@ -497,7 +506,7 @@ static uint64_t close_old(struct sl_gpu_ring *ring)
             continue;
         uint64_t age = now - buffer->opened_ns;
         if (age >= ring->age_ns && is_held(buffer)) {
-            close_part(ring, buffer, now);
+            let_go(ring, buffer);
             next = SL_MIN(next, ring->age_ns); /* more of it may be written by then */
         } else if (age >= ring->age_ns)
             sl_gpu_ring_close(ring, buffer);
