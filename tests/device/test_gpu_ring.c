@@ -434,6 +434,27 @@ SL_TEST(what_is_put_again_lands_later)
     close_device(&device);
 }
 
+/* What is put again, since it came wrong, lies in one buffer with a window that is not there yet. */
+SL_TEST(what_is_put_again_lands_later_than_what_lies_before_a_slow_window)
+{
+    struct sl_err err = SL_ERR_INIT;
+    struct device device;
+    uint8_t *wrong, *slow;
+    ck_assert_int_eq(open_device(&device, 4, 1000000, &err), 0);
+    ck_assert_int_eq(sl_gpu_ring_lend(device.ring, 0, BUFFER - 5000, 5000, &wrong, &err), 0);
+    memset(wrong, 0x99, 5000);
+    sl_gpu_ring_commit(device.ring, wrong);
+    ck_assert_int_eq(sl_gpu_ring_lend(device.ring, 0, BUFFER, 5000, &slow, &err), 0);
+    ck_assert_ptr_nonnull(slow);
+    ck_assert_int_eq(put(&device, 0, BUFFER, &err), 0); /* full: it goes */
+    for (uint64_t i = 0; i < 5000; i++)
+        slow[i] = byte_at(BUFFER + i);
+    sl_gpu_ring_commit(device.ring, slow);
+    ck_assert_int_eq(sl_gpu_ring_finish(device.ring, &err), 0);
+    check_bytes(&device, 0, BUFFER + 5000);
+    close_device(&device);
+}
+
 SL_TEST(committed_bytes_are_read_back)
 {
     struct sl_err err = SL_ERR_INIT;

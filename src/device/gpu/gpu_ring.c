@@ -132,6 +132,8 @@ static struct sl_gpu_buffer *find_open(struct sl_gpu_ring *ring, const struct pu
         struct sl_gpu_buffer *buffer = &ring->locked.buffers[i];
         if (buffer->state != SL_BUFFER_OPEN || buffer->file != putting->file)
             continue;
+        if (overlaps(buffer, putting) && is_held(buffer))
+            let_go(ring, buffer);
         if (overlaps(buffer, putting))
             sl_gpu_ring_close(ring, buffer);
         else if (!buffer->closes && !is_held(buffer) && continues_in(buffer, putting) &&
