@@ -434,7 +434,7 @@ SL_TEST(what_is_put_again_lands_later)
     close_device(&device);
 }
 
-/* What is put again, since it came wrong, lies in one buffer with a window that is not there yet. */
+/* What came wrong lies in one buffer with a window that is not there yet, and is put again. */
 SL_TEST(what_is_put_again_lands_later_than_what_lies_before_a_slow_window)
 {
     struct sl_err err = SL_ERR_INIT;
