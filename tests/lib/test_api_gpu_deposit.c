@@ -137,6 +137,40 @@ SL_TEST(a_deposit_of_a_gpu_is_complete_when_it_is_committed)
     gpu_script_check_held(fake);
 }
 
+/* Of the context that the depositor has current, too: here another GPU's, which may write there. */
+SL_TEST(a_commit_waits_for_the_work_of_its_callers_context)
+{
+    const struct sl_cuda_access access = {{SL_CUDA_LOCATION_DEVICE, 0}, SL_CUDA_READ_WRITE};
+    struct sl_cuda_context *context;
+    struct sl_cuda_stream *stream;
+    void *pinned;
+    pool_script_start(&script);
+    struct sluice_deposit *deposit = begin(3 * 4096);
+    ck_assert_msg(deposit != NULL, "%s", error.message);
+    float *a = add(deposit, "a"), *b = add(deposit, "b");
+    ck_assert(a && b);
+    for (int i = 0; i < GPU_SCRIPT_COUNT; i++)
+        a[i] = 7;
+    ck_assert_int_eq(cuda->mem_set_access((uintptr_t)a, GPU_SCRIPT_GRANULE, &access, 1), 0);
+    ck_assert_int_eq(cuda->primary_retain(&context, 0), 0);
+    ck_assert_int_eq(cuda->set_current(context), 0);
+    ck_assert_int_eq(cuda->stream_create(&stream, SL_CUDA_STREAM_NON_BLOCKING), 0);
+    ck_assert_int_eq(cuda->host_alloc(&pinned, 4 * GPU_SCRIPT_COUNT, 0), 0);
+    for (int i = 0; i < GPU_SCRIPT_COUNT; i++)
+        ((float *)pinned)[i] = 8;
+    fake->set_delay_us(20000);
+    ck_assert_int_eq(cuda->copy_to_device((uintptr_t)b, pinned, 4 * GPU_SCRIPT_COUNT, stream), 0);
+    ck_assert_msg(sluice_deposit_commit(deposit, &error) == 0, "%s", error.message);
+    expect_deposit(7, 8);
+    ck_assert_int_eq(cuda->stream_synchronize(stream), 0);
+    ck_assert_int_eq(cuda->host_free(pinned), 0);
+    ck_assert_int_eq(cuda->stream_destroy(stream), 0);
+    sluice_deposit_end(deposit);
+    ck_assert_int_eq(cuda->set_current(NULL), 0);
+    ck_assert_int_eq(cuda->primary_release(0), 0);
+    gpu_script_check_held(fake);
+}
+
 SL_TEST(a_deposit_is_made_on_a_gpu_that_its_uuid_names)
 {
     pool_script_start(&script);

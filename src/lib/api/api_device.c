@@ -331,10 +331,25 @@ static int make_read_only(const struct sl_api_device *device, uint64_t handle, u
                          device->info.ordinal);
 }
 
-static int share(const struct sl_api_device *device, uint64_t handle, void *map, uint64_t bytes,
-                 int *fd, struct sl_cuda_err *err)
+/* Of this context; the device's is current again. */
+static int wait_for_caller(const struct sl_api_device *device, struct sl_cuda_context *context,
+                           struct sl_cuda_err *err)
 {
     const struct sl_cuda *cuda = device->cuda;
+    int result = cuda->set_current(context);
+    if (sl_cuda_check(cuda, result ? result : cuda->synchronize(), err,
+                      "wait for the work of the context that the thread has") < 0)
+        return -1;
+    return sl_cuda_check(cuda, cuda->set_current(device->context), err, "use cuda:%d",
+                         device->info.ordinal);
+}
+
+static int share(const struct sl_api_device *device, struct sl_cuda_context *before,
+                 uint64_t handle, void *map, uint64_t bytes, int *fd, struct sl_cuda_err *err)
+{
+    const struct sl_cuda *cuda = device->cuda;
+    if (before && before != device->context && wait_for_caller(device, before, err) < 0)
+        return -1;
     if (sl_cuda_check(cuda, cuda->synchronize(), err, "wait for what cuda:%d is doing",
                       device->info.ordinal) < 0 ||
         make_read_only(device, handle, (uintptr_t)map, bytes, err) < 0 ||
@@ -352,7 +367,7 @@ int sl_api_device_share(const struct sl_api_device *device, uint64_t handle, voi
     struct sl_cuda_context *before;
     if (enter(device, &before, &err) < 0)
         return sl_api_device_fail(&err, error);
-    int done = share(device, handle, map, bytes, fd, &err);
+    int done = share(device, before, handle, map, bytes, fd, &err);
     leave(device, before);
     return done < 0 ? sl_api_device_fail(&err, error) : 0;
 }

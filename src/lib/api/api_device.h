@@ -67,7 +67,8 @@ void sl_api_range_release(const struct sl_api_device *device, struct sl_api_rang
  * what sl_api_device_share() takes. */
 int sl_api_device_make(const struct sl_api_device *device, uint64_t bytes, uint64_t *handle,
                        void **map, struct sluice_error *error);
-/** Wait for everything that writes to it, map it read-only, and export it: *fd is the caller's. */
+/** Wait for the work of this GPU's primary context and of the one that the calling thread has, map
+ * it read-only, and export it: *fd is the caller's. */
 int sl_api_device_share(const struct sl_api_device *device, uint64_t handle, void *map,
                         uint64_t bytes, int *fd, struct sluice_error *error);
 /** Before anything is unmapped or unregistered: wait for the work of this GPU's primary context and

@@ -268,10 +268,10 @@ SLUICE_API int sluice_deposit_add(struct sluice_deposit *deposit, const char *na
 SLUICE_API int sluice_deposit_device(const struct sluice_deposit *deposit);
 /**
  * Seal what was written and publish it: others can attach when this returns. On a GPU it waits for
- * everything that was enqueued before, and the tensors are mapped read-only from then on, here and
- * by who attaches with this library; nothing keeps another program from writing to them. Blocks
- * until the daemon has checked it. After any error the deposit is over; SLUICE_TIMEOUT and
- * SLUICE_CANCELED are of the options' limits, SLUICE_NETWORK is a daemon that has gone.
+ * work as sluice_detach() does, and the tensors are mapped read-only from then on, here and by who
+ * attaches with this library; nothing keeps another program from writing to them. Blocks until the
+ * daemon has checked it. After any error the deposit is over; SLUICE_TIMEOUT and SLUICE_CANCELED
+ * are of the options' limits, SLUICE_NETWORK is a daemon that has gone.
  */
 SLUICE_API int sluice_deposit_commit(struct sluice_deposit *deposit, struct sluice_error *error);
 /** What was not committed is withdrawn. The memory stays until sluice_deposit_end(). */
