@@ -116,6 +116,33 @@ SL_TEST(a_deposit_keeps_to_what_it_announced)
     pool_case_settle(&pool, 0, 0);
 }
 
+/* The memory is both processes', the deposit the parent's alone. */
+SL_TEST(a_forked_process_neither_adds_to_a_deposit_nor_commits_it)
+{
+    enum { FIRST = 1000, SECOND = 3000 };
+    struct sluice_error error = {0};
+    struct sluice_deposit *deposit = NULL;
+    uint64_t shape = FIRST;
+    void *data;
+    int status;
+    ck_assert_int_eq(begin(65536, &deposit, &error), 0);
+    add(deposit, "a", FIRST, 1);
+    pid_t child = fork();
+    if (child == 0) {
+        bool refused = sluice_deposit_commit(deposit, &error) < 0 && !strcmp(error.code, "forked");
+        refused = sluice_deposit_add(deposit, "c", "F32", 1, &shape, NULL, 4 * FIRST, &data,
+                                     &error) < 0 &&
+                  !strcmp(error.code, "forked") && refused;
+        _exit(refused ? 0 : 1);
+    }
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    add(deposit, "b", SECOND, 2); /* on pages of its own */
+    ck_assert_msg(sluice_deposit_commit(deposit, &error) == 0, "%s", error.message);
+    ck_assert_int_eq(status, 0);
+    sluice_deposit_end(deposit);
+    pool_case_settle(&pool, 0, 0);
+}
+
 SL_TEST(what_was_deposited_cannot_be_written_any_more)
 {
     struct sluice_error error = {0};

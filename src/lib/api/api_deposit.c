@@ -186,6 +186,14 @@ void sluice_deposit_end(struct sluice_deposit *deposit)
     free(deposit);
 }
 
+/* The slabs are also those of a process that was forked, in which nothing may be done to them. */
+static int check_open(const struct sluice_deposit *deposit, struct sluice_error *error)
+{
+    if (deposit->committed || deposit->broken)
+        return sl_api_fail(error, SLUICE_USAGE, "the deposit was already committed or aborted");
+    return sl_pool_link_check_process(&deposit->link, error);
+}
+
 /* ---- add ------------------------------------------------------------------------------------- */
 
 static uint64_t pad(uint64_t bytes)
@@ -324,8 +332,8 @@ int sluice_deposit_add(struct sluice_deposit *deposit, const char *name, const c
     const struct sl_pool_dtype *known = sl_pool_dtype_find(dtype);
     struct sl_pool_item item = {.kind = SL_WIRE_TENSOR, .rank = rank, .block_elements = 1};
     *data = NULL;
-    if (deposit->committed || deposit->broken)
-        return sl_api_fail(error, SLUICE_USAGE, "the deposit was already committed or aborted");
+    if (check_open(deposit, error) < 0)
+        return -1;
     if (!known || known->dlpack_bits % 8 || rank > SL_WIRE_RANK_MAX)
         return sl_api_fail(error, SLUICE_USAGE,
                            "a tensor of type '%.32s' and rank %u cannot be "
@@ -462,8 +470,8 @@ static int send_index(struct sluice_deposit *deposit, struct sluice_error *error
 
 int sluice_deposit_commit(struct sluice_deposit *deposit, struct sluice_error *error)
 {
-    if (deposit->committed || deposit->broken)
-        return sl_api_fail(error, SLUICE_USAGE, "the deposit was already committed or aborted");
+    if (check_open(deposit, error) < 0)
+        return -1;
     deposit->broken = true; /* until all of it has gone well */
     for (uint32_t i = 0; i < deposit->slab_count; i++)
         if (seal(deposit, &deposit->slabs[i], error) < 0)

@@ -105,7 +105,7 @@ bool sl_pool_link_lost(const struct sl_pool_link *link)
 /* ---- sending --------------------------------------------------------------------------------- */
 
 /* A process that was forked has the parent's socket: what it sent would be the parent's word. */
-static int check_process(const struct sl_pool_link *link, struct sluice_error *error)
+int sl_pool_link_check_process(const struct sl_pool_link *link, struct sluice_error *error)
 {
     if (link->process == getpid())
         return 0;
@@ -119,7 +119,7 @@ static int check_process(const struct sl_pool_link *link, struct sluice_error *e
 int sl_pool_link_send(struct sl_pool_link *link, uint16_t type, void *packet, size_t bytes,
                       const int *fds, size_t fd_count, struct sluice_error *error)
 {
-    if (check_process(link, error) < 0)
+    if (sl_pool_link_check_process(link, error) < 0)
         return -1;
     union {
         char bytes[CMSG_SPACE(sizeof(int) * SL_WIRE_FDS_MAX)];

@@ -47,6 +47,8 @@ struct sl_pool_link {
  */
 int sl_pool_link_open(struct sl_pool_link *link, const char *socket, const char *client,
                       struct sl_limit limit, struct sluice_error *error);
+/** SLUICE_USAGE, code "forked": it is of the process that this one was forked from. */
+int sl_pool_link_check_process(const struct sl_pool_link *link, struct sluice_error *error);
 /** Ends the lease or the deposit that it stands for. One that is closed (fd -1) is fine. */
 void sl_pool_link_close(struct sl_pool_link *link);
 

@@ -230,7 +230,7 @@ SLUICE_API int sluice_lease_fd(const struct sluice_model *model);
 /* ---- deposit --------------------------------------------------------------------------------- */
 
 /** A derived model in the making: tensors that were made from a model of the pool, published under
- * a key that says how. For one thread at a time. */
+ * a key that says how. For one thread at a time; not after a fork(): SLUICE_USAGE, "forked". */
 struct sluice_deposit;
 struct sluice_deposit_options {
     size_t size;
