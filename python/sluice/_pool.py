@@ -77,8 +77,9 @@ class _Lease:
         self._mapped = None
 
 
-def _wait(call: Callable[[int, Error], int], timeout: Optional[float]) -> None:
+def _wait(lease: "_Lease", call: Callable[[int, Error], int], timeout: Optional[float]) -> None:
     """Until call(ms, error) is 0; in slices, so that an interrupt (Ctrl-C) ends it within a second."""
+    over = False
     left = None if timeout is None else max(int(timeout * 1000), 0)
     while True:
         error = Error()
@@ -86,8 +87,9 @@ def _wait(call: Callable[[int, Error], int], timeout: Optional[float]) -> None:
         if call(slice_ms, error) == 0:
             return
         left = None if left is None else left - slice_ms
-        if error.kind != 8 or (left is not None and left <= 0):
+        if error.kind != 8 or over or (left is not None and left <= 0):
             raise SluiceError(error)
+        over = _info_of(lease).state == 2  # the load may have failed by a time limit of its own: then it is told once more
 
 
 class Tensor(Array):
@@ -114,7 +116,7 @@ class Tensor(Array):
         return self
 
     def _wait_with(self, wait: Callable[..., int], timeout: Optional[float]) -> None:
-        _wait(lambda ms, error: wait(self._lease.handle, self._number, ms, -1, byref(error)), timeout)
+        _wait(self._lease, lambda ms, error: wait(self._lease.handle, self._number, ms, -1, byref(error)), timeout)
 
     def _ready(self, write: bool) -> None:
         self._wait_with(library.sluice_wait if write else library.sluice_wait_read, None)
@@ -288,7 +290,7 @@ class PoolModel(Mapping[str, Tensor]):
 
     def wait(self, timeout: Optional[float] = None) -> "PoolModel":
         """Until all of it is there; timeout in seconds."""
-        _wait(lambda ms, error: library.sluice_wait_all(self._lease.handle, ms, -1, byref(error)), timeout)
+        _wait(self._lease, lambda ms, error: library.sluice_wait_all(self._lease.handle, ms, -1, byref(error)), timeout)
         return self
 
 

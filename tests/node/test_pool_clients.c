@@ -21,10 +21,13 @@ static char output[OUTPUT_BYTES];
 
 static void setup(void)
 {
+    struct sl_err why = SL_ERR_INIT;
     sl_log_setup(SL_LOG_ERROR, false);
     pool_case_init(&pool);
     pool_case_fill_all(pool_case_add(&pool, "m", "a,b,c", 1000, 1 << 20));
     pool_case_fill(pool_case_add(&pool, "loading", "a,b", 1500, 1 << 20), 0, 1);
+    sl_fail(&why, SL_E_TIMEOUT, "the load took longer than readers.timeoutSeconds");
+    sl_pool_model_fail(pool_case_add(&pool, "late", "a,b", 1000, 1 << 20), &why);
     pool_case_start(&pool);
 }
 

@@ -104,6 +104,11 @@ refused("TIMEOUT", written["a"]._wait_with, library.sluice_wait, 0.05)
 assert model.wait(60) is model and model["a"] is model["a"] and "d" not in model and model.get("d") is None
 refused("NOT_FOUND", sluice.attach, "none", socket=socket)
 
+# A load that ran out of time is over: it is not waited for again.
+late = sluice.attach("late", socket=socket, timeout=60)
+for wait in (late.wait, late["b"].wait, late["b"].tobytes):
+    assert "readers.timeoutSeconds" in str(refused("TIMEOUT", wait))
+
 # A daemon that is not there is an error at once, or waited for as long as there is time.
 nowhere = socket + "-later"
 refused("NET", sluice.attach, "m", socket=nowhere)
