@@ -66,6 +66,7 @@ class Array:
         self.strides = row_by_row(shape) if strides is None else strides
         self._dlpack, self._ordinal, self._writable, self._private = dlpack, ordinal, writable, private
         self.device = "cpu" if ordinal < 0 else f"cuda:{ordinal}"
+        self._lent: Optional[Memory] = None
 
     def __repr__(self) -> str:
         where = "" if self._ordinal < 0 else f" on {self.device}"
@@ -202,6 +203,7 @@ class Array:
         """Version 3. There is none on the host, and none for types that NumPy lacks: those go by DLPack."""
         if self._ordinal < 0 or self.dtype not in _NUMPY:
             raise AttributeError("__cuda_array_interface__")
+        self._lent = self._owner()  # who takes an address keeps the object that told it, and nothing else
         self._ready(False)
         item = self._dlpack[1] // 8
         dense = self.strides == row_by_row(self.shape)

@@ -200,6 +200,7 @@ class PoolModel(Mapping[str, Tensor]):
         """End the lease as soon as no array on its memory is in use. What is asked of the model or its tensors afterwards is a
         ValueError."""
         self._lease.close()
+        self._made = {}  # one whose address was told keeps the memory as long as it is in use
 
     def __enter__(self) -> "PoolModel":
         return self
@@ -228,12 +229,12 @@ class PoolModel(Mapping[str, Tensor]):
         return found
 
     def _tensor(self, number: int) -> Tensor:
-        handle = self._lease.handle
-        if number not in self._made:
+        made, handle = self._made, self._lease.handle
+        if number not in made:
             raw, error = RawTensor(size=sizeof(RawTensor)), Error()
             _check(library.sluice_tensor_at(handle, number, byref(raw), byref(error)), error)
-            self._made[number] = Tensor(self._lease, raw, self._writable)
-        return self._made[number]
+            made[number] = Tensor(self._lease, raw, self._writable)
+        return made[number]
 
     @cached_property
     def _numbers(self) -> tuple[dict[str, int], dict[str, int]]:

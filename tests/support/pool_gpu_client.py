@@ -83,6 +83,14 @@ assert floats(interface["data"][0]) == {2.0}
 assert model["strided"].__cuda_array_interface__["strides"] == (16, 4)
 assert not hasattr(model["half"], "__cuda_array_interface__")
 
+# Whoever takes that keeps the tensor, and nothing else: CuPy's arrays do.
+with sluice.attach("m", device="cuda", socket=socket, timeout=60) as lender:
+    kept = lender["b"]
+    place = kept.__cuda_array_interface__["data"][0]
+assert is_mapped(place) and floats(place) == {2.0}
+del kept
+assert not is_mapped(place)
+
 # The host cannot look at it; files are on the host.
 for call in (a.memoryview, a.tobytes):
     assert "cuda:0" in str(raises(TypeError, call))
