@@ -4,11 +4,13 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, Optional, TypeVar
 
 from ._cancel import Cancel, under
 from ._files import pull
+from ._frameworks import as_here
 from ._load import load, stream
 from ._model import Model, open_model
 from ._module import load_into_module
@@ -29,8 +31,13 @@ async def _ended(work: "asyncio.Future[Any]") -> None:
         work.exception()  # which is told to nobody: the task is canceled
 
 
+def _within(context: "Callable[[], AbstractContextManager[Any]]", function: Callable[..., _Result], *arguments: Any, **options: Any) -> _Result:
+    with context():
+        return function(*arguments, **options)
+
+
 async def _awaited(cancel: Cancel, function: Callable[..., _Result], *arguments: Any, **options: Any) -> _Result:
-    call = partial(contextvars.copy_context().run, under, cancel, function, *arguments, **options)
+    call = partial(contextvars.copy_context().run, _within, as_here("cuda"), under, cancel, function, *arguments, **options)
     work: "asyncio.Future[_Result]" = asyncio.get_running_loop().run_in_executor(None, call)
     try:
         return await asyncio.shield(work)

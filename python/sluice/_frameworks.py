@@ -2,8 +2,10 @@
 from __future__ import annotations
 
 import math
+import sys
 import warnings
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, Optional
 
 from . import _dtypes
@@ -77,6 +79,15 @@ def gpu_of(framework: Optional[str], device: str) -> Optional[str]:
     if framework != "torch" or device.partition(":")[0] != "cuda" or not library("torch").cuda.is_available():
         return None
     return device if ":" in device else f"cuda:{library('torch').cuda.current_device()}"
+
+
+def as_here(device: str) -> Callable[[], AbstractContextManager[Any]]:
+    """For a thread that works for this one: the GPU that torch uses here, and the stream, which each thread has of its own."""
+    torch: Any = sys.modules.get("torch")
+    if torch is None or device.partition(":")[0] != "cuda" or not torch.cuda.is_available() or not torch.cuda.is_initialized():
+        return nullcontext
+    stream = torch.cuda.current_stream(device if ":" in device else None)
+    return lambda: torch.cuda.stream(stream)
 
 
 def through_host(gpu: str, error: Exception) -> None:

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Optional
 
-from . import _cancel, _fork, _progress
+from . import _cancel, _fork, _frameworks, _progress
 from ._error import SluiceError
 from ._native import Entry
 
@@ -36,6 +36,7 @@ class _Stream:
     def __init__(self, model: Model, groups: list[list[Entry]], tell: Optional[_progress.Progress]) -> None:
         self._model, self._groups, self._tell = model, groups, tell
         self._cancel = _cancel.current() or _cancel.Cancel()
+        self._as_here = _frameworks.as_here(model.device)
         self._changed = threading.Condition()
         self._ready: deque[tuple[str, Any]] = deque()
         self._left: deque[int] = deque()  # of each group that was begun, how many tensors were not taken
@@ -90,7 +91,8 @@ class _Stream:
                     return
                 with self._changed:
                     self._left.append(len(group))
-                self._read(group, _progress.within(self._tell, before, total))
+                with self._as_here():
+                    self._read(group, _progress.within(self._tell, before, total))
                 before += size
         except BaseException as error:  # raised again where the stream is taken from
             self._error = error

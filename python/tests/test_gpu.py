@@ -1,8 +1,10 @@
 """Tensors that are read straight onto a GPU: the fake driver's, whose memory can be looked at as any, lent by a torch that says it has one."""
+import asyncio
 import contextlib
 import ctypes
 import os
 import pickle
+import threading
 import unittest
 import warnings
 from ctypes import byref, c_int, c_uint64, c_void_p
@@ -107,6 +109,34 @@ class Read(Case):
             self.assertSame(streamed, {name: self.made[name] for name in streamed})
             self.assertTrue(gpus.has(streamed["wide"], 1))
             self.assertEqual(gpus.moved, 0)
+
+    @unittest.skipUnless(FAKE, "the fake driver is not there")
+    def test_other_threads_use_the_gpu_and_the_stream_of_who_asked(self):
+        """Both are a thread's own in torch: others have the first GPU and its default stream."""
+        here, awaited = threading.local(), []
+
+        def current_stream(_=None):
+            found = getattr(here, "found", (0, "default"))
+            return mock.Mock(found=found, synchronize=lambda: awaited.append(found))
+
+        @contextlib.contextmanager
+        def within(stream):
+            here.found = stream.found
+            yield
+            del here.found
+
+        def current_device():
+            return current_stream().found[0]
+
+        with with_gpus() as gpus, mock.patch.multiple(torch.cuda, is_initialized=lambda: True, current_device=current_device,
+                                                      current_stream=current_stream, stream=within):
+            here.found = (1, "own")
+            streamed = dict(sluice.stream(self.path, device="cuda", group_bytes=1))
+            loaded = asyncio.run(sluice.aload(self.path, device="cuda"))
+        for found in (streamed, loaded):
+            self.assertTrue(gpus.has(found["wide"], 1))
+            self.assertSame(found, {name: self.made[name] for name in found})
+        self.assertEqual(set(awaited), {(1, "own")})
 
     @unittest.skipUnless(FAKE, "the fake driver is not there")
     def test_a_gpu_is_named_by_its_uuid_too(self):
