@@ -30,10 +30,14 @@ class _Mapped(Memory):
             options.cancel_fd, error = cancel_fd, Error()
             _check(library.sluice_attach(byref(options), byref(model), byref(error)), error)
 
-        if options.flags & REGISTER:
-            work(-1)  # it asks which GPU this thread uses
-        else:
+        if not options.flags & REGISTER:
             interruptible(work)
+            return
+        options.flags &= ~REGISTER
+        awaited = _Mapped(options)  # what takes long, which something may end
+        options.flags |= REGISTER
+        work(-1)  # it asks which GPU this thread uses, so no other thread can do it
+        del awaited
 
     def __del__(self, detach: Callable[[Optional[c_void_p]], None] = library.sluice_detach) -> None:
         detach(self.model)

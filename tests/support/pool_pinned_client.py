@@ -1,7 +1,9 @@
 """What the Python module does with memory of the host where the driver pins none that is mapped to be read: run by test_api_gpu.c on
 the fake driver, argument: the socket."""
+import asyncio
 import ctypes
 import sys
+import time
 
 import sluice
 
@@ -35,4 +37,16 @@ for tensor in model.files.values():
     tensor.copy_to(address.value)
     assert ctypes.string_at(address.value, tensor.nbytes) == tensor.tobytes()
 model.close()
+
+
+async def attach_in_vain():
+    await asyncio.wait_for(sluice.aattach("m", register=True, socket=sys.argv[1] + "-later", timeout=20), 0.1)
+
+
+begun = time.monotonic()
+try:
+    asyncio.run(attach_in_vain())
+    raise AssertionError("there is no such pool")
+except asyncio.TimeoutError:
+    assert time.monotonic() - begun < 10  # it was canceled, and did not wait to its end
 print("ok")
