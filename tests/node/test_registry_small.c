@@ -271,6 +271,24 @@ SL_TEST(a_gpu_waits_where_a_place_will_be_free)
     ck_assert(is("b", "loading"));
 }
 
+/* Where a driver hangs, people give what waits for it another GPU. */
+SL_TEST(what_waits_goes_beside_where_its_new_spec_says)
+{
+    reopen_with_gpus();
+    load_onto(0, "a");
+    load_onto(0, "b");
+    await_admitted(2);
+    load_onto(0, "to-gpu");
+    load_onto(0, "to-host");
+    ck_assert(is("to-gpu", "queued") && is("to-host", "queued"));
+    load_at(&on_gpus[1], "to-gpu", 300);
+    await_admitted(3);
+    ck_assert(is("to-gpu", "loading"));
+    load("to-host", 300);
+    await_admitted(4);
+    ck_assert(is("to-host", "loading"));
+}
+
 static void ask_by_uri(const char *name, unsigned bytes, uint32_t uid)
 {
     const struct sl_model_options wanted = {

@@ -210,7 +210,7 @@ static int take_definition(struct sl_registry *registry, struct spec_box *box,
     model->load_again =
         model->load_again ||
         (options->load && !same && (model->work == WORK_RUNNING || model->work == WORK_FOLLOWS));
-    if (options->load && (!same || !of_config || !model->current))
+    if ((options->load && (!same || !of_config || !model->current)) || model->work == WORK_QUEUED)
         registry_queue(registry, model);
     return 0;
 }

@@ -21,13 +21,15 @@ void registry_queue(struct sl_registry *registry, struct model *model)
 {
     if (registry->locked.stopping || !model->box)
         return;
-    if (model->work != WORK_NONE)
+    if (model->work == WORK_NONE) {
+        model->work = WORK_QUEUED;
+        model->measured = model->measured_bytes > 0;
+        model->queue_next = NULL;
+        *registry->locked.queue_end = model;
+        registry->locked.queue_end = &model->queue_next;
+    }
+    if (model->work != WORK_QUEUED)
         return;
-    model->work = WORK_QUEUED;
-    model->measured = model->measured_bytes > 0;
-    model->queue_next = NULL;
-    *registry->locked.queue_end = model;
-    registry->locked.queue_end = &model->queue_next;
     registry_need_beside(registry, model->holder->placement);
     pthread_cond_signal(&registry->work);
     pthread_cond_broadcast(&registry->beside);

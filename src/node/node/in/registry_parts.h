@@ -223,6 +223,7 @@ struct waiter *registry_take_waiters(struct model *model, bool early, struct res
 void registry_need_beside(struct sl_registry *registry, uint32_t placement);
 
 /** registry_queue.c */
+/** To be loaded; one that waits already keeps its turn, and goes where its spec says by now. */
 void registry_queue(struct sl_registry *registry, struct model *model);
 /** Out of the queue, for a worker that has a place; NULL: none may begin. Of any space. */
 struct model *registry_take_queued(struct sl_registry *registry, unsigned space);
