@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "await.h"
 #include "claims.h"
 #include "registry_case.h"
 #include "registry_settle.h"
@@ -312,6 +313,21 @@ SL_TEST(nobody_gets_more_than_a_users_share_by_small_models)
     ck_assert(is("of-another", "loading"));
     ck_assert(
         shows("{\"name\":\"more\",\"reason\":\"user 4001 has all places that it may take\"}"));
+}
+
+/* Its places are counted wherever its loads are. */
+SL_TEST(a_user_has_its_place_again_when_a_small_load_ends)
+{
+    ask_by_uri("small", 1, USER);
+    await_admitted(3);
+    ask_by_uri("next", 400, USER);
+    ck_assert_int_eq(sl_registry_forget(registry, "big-a", &err), 0);
+    ck_assert_int_eq(sl_registry_forget(registry, "big-b", &err), 0);
+    SL_AWAIT(counts().loading == 1, "the end of the large ones");
+    ck_assert(is("small", "loading") && is("next", "queued"));
+    permit(1);
+    await_admitted(4);
+    ck_assert(is("next", "loading"));
 }
 
 SL_TEST(all_are_loaded_whoever_passes_whom)

@@ -271,6 +271,14 @@ static bool note_failure(struct job *job, const struct sl_err *err)
     return true;
 }
 
+/* It is at work no more, in whatever place: what waited for a user's share may begin in another. */
+static void leave_place(struct sl_registry *registry, struct model *model, enum work work)
+{
+    model->work = work;
+    pthread_cond_signal(&registry->work);
+    pthread_cond_broadcast(&registry->beside);
+}
+
 /* Whoever brings it ends this, too. */
 static void follow(struct job *job)
 {
@@ -281,7 +289,7 @@ static void follow(struct job *job)
            registry_followed(model)->name);
     sl_cancel_free(model->cancel);
     model->cancel = NULL;
-    model->work = WORK_FOLLOWS;
+    leave_place(registry, model, WORK_FOLLOWS);
     registry_box_free(job->box);
     registry_update_gauges(registry);
     pthread_cond_broadcast(&registry->changed);
@@ -324,7 +332,7 @@ static void end_job(struct job *job, int done, void *body, const struct sl_err *
         registry_drop(registry, job->resident, NULL);
     {
         SL_LOCKED(&registry->lock); /* the model stays until it is not at work any more */
-        model->work = WORK_NONE;
+        leave_place(registry, model, WORK_NONE);
         registry_box_free(job->box);
         if (model->load_again || model->waiters) /* who asked since the others were taken */
             registry_queue(registry, model);
