@@ -11,6 +11,7 @@
 #include "gpu_case.h"
 #include "memory_store.h"
 #include "registry_settle.h"
+#include "tree.h"
 #include "use_fake_cuda.h"
 
 enum { GPUS = 2, FDS = 2 };
@@ -205,6 +206,53 @@ SL_TEST(what_is_no_memory_of_a_gpu_is_not_taken)
     node_case_open(&gpu_case, "", ONE, &given);
     check_on(NULL, "cuda:1");
     ck_assert_uint_eq(node_case_counts(&gpu_case).loads, 1);
+}
+
+#define FILES                                                                                      \
+    "---\napiVersion: sluice/v1alpha1\nkind: Model\nmetadata: {name: files}\n"                     \
+    "source: {uri: \"memory://m/small\"}\nsink: {tmpfs: {path: /unused}}\n"
+
+static struct sl_model_ref *mounted;
+
+/* What is below a mount is held again. */
+static int hold_files(void *arg, struct sl_node *node, struct sl_err *err)
+{
+    mounted = sl_registry_hold_version(node->registry, "files", arg, SL_REF_VOLUME, "a pod", err);
+    return mounted ? 0 : -1;
+}
+
+/* A GPU that is opened on the way has a budget of its own. */
+SL_TEST(nothing_goes_before_it_is_known_who_has_what)
+{
+    char version[SL_VERSION_TEXT], text[4096], path[SL_SCRATCH_PATH_BYTES + 16];
+    struct sl_err err = SL_ERR_INIT;
+    struct sl_node_config config;
+    sl_autobuf complaints = SL_BUF_INIT(1 << 20);
+    node_case_open(&gpu_case, "", ONE FILES, NULL);
+    manager_await(&manager, FDS);
+    struct sl_model_ref *ref = sl_registry_wait_until(
+        gpu_case.node->registry, "files", SL_REF_CALLER, "a test", UINT64_MAX, NULL, &err);
+    ck_assert_msg(ref, "%s", err.message);
+    snprintf(version, sizeof(version), "%s", sl_model_ref_version(ref));
+    sl_registry_release(gpu_case.node->registry, ref);
+    node_case_end(&gpu_case);
+    manager_give(&manager, &given);
+    snprintf(text, sizeof(text),
+             "apiVersion: sluice/v1alpha1\nkind: Node\ndirectory: %s/models\n"
+             "budgetBytes: 1MiB\n" ONE,
+             gpu_case.path);
+    ck_assert_int_eq(sl_tree_write(gpu_case.scratch, "node.yaml", text, strlen(text), &err), 0);
+    snprintf(path, sizeof(path), "%s/node.yaml", gpu_case.path);
+    ck_assert_int_eq(sl_node_config_read(path, &config, &complaints, &err), 0);
+    config.spec.budget_bytes = 1; /* less than it was */
+    const struct sl_node_opening opening = {.given = &given, .found = hold_files, .arg = version};
+    gpu_case.node = sl_node_open(&config, &opening, &err);
+    sl_node_config_release(&config);
+    sl_systemd_close(&given);
+    ck_assert_msg(gpu_case.node, "%s", err.message);
+    sl_registry_settle(gpu_case.node->registry);
+    gpu_case_failure("files", "\"reference_count\":1");
+    sl_registry_release(gpu_case.node->registry, mounted);
 }
 
 SL_TEST(without_a_store_models_are_loaded_again)

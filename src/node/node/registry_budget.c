@@ -513,7 +513,7 @@ void sl_registry_set_gpu_budget(struct sl_registry *registry, unsigned ordinal,
     SL_LOCKED(&registry->lock);
     registry->locked.budgets[SL_SPACE_GPU + ordinal] = budget_bytes;
     registry->locked.opened |= SL_PLACEMENT(SL_SPACE_GPU + ordinal);
-    registry_enforce(registry);
+    enforce(registry, SL_SPACE_GPU + ordinal); /* of what lies elsewhere nothing may go yet */
 }
 
 void sl_registry_gpu_bytes(struct sl_registry *registry, unsigned ordinal, uint64_t *held_bytes,
