@@ -81,6 +81,22 @@ SL_TEST(the_next_daemon_has_the_same_memory)
     manager_await(&manager, FDS);
 }
 
+/* Index and page lie on the host, and no load counts with them. */
+SL_TEST(what_comes_back_takes_no_more_than_before)
+{
+    static const char full[] = ", gpuBudgetBytes: 2MiB";
+    uint64_t held, budget;
+    node_case_open(&gpu_case, full, ONE, NULL);
+    manager_await(&manager, FDS);
+    node_case_end(&gpu_case);
+    manager_give(&manager, &given);
+    node_case_open(&gpu_case, full, "", &given); /* nobody wants it, nor its place */
+    sl_registry_settle(gpu_case.node->registry);
+    sl_registry_gpu_bytes(gpu_case.node->registry, 1, &held, &budget);
+    ck_assert_uint_eq(held, budget);
+    manager_await(&manager, FDS);
+}
+
 SL_TEST(a_model_on_every_gpu_comes_back_whole)
 {
     load_and_end(ALL, GPUS * FDS);

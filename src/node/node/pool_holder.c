@@ -211,7 +211,7 @@ static int adopt(const struct sl_holder *holder, struct sl_registry *registry,
         .key = *key ? key : NULL,
         .owner = owner,
         .identity = sl_pool_model_identity(model),
-        .bytes = sl_pool_model_bytes(model),
+        .bytes = *key ? sl_pool_model_bytes(model) : sl_slabs_taken(model),
         .ready = true,
         .current = true, /* the one that was made last stays so */
         .body = model};

@@ -43,6 +43,19 @@ uint64_t sl_slabs_needed(const struct sl_plan *plan, const struct sl_slab_place 
     return bytes;
 }
 
+uint64_t sl_slabs_taken(const struct sl_pool_model *model)
+{
+    uint64_t most = 0;
+    for (size_t i = 0; i < sl_pool_model_copies(model); i++) {
+        const struct sl_pool_copy *copy = sl_pool_model_copy(model, i);
+        uint64_t bytes = 0;
+        for (size_t n = 0; n < copy->slab_count; n++)
+            bytes += copy->slabs[n].gpu == copy->gpu ? copy->slabs[n].bytes : 0;
+        most = SL_MAX(most, bytes);
+    }
+    return most;
+}
+
 static uint64_t needed(const struct sl_plan *plan, const struct sl_fill_config *config)
 {
     uint64_t bytes = 0;

@@ -15,6 +15,8 @@ struct sl_plan_output sl_slabs_output(uint64_t slab_bytes);
 /** Bytes that the slabs of such a plan take in this place; on a GPU, whose allocations are larger,
  * without the data files, which stay on the host. */
 uint64_t sl_slabs_needed(const struct sl_plan *plan, const struct sl_slab_place *place);
+/** The most that this was for one of its copies, of a model that is there. */
+uint64_t sl_slabs_taken(const struct sl_pool_model *model);
 /** The first file of a plan of layout slabs that is a data file: they are the last. */
 size_t sl_pool_first_data_file(const struct sl_plan *plan);
 
