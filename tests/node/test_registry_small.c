@@ -290,6 +290,19 @@ SL_TEST(what_waits_goes_beside_where_its_new_spec_says)
     ck_assert(is("to-host", "loading"));
 }
 
+SL_TEST(a_load_counts_where_it_is_whatever_its_new_spec_says)
+{
+    reopen_with_gpus();
+    load_onto(0, "a");
+    load_onto(0, "b");
+    await_admitted(2);
+    load("a", 300); /* when its load onto the GPU ends, which hangs */
+    load("host", 400);
+    load_onto(1, "gpu");
+    await_admitted(4);
+    ck_assert(is("host", "loading") && is("gpu", "loading"));
+}
+
 static void ask_by_uri(const char *name, unsigned bytes, uint32_t uid)
 {
     const struct sl_model_options wanted = {

@@ -84,18 +84,14 @@ static bool are_taken(const struct sl_registry *registry)
 
 /* ---- beside GPUs ---------------------------------------------------------------------------- */
 
-static bool is_for_host(const struct model *model)
-{
-    return sl_placement_has(model->holder->placement, SL_SPACE_HOST);
-}
-
 static bool goes_beside_gpus(const struct sl_registry *registry, const struct model *wanting)
 {
     if (!has_place(registry, wanting))
         return false;
     for (const struct model *model = registry->locked.models; model; model = model->next)
         if (model->work == WORK_RUNNING && model->place == PLACE_USUAL &&
-            (is_for_host(model) || model->holder->placement & wanting->holder->placement))
+            (sl_placement_has(model->loads_into, SL_SPACE_HOST) ||
+             model->loads_into & wanting->holder->placement))
             return false;
     return true;
 }

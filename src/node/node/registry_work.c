@@ -353,6 +353,7 @@ static int begin_job(struct job *job, struct sl_err *err)
     job->box = model->box;
     job->box->count++;
     job->holder = model->holder;
+    model->loads_into = model->holder->placement;
     sl_progress_free(model->progress);
     const char *uri = job->box->spec.source.uri;
     sl_autofree char *clean = sl_uri_sanitize(uri ? uri : "", err);

@@ -141,6 +141,7 @@ struct model {
     enum work work;
     bool load_again;         /* once more, when the running load ends */
     enum load_place place;   /* that the running load has */
+    uint32_t loads_into;     /* the placement that it was begun for */
     bool measured;           /* while queued: its source was asked … */
     uint64_t measured_bytes; /* … and says so; 0: it does not tell */
     struct sl_err err;       /* of the last load; SL_OK: it went well, or there was none */
