@@ -118,6 +118,29 @@ SL_TEST(a_changed_source_is_loaded_beside_what_came_back)
     ck_assert_uint_eq(node_case_counts(&c).residents, 2);
 }
 
+#define FILES                                                                                      \
+    "---\napiVersion: sluice/v1alpha1\nkind: Model\nmetadata: {name: m}\n"                         \
+    "source: {uri: \"memory://m/object.safetensors\"}\nsink: {tmpfs: {path: /unused}}\n"
+
+/* What the pool still has is not what the name stands for any more. */
+SL_TEST(what_went_from_the_pool_to_files_stays_there)
+{
+    char path[SL_PUBLISH_PATH_MAX];
+    struct sl_err err = SL_ERR_INIT;
+    load_and_end();
+    come_back(FILES);
+    node_case_end(&c);
+    manager_await(&manager, 2);
+    sl_memory_clear(); /* the source is gone */
+    come_back(FILES);
+    struct sl_model_ref *ref = sl_registry_wait_until(c.node->registry, "m", SL_REF_VOLUME, "a pod",
+                                                      UINT64_MAX, NULL, &err);
+    ck_assert_msg(ref, "%s", err.message);
+    sl_model_ref_path(ref, path);
+    sl_registry_release(c.node->registry, ref);
+    ck_assert_str_ne(path, "");
+}
+
 SL_TEST(a_spec_that_changed_is_loaded)
 {
     uint64_t inode = load_and_end();

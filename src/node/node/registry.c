@@ -138,6 +138,31 @@ static struct spec_box *new_box(struct sl_spec *spec, struct sl_err *err)
     return box;
 }
 
+static void make_current(struct model *model, struct resident *resident, const uint8_t *identity)
+{
+    model->current = resident;
+    model->has_identity = identity;
+    if (identity)
+        memcpy(model->identity, identity, sizeof(model->identity));
+}
+
+static bool is_known(const uint8_t identity[32])
+{
+    static const uint8_t unknown[32];
+    return memcmp(identity, unknown, sizeof(unknown)) != 0;
+}
+
+/* It was found in several memories: what lies where its spec says. Of several versions there the
+ * one that was told last comes first. */
+static void choose_current(struct model *model, const struct sl_holder *holder)
+{
+    struct resident *at = model->residents;
+    while (at && (!at->was_current || at->holder != holder || at->state != RESIDENT_READY))
+        at = at->next;
+    if (at)
+        make_current(model, at, is_known(at->identity) ? at->identity : NULL);
+}
+
 /* How many there are, and how many of this user. */
 static unsigned count_passing(const struct sl_registry *registry, uint32_t uid, unsigned *own)
 {
@@ -192,6 +217,8 @@ static int take_definition(struct sl_registry *registry, struct spec_box *box,
     }
     model->passing_ns = sl_now_ns() + PASSING_MS * SL_NS_PER_MS; /* until it is asked for */
     bool same = model->box && memcmp(model->box->digest, box->digest, 32) == 0;
+    if (!model->box)
+        choose_current(model, holder);
     if (!same) {
         registry_box_free(model->box);
         model->box = box;
@@ -241,18 +268,6 @@ static bool is_there(struct model *model, const struct sl_registry_found *found,
     return false;
 }
 
-static void make_current(struct model *model, struct resident *resident,
-                         const struct sl_registry_found *found)
-{
-    model->was_ready = true;
-    if (!found->current && model->current)
-        return;
-    model->current = resident;
-    model->has_identity = found->identity;
-    if (found->identity)
-        memcpy(model->identity, found->identity, sizeof(model->identity));
-}
-
 static int take_found(struct sl_registry *registry, const struct sl_holder *holder,
                       const struct sl_registry_found *found, struct sl_err *err)
 {
@@ -277,8 +292,12 @@ static int take_found(struct sl_registry *registry, const struct sl_holder *hold
     resident->ready_seconds = found->ready ? sl_wall_seconds() : 0;
     if (found->identity)
         memcpy(resident->identity, found->identity, sizeof(resident->identity));
-    if (found->ready && !found->key)
-        make_current(model, resident, found);
+    if (!found->ready || found->key)
+        return 0;
+    model->was_ready = true;
+    resident->was_current = found->current;
+    if (found->current || !model->current)
+        make_current(model, resident, found->identity);
     return 0;
 }
 

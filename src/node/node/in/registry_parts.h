@@ -66,6 +66,7 @@ struct resident {
     bool for_janitor; /* DROPPING: not yet begun */
     bool stuck;       /* it could not be dropped */
     bool to_keep;     /* READY: its holder is to keep it for the next process */
+    bool was_current; /* found: as what the name stood for when its holder had it last */
     struct { /* of a deposit that waits for what is being dropped; err: what could not be */
         struct sl_err err;
         void (*answer)(void *arg, const struct sl_err *err);
