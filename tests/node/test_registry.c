@@ -158,6 +158,39 @@ SL_TEST(what_was_replaced_goes_at_once_where_nobody_has_it)
     ck_assert_uint_eq(fake.dropped, 0);
 }
 
+static uint64_t look_at_nothing(struct sl_left_memory *left)
+{
+    (void)left;
+    return 0;
+}
+
+static void free_nothing(struct sl_left_memory *left)
+{
+    (void)left;
+}
+
+static struct sl_left_memory *watch_nothing(void *self, void *body)
+{
+    static struct sl_left_memory nothing; /* outlives the test */
+    (void)self;
+    (void)body;
+    nothing = (struct sl_left_memory){.look = look_at_nothing, .free = free_nothing};
+    return &nothing;
+}
+
+/* For the thread sanitizer: who had it is noted meanwhile. */
+SL_TEST(callers_go_while_what_they_have_is_replaced)
+{
+    fake.gated = fake.open = fake.reopens = true;
+    holder.watch = watch_nothing;
+    define("m", 10, 1);
+    struct sl_model_ref *ref = ask_early();
+    permit(2);
+    sl_registry_release(registry, ref);
+    sl_registry_settle(registry);
+    ck_assert_uint_eq(fake.earlier_dropped, 1);
+}
+
 /* At the end there is no other thread to do it. */
 SL_TEST(what_was_replaced_goes_after_the_end_too)
 {

@@ -154,6 +154,7 @@ static void open_with(uint64_t budget, unsigned retry_ms, unsigned places)
     memset(&fake, 0, sizeof(fake));
     holder.keeps_partial = holder.shares = false;
     holder.measure = NULL;
+    holder.watch = NULL;
     err = (struct sl_err)SL_ERR_INIT;
     registry = sl_registry_new(&config, &err);
     ck_assert_msg(registry != NULL, "%s", err.message);

@@ -325,7 +325,7 @@ static int drop_memory(struct sl_registry *registry, struct resident *resident, 
     const struct sl_holder *holder = resident->holder;
     char name[64];
     snprintf(name, sizeof(name), "%s", resident->model->name);
-    struct left *left = registry_watch(resident, resident->body);
+    struct left *left = registry_watch(registry, resident, resident->body);
     int done = holder->drop(holder->self, name, resident->version, resident->body, err);
     if (done < 0)
         sl_log(SL_LOG_WARN, "version %s of '%s' cannot be taken out of memory: %s",

@@ -22,7 +22,7 @@ void registry_note_had(struct resident *resident, const char *who)
     snprintf(had->who[had->count++ % HAD_MAX], sizeof(had->who[0]), "%s", who);
 }
 
-struct left *registry_watch(struct resident *resident, void *body)
+struct left *registry_watch(struct sl_registry *registry, struct resident *resident, void *body)
 {
     const struct sl_holder *holder = resident->holder;
     struct left *left = body && holder->watch ? sl_alloc(sizeof(*left), NULL) : NULL;
@@ -37,8 +37,9 @@ struct left *registry_watch(struct resident *resident, void *body)
     snprintf(left->version, sizeof(left->version), "%s", resident->version);
     left->derived = resident->key;
     left->holder = holder;
-    left->had = resident->had;
     left->since_ns = sl_now_ns();
+    SL_LOCKED(&registry->lock);
+    left->had = resident->had;
     return left;
 }
 

@@ -194,7 +194,7 @@ static void opened(void *arg, void *body)
     struct waiter *waiters;
     bool used;
     void *before = resident->body; /* only we set it as long as the load goes on */
-    struct left *left = before ? registry_watch(resident, before) : NULL;
+    struct left *left = before ? registry_watch(job->registry, resident, before) : NULL;
     {
         SL_LOCKED(&job->registry->lock);
         used = registry_is_used(resident, before);

@@ -287,7 +287,7 @@ struct waiter *registry_end_followers(struct sl_registry *registry, struct resid
 
 /** registry_left.c */
 /** Without the lock: how the memory of a resident that is to be dropped is watched, or NULL. */
-struct left *registry_watch(struct resident *resident, void *body);
+struct left *registry_watch(struct sl_registry *registry, struct resident *resident, void *body);
 /** Without the lock: it was dropped. What nobody has any more is freed, the rest is counted. */
 void registry_leave(struct sl_registry *registry, struct left *left);
 /** The registry ends. */
