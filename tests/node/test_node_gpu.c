@@ -10,6 +10,8 @@
 #include "claims.h"
 #include "gpu_case.h"
 #include "metrics.h"
+#include "model_maker.h"
+#include "range_server.h"
 #include "registry_settle.h"
 #include "use_fake_cuda.h"
 
@@ -50,6 +52,27 @@ SL_TEST(a_wrong_place_is_told_before_anything_is_loaded)
                      "in memory of 'cuda:0': attach to it there");
     gpu_case_refused("h", "cuda:0", SLUICE_USAGE, "device", "in memory of 'host'");
     ck_assert_uint_eq(node_case_counts(&gpu_case).loads, loads);
+}
+
+/* The object changes in mid-load, and back: there is no room for all of it twice. */
+SL_TEST(a_load_that_starts_over_needs_its_memory_once)
+{
+    enum { ITEMS = 300 * 1024 };
+    char models[512];
+    size_t bytes;
+    struct sl_server *server = sl_server_start();
+    uint8_t *blob = sl_model_safetensors("a,b", ITEMS, &bytes);
+    sl_server_put(server, "/m.safetensors", blob, bytes, "\"1\"");
+    SL_SCRIPT(server, {.path = "/m.safetensors", .first = 2, .fault = SL_FAULT_CHANGED});
+    gpu_case_fake->set_bytes(6 * GPU_CASE_MIB);
+    snprintf(models, sizeof(models),
+             "---\napiVersion: sluice/v1alpha1\nkind: Model\nmetadata: {name: g}\n"
+             "source: {uri: \"%s\"}\nsink: {pool: {device: \"cuda:0\"}}\n",
+             sl_server_url(server, "/m.safetensors"));
+    node_case_open(&gpu_case, "", models, NULL);
+    gpu_case_failure("g", "\"state\":\"ready\"");
+    sl_server_stop(server);
+    free(blob);
 }
 
 SL_TEST(without_a_driver_the_node_runs_and_says_why)

@@ -158,6 +158,36 @@ SL_TEST(what_was_replaced_goes_at_once_where_nobody_has_it)
     ck_assert_uint_eq(fake.dropped, 0);
 }
 
+/* Memory of a GPU is taken whole, and there may be no room for two. */
+SL_TEST(what_failed_goes_before_a_load_takes_memory_again)
+{
+    fake.gated = fake.reopens = fake.asks_again = true;
+    define("m", 10, 1);
+    ck_assert_int_eq(sl_registry_load(registry, "m", &err), 0);
+    permit(1);
+    await_admitted(1);
+    {
+        SL_LOCKED(&lock);
+        ck_assert_uint_eq(fake.earlier_dropped, 1);
+    }
+    ck_assert_uint_eq(counts().held_bytes, 10);
+    permit(1);
+    touch("m");
+}
+
+SL_TEST(what_failed_stays_with_those_who_have_it)
+{
+    fake.gated = fake.open = fake.reopens = fake.asks_again = true;
+    define("m", 10, 1);
+    struct sl_model_ref *ref = ask_early();
+    permit(2);
+    sl_registry_settle(registry);
+    ck_assert_uint_eq(fake.earlier_dropped, 0);
+    sl_registry_release(registry, ref);
+    sl_registry_settle(registry);
+    ck_assert_uint_eq(fake.earlier_dropped, 1);
+}
+
 static uint64_t look_at_nothing(struct sl_left_memory *left)
 {
     (void)left;

@@ -84,6 +84,8 @@ static int fake_load(void *self, const struct sl_holder_job *job, void **body, s
         return -1;
     if (fake.reopens)
         open_and_wait(job, &fake.earlier);
+    if (fake.asks_again && job->admit(job->arg, identity, bytes, version, why) < 0)
+        return -1;
     if (fake.open)
         job->opened(job->arg, &fake);
     sl_progress_set_total(job->progress, bytes, 1, 1);

@@ -17,6 +17,7 @@ struct registry_fake {
     bool unversioned;      /* the source gives loads no version */
     bool open;             /* callers may have them early */
     bool reopens;          /* … and have `earlier` before a load starts over, with a permit */
+    bool asks_again;       /* … and is admitted once more before it opens anything else */
     bool changes;        /* … have `first` before it starts over with version 99, with a permit */
     char first, earlier; /* bodies */
     unsigned earlier_dropped;

@@ -136,6 +136,13 @@ struct waiter *registry_open_followers(struct resident *resident)
     return all;
 }
 
+void registry_close_followers(struct resident *resident)
+{
+    for (struct resident *at = resident->share_next; at != resident; at = at->share_next)
+        if (at->state == RESIDENT_LOADING)
+            at->body = NULL;
+}
+
 void registry_await_followers(struct sl_registry *registry, const struct resident *resident)
 {
     while (find_follower(resident, true))

@@ -160,6 +160,29 @@ static int take_resident(struct job *job, const char *version, const uint8_t ide
     return job->found || job->follows;
 }
 
+/* What the load had opened before it starts over with the same version, and nobody has. */
+static void *take_failed(struct job *job, const char *version)
+{
+    struct resident *resident = job->resident;
+    SL_LOCKED(&job->registry->lock);
+    if (!resident || job->found || job->follows || strcmp(resident->version, version) != 0 ||
+        registry_is_used(resident, resident->body))
+        return NULL;
+    registry_close_followers(resident);
+    return sl_steal(&resident->body);
+}
+
+/* Before memory is taken again: there may be no room for both, and a GPU's is taken whole. */
+static void drop_failed(struct job *job, const char *version)
+{
+    void *body = take_failed(job, version);
+    if (!body)
+        return;
+    struct left *left = registry_watch(job->registry, job->resident, body);
+    registry_drop_replaced(job->holder, body);
+    registry_leave(job->registry, left);
+}
+
 static int admit(void *arg, const uint8_t identity[32], uint64_t bytes,
                  char version[SL_VERSION_TEXT], struct sl_err *err)
 {
@@ -168,6 +191,7 @@ static int admit(void *arg, const uint8_t identity[32], uint64_t bytes,
     struct waiter *early = NULL;
     int done;
     sl_version_text(identity, version);
+    drop_failed(job, version);
     {
         SL_LOCKED(&job->registry->lock);
         done = take_resident(job, version, identity, bytes, &victims, err);

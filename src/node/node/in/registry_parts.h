@@ -279,6 +279,8 @@ struct waiter *registry_chain(struct waiter *first, struct waiter *second);
 /** The load of this resident has a (new) body: who follows has it, too. The early ones of those who
  * wait, with their references. */
 struct waiter *registry_open_followers(struct resident *resident);
+/** What it had opened goes: who follows has no body either until it has one again. */
+void registry_close_followers(struct resident *resident);
 /** Before the load of this resident ends: until no worker has one that follows it. */
 void registry_await_followers(struct sl_registry *registry, const struct resident *resident);
 /** The load of this resident has ended, and with it those that follow: all who waited, answered. */
