@@ -76,21 +76,32 @@ static void take_early(void *arg, struct sl_model_ref *ref, const struct sl_err 
     pthread_cond_broadcast(&moved);
 }
 
-static struct sl_model_ref *ask_early(void)
+/* *early is the answer, once there is one. */
+static void begin_to_ask(struct sl_model_ref **early)
 {
-    static struct sl_model_ref *early;
-    early = NULL;
+    *early = NULL;
     const struct sl_ask asked = {.name = "m",
                                  .kind = SL_REF_LEASE,
                                  .who = "early",
                                  .early = true,
                                  .answer = take_early,
-                                 .arg = &early};
+                                 .arg = early};
     ck_assert_int_eq(sl_registry_ask(registry, &asked, &err), 0);
+}
+
+static struct sl_model_ref *await_answer(struct sl_model_ref *const *early)
+{
     SL_LOCKED(&lock);
-    while (!early)
+    while (!*early)
         pthread_cond_wait(&moved, &lock);
-    return early;
+    return *early;
+}
+
+static struct sl_model_ref *ask_early(void)
+{
+    static struct sl_model_ref *early;
+    begin_to_ask(&early);
+    return await_answer(&early);
 }
 
 SL_TEST(an_early_caller_has_the_model_while_it_is_loaded)
@@ -402,6 +413,53 @@ SL_TEST(what_one_holder_has_is_not_there_for_another)
     sl_registry_release(registry, ref);
     touch("m");
     ck_assert_uint_eq(fake.admitted, 2);
+}
+
+/* What another memory has does not do for who asks where the spec says. */
+SL_TEST(who_asks_where_a_model_goes_waits_for_it)
+{
+    static struct sl_holder other; /* outlives the test */
+    other = holder;
+    load_at(&holder, "m", 30);
+    touch("m");
+    fake.gated = true;
+    load_at(&other, "m", 31);
+    ck_assert_ptr_null(sl_registry_wait_until(registry, "m", SL_REF_LEASE, "a test",
+                                              sl_now_ns() + 10 * SL_NS_PER_MS, NULL, &err));
+    ck_assert_str_eq(err.code, "waiting");
+    permit(1);
+    sl_registry_settle(registry);
+    touch("m");
+    fake.fail = SL_E_AUTH;
+    load_at(&holder, "m", 32);
+    permit(1);
+    sl_registry_settle(registry);
+    refused("m", SL_E_AUTH, "a moment ago: the fake fails");
+}
+
+SL_TEST(who_asks_early_where_a_model_goes_waits_for_it)
+{
+    static struct sl_holder other;     /* outlive the test */
+    static struct sl_model_ref *early; /* … */
+    other = holder;
+    fake.gated = fake.open = fake.reopens = true;
+    load_at(&holder, "m", 30);
+    SL_AWAIT(counts().held_bytes == 30, "the first load");
+    load_at(&other, "m", 31);
+    begin_to_ask(&early); /* there is something, but not where it is wanted */
+    permit(1);
+    await_admitted(1);
+    {
+        SL_LOCKED(&lock);
+        ck_assert_ptr_null(early);
+        fake.reopens = false;
+    }
+    permit(2);
+    struct sl_model_ref *ref = await_answer(&early);
+    sl_registry_settle(registry);
+    ck_assert_uint_eq(fake.admitted, 2);
+    ck_assert_uint_eq(sl_model_ref_bytes(ref), 31);
+    sl_registry_release(registry, ref);
 }
 
 SL_TEST(what_was_found_after_a_restart_is_there_at_once)

@@ -360,13 +360,19 @@ void registry_link_ref(struct sl_model_ref *ref, struct resident *resident)
     resident->used_ns = ref->since_ns;
 }
 
+/* Not where the spec says by now. */
+static bool has_moved(const struct model *model, const struct resident *resident)
+{
+    return model->box && resident->holder != model->holder;
+}
+
 struct waiter *registry_take_waiters(struct model *model, bool early, struct resident *resident,
                                      const struct sl_err *err)
 {
     struct waiter *taken = NULL, **end = &taken, **at = &model->waiters;
     while (*at) {
         struct waiter *waiter = *at;
-        if (early && !waiter->early) {
+        if (early && (!waiter->early || has_moved(model, resident))) {
             at = &waiter->next;
             continue;
         }
@@ -409,6 +415,13 @@ static struct waiter *new_waiter(struct sl_registry *registry, const struct sl_a
     return waiter;
 }
 
+/* What the name stands for, if it is whole. */
+static struct resident *whole_of(const struct model *model)
+{
+    struct resident *at = model->current;
+    return at && at->state == RESIDENT_READY && !has_moved(model, at) ? at : NULL;
+}
+
 /* A model that failed is not tried again at once, however many ask; but that there was no room says
  * nothing of the model, and is over when there is some. */
 static int refuse_ask(struct sl_registry *registry, const struct model *model,
@@ -421,7 +434,7 @@ static int refuse_ask(struct sl_registry *registry, const struct model *model,
         return sl_fail(err, SL_E_NOT_FOUND,
                        "no model is called '%.100s' here: define it in the config, or load it",
                        ask->name);
-    if (model->current || model->work != WORK_NONE)
+    if (whole_of(model) || model->work != WORK_NONE)
         return 0;
     if (!model->box || ask->present)
         return sl_fail_code(err, SL_E_NOT_FOUND, "absent", "the model '%s' is not in memory",
@@ -437,12 +450,11 @@ static int refuse_ask(struct sl_registry *registry, const struct model *model,
 /* The resident that will do at once, or NULL. */
 static struct resident *at_hand(const struct model *model, const struct sl_ask *ask)
 {
-    if (model->current && model->current->state == RESIDENT_READY)
-        return model->current;
-    for (struct resident *at = model->residents; ask->early && at; at = at->next)
-        if (at->state == RESIDENT_LOADING && at->body)
-            return at;
-    return NULL;
+    struct resident *found = whole_of(model);
+    for (struct resident *at = model->residents; !found && ask->early && at; at = at->next)
+        if (at->state == RESIDENT_LOADING && at->body && !has_moved(model, at))
+            found = at;
+    return found;
 }
 
 static struct waiter *place_ask(struct sl_registry *registry, struct waiter *waiter,

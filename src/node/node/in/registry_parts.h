@@ -216,8 +216,8 @@ void registry_drop_replaced(const struct sl_holder *holder, void *body);
 bool registry_is_used(const struct resident *resident, const void *body);
 /** Any number of waiters, without the lock; frees them. */
 void registry_answer(struct waiter *waiters);
-/** Take all waiters (only the early ones) out of the model; they get references to the resident, or
- * err. */
+/** Take all waiters (only the early ones, unless the spec says another memory by now) out of the
+ * model; they get references to the resident, or err. */
 struct waiter *registry_take_waiters(struct model *model, bool early, struct resident *resident,
                                      const struct sl_err *err);
 
