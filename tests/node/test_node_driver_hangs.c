@@ -79,6 +79,37 @@ SL_TEST(who_leaves_while_a_gpu_is_looked_for_begins_no_load)
     close(gone.cancel_fd);
 }
 
+/* ---- while a deposit is looked at ------------------------------------------------------------ */
+
+static void *deposit_on_first(void *source)
+{
+    gpu_case_deposit("k", "cuda:0", source);
+    return NULL;
+}
+
+SL_TEST(deposits_on_other_gpus_go_on_while_one_is_looked_at)
+{
+    pthread_t thread;
+    gpu_case_fake->set_devices(2);
+    node_case_open(&gpu_case, "", GPU_CASE_ON("h", "small", "host"), NULL);
+    struct sluice_model *host = gpu_case_attach("h", NULL, "host");
+    ck_assert_msg(host, "%s", gpu_case_error.message);
+    gpu_case_fake->set_thread("sluice-cuda0");
+    gpu_case_fake->hold_call("cuMemImportFromShareableHandle");
+    pthread_create(&thread, NULL, deposit_on_first, host);
+    SL_AWAIT(gpu_case_fake->holding() > 0, "the driver's work");
+    ck_assert_msg(gpu_case_deposit("k-1", "cuda:1", host) == 0, "%s", gpu_case_error.message);
+    struct sluice_model *other = gpu_case_attach("h", "k-1", "cuda:1");
+    ck_assert_msg(other, "%s", gpu_case_error.message);
+    gpu_case_fake->hold_call(NULL);
+    pthread_join(thread, NULL);
+    sluice_detach(other);
+    other = gpu_case_attach("h", "k", "cuda:0");
+    ck_assert_msg(other, "%s", gpu_case_error.message);
+    sluice_detach(other);
+    sluice_detach(host);
+}
+
 /* ---- while memory of a GPU is unmapped ------------------------------------------------------- */
 
 SL_TEST(others_are_served_while_a_full_model_is_unmapped)

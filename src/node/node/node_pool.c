@@ -289,7 +289,7 @@ static void attach(void *arg, struct sl_pool_request *request)
     if (!waiting)
         sl_pool_request_refuse(request, &err);
     else if (pool->gpus && sl_gpu_holders_opens(pool->gpus, sl_pool_request_args(request)->device))
-        sl_deferred_thread_add(pool->driver, &waiting->call);
+        sl_deferred_thread_add(pool->drivers[SL_GPUS_MAX], &waiting->call);
     else
         begin(waiting);
 }
@@ -311,10 +311,10 @@ static void defer(void *arg, struct sl_deferred_call *what)
     sl_registry_defer(pool->registry, what);
 }
 
-static void ask_driver(void *arg, struct sl_deferred_call *what)
+static void ask_driver(void *arg, const struct sl_gpu *gpu, struct sl_deferred_call *what)
 {
     const struct sl_node_pool *pool = arg;
-    sl_deferred_thread_add(pool->driver, what);
+    sl_deferred_thread_add(pool->drivers[sl_gpu_device(gpu)->ordinal], what);
 }
 
 /* ---- lists and eviction --------------------------------------------------------------------- */
@@ -403,12 +403,18 @@ static struct sl_node_pool *new_pool(const struct sl_node_spec *spec, bool own_s
         sl_node_pool_rights(spec, &pool->door, config, err) < 0)
         return NULL;
     pool->socket.fd = pool->socket.folder_fd = -1;
-    pool->driver = sl_deferred_thread_new("sluice-driver", err);
-    if (!pool->driver)
-        return NULL;
     pthread_mutex_init(&pool->lock, NULL);
     take_deposits(pool, spec);
     return sl_steal(&pool);
+}
+
+/* Their threads begin when there is something to ask. */
+static int make_drivers(struct sl_node_pool *pool, struct sl_err *err)
+{
+    for (unsigned i = 0; i < SL_COUNT(pool->drivers); i++)
+        if (!(pool->drivers[i] = sl_deferred_thread_new("sluice-driver", err)))
+            return -1;
+    return 0;
 }
 
 struct sl_node_pool *sl_node_pool_start_with(struct sl_registry *registry,
@@ -430,7 +436,8 @@ struct sl_node_pool *sl_node_pool_start_with(struct sl_registry *registry,
                                                    .ask_driver = ask_driver};
     struct sl_pool_server_config config = {.listen_fd = listen_fd};
     SL_AUTO(sl_node_pool) pool = new_pool(spec, listen_fd < 0, &config, err);
-    if (!pool || (listen_fd < 0 && listen_at_path(pool, spec, &config.listen_fd, err) < 0)) {
+    if (!pool || make_drivers(pool, err) < 0 ||
+        (listen_fd < 0 && listen_at_path(pool, spec, &config.listen_fd, err) < 0)) {
         sl_autoclose_(&listen_fd);
         return NULL;
     }
@@ -445,7 +452,8 @@ void sl_node_pool_free(struct sl_node_pool *pool)
     if (!pool)
         return;
     sl_pool_server_free(pool->server);
-    sl_deferred_thread_free(pool->driver);
+    for (unsigned i = 0; i < SL_COUNT(pool->drivers); i++)
+        sl_deferred_thread_free(pool->drivers[i]);
     sl_node_socket_release(&pool->socket);
     pthread_mutex_destroy(&pool->lock);
     free(pool);

@@ -139,6 +139,13 @@ static void run_opening(struct sl_deferred_call *call)
         on_room(opening->offer.request, begun < 0 ? &err : NULL);
 }
 
+/* The GPU's, or that which finds out which GPU is meant. */
+static struct sl_deferred_thread *driver_for(const struct sl_node_pool *pool, const char *device)
+{
+    unsigned ordinal;
+    return pool->drivers[sl_gpu_ordinal(device, &ordinal) ? ordinal : SL_GPUS_MAX];
+}
+
 static int begin_later(struct sl_node_pool *pool, const struct sl_pool_offer *offer,
                        struct sl_err *err)
 {
@@ -155,7 +162,7 @@ static int begin_later(struct sl_node_pool *pool, const struct sl_pool_offer *of
         opening->next = pool->locked.openings;
         pool->locked.openings = opening;
     }
-    sl_deferred_thread_add(pool->driver, &opening->call);
+    sl_deferred_thread_add(driver_for(pool, offer->device), &opening->call);
     return 1;
 }
 

@@ -67,6 +67,6 @@ int sl_pool_adopt_later(struct sl_pool_connection *connection, struct sl_gpu *gp
     connection->request = adopting->request;
     connection->request->connection = connection;
     connection->request->adopting = adopting;
-    server->handler.ask_driver(server->arg, &sl_steal(&adopting)->call);
+    server->handler.ask_driver(server->arg, gpu, &sl_steal(&adopting)->call);
     return 0;
 }

@@ -133,9 +133,9 @@ struct sl_pool_handler {
     /** Have call->run(call) called soon by another thread: it gives back memory of clients, which
      * takes the kernel a while. NULL: the server's thread does it itself. */
     void (*defer)(void *arg, struct sl_deferred_call *call);
-    /** The same by a thread that does nothing else: it asks a GPU's driver, which may never answer.
-     * NULL: the server's thread asks. */
-    void (*ask_driver)(void *arg, struct sl_deferred_call *call);
+    /** The same by a thread that does nothing else for others than this GPU: it asks its driver,
+     * which may never answer. NULL: the server's thread asks. */
+    void (*ask_driver)(void *arg, const struct sl_gpu *gpu, struct sl_deferred_call *call);
 };
 
 /* ---- the server ------------------------------------------------------------------------------ */

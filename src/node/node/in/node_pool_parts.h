@@ -13,9 +13,10 @@ struct sl_node_pool {
     struct sl_registry *registry;
     struct sl_gpu_holders *gpus; /* NULL: none */
     struct sl_pool_server *server;
-    struct sl_deferred_thread *driver; /* for what asks drivers of GPUs, which may hang */
-    struct sl_node_pool_door door;     /* guarded by whoever reloads, one at a time */
-    struct sl_node_socket socket;      /* at a path, to be taken away at the end */
+    /* For what asks drivers of GPUs, which may hang: one for each GPU, the last looks for GPUs. */
+    struct sl_deferred_thread *drivers[SL_GPUS_MAX + 1];
+    struct sl_node_pool_door door; /* guarded by whoever reloads, one at a time */
+    struct sl_node_socket socket;  /* at a path, to be taken away at the end */
     pthread_mutex_t lock;
     struct {
         struct attach
