@@ -90,7 +90,7 @@ void registry_box_free(struct spec_box *box)
     free(box);
 }
 
-static struct model *new_model(struct sl_registry *registry, const char *name, struct sl_err *err)
+struct model *registry_new_model(struct sl_registry *registry, const char *name, struct sl_err *err)
 {
     if (registry->locked.model_count >= SL_REGISTRY_MODELS_MAX) {
         sl_fail_code(err, SL_E_USAGE, "full",
@@ -138,31 +138,6 @@ static struct spec_box *new_box(struct sl_spec *spec, struct sl_err *err)
     return box;
 }
 
-static void make_current(struct model *model, struct resident *resident, const uint8_t *identity)
-{
-    model->current = resident;
-    model->has_identity = identity;
-    if (identity)
-        memcpy(model->identity, identity, sizeof(model->identity));
-}
-
-static bool is_known(const uint8_t identity[32])
-{
-    static const uint8_t unknown[32];
-    return memcmp(identity, unknown, sizeof(unknown)) != 0;
-}
-
-/* It was found in several memories: what lies where its spec says. Of several versions there the
- * one that was told last comes first. */
-static void choose_current(struct model *model, const struct sl_holder *holder)
-{
-    struct resident *at = model->residents;
-    while (at && (!at->was_current || at->holder != holder || at->state != RESIDENT_READY))
-        at = at->next;
-    if (at)
-        make_current(model, at, is_known(at->identity) ? at->identity : NULL);
-}
-
 /* How many there are, and how many of this user. */
 static unsigned count_passing(const struct sl_registry *registry, uint32_t uid, unsigned *own)
 {
@@ -208,7 +183,7 @@ static int take_definition(struct sl_registry *registry, struct spec_box *box,
     if (passing && !model && check_passing(registry, options, err) < 0)
         return -1;
     bool new = !model;
-    if (new && !(model = new_model(registry, name, err)))
+    if (new && !(model = registry_new_model(registry, name, err)))
         return -1;
     model->passing = passing;
     if (new) {
@@ -218,7 +193,7 @@ static int take_definition(struct sl_registry *registry, struct spec_box *box,
     model->passing_ns = sl_now_ns() + PASSING_MS * SL_NS_PER_MS; /* until it is asked for */
     bool same = model->box && memcmp(model->box->digest, box->digest, 32) == 0;
     if (!model->box)
-        choose_current(model, holder);
+        registry_choose_current(model, holder);
     if (!same) {
         registry_box_free(model->box);
         model->box = box;
@@ -252,60 +227,6 @@ int sl_registry_define(struct sl_registry *registry, struct sl_spec *spec,
     SL_LOCKED(&registry->lock);
     int done = take_definition(registry, box, holder, options, err);
     registry_box_free(box);
-    registry_update_gauges(registry);
-    return done;
-}
-
-static bool is_there(struct model *model, const struct sl_registry_found *found,
-                     const struct sl_holder *holder)
-{
-    if (!found->key)
-        return registry_resident(model, found->version, holder);
-    for (const struct resident *at = model->residents; at; at = at->next)
-        if (at->key && strcmp(at->key, found->key) == 0 && at->owner == found->owner &&
-            memcmp(at->identity, found->identity, sizeof(at->identity)) == 0)
-            return true;
-    return false;
-}
-
-static int take_found(struct sl_registry *registry, const struct sl_holder *holder,
-                      const struct sl_registry_found *found, struct sl_err *err)
-{
-    struct model *model = registry_find(registry, found->name);
-    if (!model && !(model = new_model(registry, found->name, err)))
-        return -1;
-    if (is_there(model, found, holder))
-        return sl_fail_code(err, SL_E_USAGE, "exists", "version %s of '%s' was adopted already",
-                            found->version, found->name);
-    struct resident *resident = registry_new_resident(model, found->version, holder, err);
-    if (!resident)
-        return -1;
-    if (found->key && !(resident->key = sl_strdup(found->key, err))) {
-        registry_remove_resident(resident);
-        return -1;
-    }
-    model->holder = model->holder ? model->holder : holder;
-    resident->state = found->ready ? RESIDENT_READY : RESIDENT_PARTIAL;
-    resident->bytes = found->bytes;
-    resident->owner = found->owner;
-    resident->body = found->body;
-    resident->ready_seconds = found->ready ? sl_wall_seconds() : 0;
-    if (found->identity)
-        memcpy(resident->identity, found->identity, sizeof(resident->identity));
-    if (!found->ready || found->key)
-        return 0;
-    model->was_ready = true;
-    resident->was_current = found->current;
-    if (found->current || !model->current)
-        make_current(model, resident, found->identity);
-    return 0;
-}
-
-int sl_registry_adopt(struct sl_registry *registry, const struct sl_holder *holder,
-                      const struct sl_registry_found *found, struct sl_err *err)
-{
-    SL_LOCKED(&registry->lock);
-    int done = take_found(registry, holder, found, err);
     registry_update_gauges(registry);
     return done;
 }

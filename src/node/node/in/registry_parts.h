@@ -199,6 +199,9 @@ struct sl_registry {
 
 /** registry.c */
 struct model *registry_find(struct sl_registry *registry, const char *name);
+/** SL_E_USAGE, code "full"; SL_E_NO_SPACE. */
+struct model *registry_new_model(struct sl_registry *registry, const char *name,
+                                 struct sl_err *err);
 struct resident *registry_resident(struct model *model, const char *version,
                                    const struct sl_holder *holder);
 struct resident *registry_new_resident(struct model *model, const char *version,
@@ -220,6 +223,9 @@ void registry_answer(struct waiter *waiters);
  * model; they get references to the resident, or err. */
 struct waiter *registry_take_waiters(struct model *model, bool early, struct resident *resident,
                                      const struct sl_err *err);
+
+/** registry_found.c: the name means this holder's memory from now on, as far as it was found. */
+void registry_choose_current(struct model *model, const struct sl_holder *holder);
 
 /** registry_life.c: a model is for this memory, which may need a place of its own. */
 void registry_need_beside(struct sl_registry *registry, uint32_t placement);
