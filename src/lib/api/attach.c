@@ -411,7 +411,8 @@ static int wait_word(const struct sluice_model *model, const uint32_t *word, uin
         if (left < 0)
             return -1;
         sl_word_wait(word, value, (unsigned)left);
-        if (sl_word_get(word) == value && sl_pool_link_lost(&model->link))
+        bool lost = sl_pool_link_lost(&model->link); /* first: it may have set the word and gone */
+        if (lost && sl_word_get(word) == value)
             return sl_api_fail(error, SLUICE_NETWORK,
                                "the pool's daemon has gone before the load ended: what is ready "
                                "stays, attach again for the rest");
