@@ -50,13 +50,18 @@ static uint8_t byte_at(uint64_t offset)
     return (uint8_t)(offset * 2654435761u >> 13);
 }
 
+static void fill(uint8_t *data, uint64_t offset, uint64_t bytes)
+{
+    for (uint64_t i = 0; i < bytes; i++)
+        data[i] = byte_at(offset + i);
+}
+
 static int put(struct device *device, uint64_t offset, uint64_t bytes, struct sl_err *err)
 {
     uint8_t *data;
     if (sl_gpu_ring_reserve(device->ring, 0, offset, bytes, &data, err) < 0)
         return -1;
-    for (uint64_t i = 0; i < bytes; i++)
-        data[i] = byte_at(offset + i);
+    fill(data, offset, bytes);
     sl_gpu_ring_commit(device->ring, data);
     return 0;
 }
@@ -198,8 +203,7 @@ SL_TEST(what_is_lent_in_turn_is_gathered)
     for (uint64_t at = 0; at < 2 * BUFFER; at += 65536) {
         uint8_t *data;
         ck_assert_int_eq(sl_gpu_ring_lend(device.ring, 0, at, 65536, &data, &err), 0);
-        for (uint64_t i = 0; i < 65536; i++)
-            data[i] = byte_at(at + i);
+        fill(data, at, 65536);
         sl_gpu_ring_commit(device.ring, data);
     }
     ck_assert_int_eq(sl_gpu_ring_finish(device.ring, &err), 0);
@@ -233,8 +237,7 @@ SL_TEST(committed_bytes_are_read_back_while_more_is_lent)
     ck_assert_uint_eq(at, BUFFER + BUFFER / 2);
     uint8_t *again;
     ck_assert_int_eq(sl_gpu_ring_reserve(device.ring, 0, BUFFER + 100, 50, &again, &err), 0);
-    memset(again, 0x99, 50);
-    sl_gpu_ring_commit(device.ring, again);
+    sl_gpu_ring_commit(device.ring, memset(again, 0x99, 50));
     ck_assert_int_eq(sl_gpu_ring_read(device.ring, 0, BUFFER, back, 1000, &err), 0);
     ck_assert(back[99] == byte_at(BUFFER + 99) && back[100] == 0x99 && back[149] == 0x99 &&
               back[150] == byte_at(BUFFER + 150));
@@ -333,8 +336,7 @@ SL_TEST(what_lies_before_a_slow_window_goes_by_itself)
     uint8_t *lent, *next;
     ck_assert_int_eq(open_device(&device, 4, 1, &err), 0);
     ck_assert_int_eq(sl_gpu_ring_lend(device.ring, 0, 0, 50000, &lent, &err), 0);
-    for (uint64_t i = 0; i < 50000; i++)
-        lent[i] = byte_at(i);
+    fill(lent, 0, 50000);
     sl_gpu_ring_commit(device.ring, lent);
     ck_assert_int_eq(sl_gpu_ring_lend(device.ring, 0, 50000, 10000, &lent, &err), 0);
     ck_assert_ptr_nonnull(lent);
@@ -343,8 +345,7 @@ SL_TEST(what_lies_before_a_slow_window_goes_by_itself)
     while (!told.subjects)
         pthread_cond_wait(&told.moved, &told.lock);
     pthread_mutex_unlock(&told.lock);
-    for (uint64_t i = 0; i < 10000; i++)
-        lent[i] = byte_at(50000 + i);
+    fill(lent, 50000, 10000);
     sl_gpu_ring_commit(device.ring, lent);
     note.offset = 50000;
     note.bytes = 10000;
@@ -374,8 +375,7 @@ SL_TEST(a_slow_window_holds_up_no_note)
     sl_gpu_ring_note(device.ring, &note);
     SL_AWAIT(told_bytes(&told) == 5000, "what came elsewhere");
     note.offset = 0;
-    for (uint64_t i = 0; i < 5000; i++)
-        slow[i] = byte_at(i);
+    fill(slow, 0, 5000);
     sl_gpu_ring_commit(device.ring, slow);
     sl_gpu_ring_note(device.ring, &note);
     ck_assert_int_eq(sl_gpu_ring_finish(device.ring, &err), 0);
@@ -399,14 +399,12 @@ SL_TEST(what_came_before_a_slow_window_is_not_told_with_what_goes_before_it)
     ck_assert_int_eq(sl_gpu_ring_lend(device.ring, 0, 5000, 5000, &window, &err), 0);
     ck_assert_int_eq(sl_gpu_ring_lend(device.ring, 0, 10000, 5000, &slow, &err), 0);
     ck_assert(window && slow);
-    for (uint64_t i = 0; i < 5000; i++)
-        window[i] = byte_at(5000 + i);
+    fill(window, 5000, 5000);
     sl_gpu_ring_commit(device.ring, window);
     note.offset = 5000;
     sl_gpu_ring_note(device.ring, &note);
     SL_AWAIT(told_bytes(&told) >= 5000, "what goes first");
-    for (uint64_t i = 0; i < 5000; i++)
-        slow[i] = byte_at(10000 + i);
+    fill(slow, 10000, 5000);
     sl_gpu_ring_commit(device.ring, slow);
     ck_assert_int_eq(sl_gpu_ring_finish(device.ring, &err), 0);
     check_bytes(&device, 0, 15000);
@@ -425,8 +423,7 @@ SL_TEST(what_is_put_again_lands_later)
     ck_assert_int_eq(open_device(&device, 8, 1000, &err), 0);
     for (int i = 0; i < 50; i++) {
         ck_assert_int_eq(sl_gpu_ring_reserve(device.ring, 0, 100, 5000, &data, &err), 0);
-        memset(data, 0x99, 5000);
-        sl_gpu_ring_commit(device.ring, data);
+        sl_gpu_ring_commit(device.ring, memset(data, 0x99, 5000));
         ck_assert_int_eq(put(&device, 0, 8000, &err), 0);
         ck_assert_int_eq(sl_gpu_ring_finish(device.ring, &err), 0);
         check_bytes(&device, 0, 8000);
@@ -442,16 +439,41 @@ SL_TEST(what_is_put_again_lands_later_than_what_lies_before_a_slow_window)
     uint8_t *wrong, *slow;
     ck_assert_int_eq(open_device(&device, 4, 1000000, &err), 0);
     ck_assert_int_eq(sl_gpu_ring_lend(device.ring, 0, BUFFER - 5000, 5000, &wrong, &err), 0);
-    memset(wrong, 0x99, 5000);
-    sl_gpu_ring_commit(device.ring, wrong);
+    sl_gpu_ring_commit(device.ring, memset(wrong, 0x99, 5000));
     ck_assert_int_eq(sl_gpu_ring_lend(device.ring, 0, BUFFER, 5000, &slow, &err), 0);
     ck_assert_ptr_nonnull(slow);
     ck_assert_int_eq(put(&device, 0, BUFFER, &err), 0); /* full: it goes */
-    for (uint64_t i = 0; i < 5000; i++)
-        slow[i] = byte_at(BUFFER + i);
+    fill(slow, BUFFER, 5000);
     sl_gpu_ring_commit(device.ring, slow);
     ck_assert_int_eq(sl_gpu_ring_finish(device.ring, &err), 0);
     check_bytes(&device, 0, BUFFER + 5000);
+    close_device(&device);
+}
+
+/* As many are on their way as may go ahead of their buffers. */
+SL_TEST(what_is_put_again_waits_for_what_cannot_go_before_it)
+{
+    enum { STEP = 1000, PARTS = 4, BYTES = (PARTS + 2) * STEP };
+    struct sl_err err = SL_ERR_INIT;
+    struct device device;
+    uint8_t *data = NULL, *again;
+    ck_assert_int_eq(open_device(&device, PARTS, 1000000, &err), 0);
+    fake->hold(true);
+    for (uint64_t at = 0; at < BYTES; at += STEP) {
+        if (data)
+            sl_gpu_ring_commit(device.ring, memset(data, 0x99, STEP));
+        ck_assert_int_eq(sl_gpu_ring_lend(device.ring, 0, at, STEP, &data, &err), 0);
+        if (at && at < BYTES - STEP)
+            ck_assert_int_eq(put(&device, at - STEP, STEP, &err), 0);
+    }
+    ck_assert_int_eq(sl_gpu_ring_lend(device.ring, 0, BYTES - 2 * STEP, STEP, &again, &err), 0);
+    ck_assert_ptr_null(again);
+    fake->hold(false);
+    ck_assert_int_eq(put(&device, BYTES - 2 * STEP, STEP, &err), 0);
+    fill(data, BYTES - STEP, STEP);
+    sl_gpu_ring_commit(device.ring, data);
+    ck_assert_int_eq(sl_gpu_ring_finish(device.ring, &err), 0);
+    check_bytes(&device, 0, BYTES);
     close_device(&device);
 }
 

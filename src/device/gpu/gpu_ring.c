@@ -80,16 +80,22 @@ static bool continues_in(const struct sl_gpu_buffer *buffer, const struct puttin
            sl_gpu_buffer_end(buffer) == putting->offset;
 }
 
-/* One that these bytes continue; others that have the same bytes go before. */
-static struct sl_gpu_buffer *find_open(struct sl_gpu_ring *ring, const struct putting *putting)
+/* One that these bytes continue; others that have the same bytes go before. *later: what must go
+ * before cannot yet. */
+static struct sl_gpu_buffer *find_open(struct sl_gpu_ring *ring, const struct putting *putting,
+                                       bool *later)
 {
     struct sl_gpu_buffer *found = NULL;
+    *later = false;
     for (unsigned i = 0; i < ring->count; i++) {
         struct sl_gpu_buffer *buffer = &ring->locked.buffers[i];
         if (buffer->state != SL_BUFFER_OPEN || buffer->file != putting->file)
             continue;
-        if (overlaps(buffer, putting) && sl_gpu_buffer_is_held(buffer))
-            sl_gpu_ring_let_go(ring, buffer);
+        if (overlaps(buffer, putting) && sl_gpu_buffer_is_held(buffer) &&
+            !sl_gpu_ring_let_go(ring, buffer)) {
+            *later = true;
+            return NULL;
+        }
         if (overlaps(buffer, putting))
             sl_gpu_ring_close(ring, buffer);
         else if (!buffer->closes && !sl_gpu_buffer_is_held(buffer) &&
@@ -192,7 +198,10 @@ static uint8_t *take_place(struct sl_gpu_buffer *buffer, const struct putting *p
 /* NULL: not now, and what can be done about that is. With the lock. */
 static uint8_t *find_place(struct sl_gpu_ring *ring, const struct putting *putting)
 {
-    struct sl_gpu_buffer *buffer = find_open(ring, putting);
+    bool later;
+    struct sl_gpu_buffer *buffer = find_open(ring, putting, &later);
+    if (later)
+        return NULL; /* nor is anything to be done: it is on its way */
     if (!buffer)
         buffer = open_buffer(ring, putting);
     if (buffer)
@@ -267,10 +276,11 @@ int sl_gpu_ring_lend(struct sl_gpu_ring *ring, uint32_t file, uint64_t offset, u
         return -1;
     if (ring->scratch)
         return 0;
-    struct sl_gpu_buffer *buffer = find_open(ring, &putting);
+    bool later;
+    struct sl_gpu_buffer *buffer = find_open(ring, &putting, &later);
     if (buffer && buffer->writers)
         buffer = NULL; /* as who is lent it, they write there alone */
-    if (!(buffer && buffer->lent) && !may_lend(ring))
+    if (later || (!(buffer && buffer->lent) && !may_lend(ring)))
         return 0;
     if (!buffer && !(buffer = open_buffer(ring, &putting)))
         return 0;

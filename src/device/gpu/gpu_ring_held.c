@@ -37,10 +37,11 @@ static bool close_part(struct sl_gpu_ring *ring, struct sl_gpu_buffer *buffer)
     return true;
 }
 
-void sl_gpu_ring_let_go(struct sl_gpu_ring *ring, struct sl_gpu_buffer *buffer)
+bool sl_gpu_ring_let_go(struct sl_gpu_ring *ring, struct sl_gpu_buffer *buffer)
 {
     if (buffer->floor && !close_part(ring, buffer))
-        return;
+        return false;
     buffer->number = ++ring->locked.last_number;
     buffer->opened_ns = sl_now_ns();
+    return true;
 }

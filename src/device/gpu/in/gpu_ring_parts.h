@@ -86,8 +86,9 @@ void sl_gpu_ring_close(struct sl_gpu_ring *ring, struct sl_gpu_buffer *buffer);
  * behind such a window could not go before it has. */
 bool sl_gpu_buffer_is_held(const struct sl_gpu_buffer *buffer);
 /** It is held. Nothing that was told waits any more for what a source takes long over, and nothing
- * that is put from now on goes before what has come. */
-void sl_gpu_ring_let_go(struct sl_gpu_ring *ring, struct sl_gpu_buffer *buffer);
+ * that is put from now on goes before what has come. False: not now, as many as may go ahead of
+ * their buffers are on their way. */
+bool sl_gpu_ring_let_go(struct sl_gpu_ring *ring, struct sl_gpu_buffer *buffer);
 /** 0, or -1 with why it has ended. */
 int sl_gpu_ring_going(struct sl_gpu_ring *ring, struct sl_err *err);
 /** Until something has moved, or a while has passed. */
