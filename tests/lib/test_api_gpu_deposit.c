@@ -100,11 +100,42 @@ static void expect_deposit(float first, float second)
     munmap(map, bytes);
 }
 
-SL_TEST(a_deposit_of_a_gpu_is_complete_when_it_is_committed)
-{
-    struct sl_cuda_context *context;
+struct copying {
     struct sl_cuda_stream *stream;
     void *pinned;
+};
+
+/* Eights are on their way to a tensor, in the context of this GPU, which is current from now on. */
+static struct copying begin_copy(int ordinal, float *to)
+{
+    struct sl_cuda_context *context;
+    struct copying copying;
+    uint64_t bytes = 4 * GPU_SCRIPT_COUNT;
+    ck_assert_int_eq(cuda->primary_retain(&context, ordinal), 0);
+    ck_assert_int_eq(cuda->set_current(context), 0);
+    ck_assert_int_eq(cuda->stream_create(&copying.stream, SL_CUDA_STREAM_NON_BLOCKING), 0);
+    ck_assert_int_eq(cuda->host_alloc(&copying.pinned, bytes, 0), 0);
+    for (int i = 0; i < GPU_SCRIPT_COUNT; i++)
+        ((float *)copying.pinned)[i] = 8;
+    fake->set_delay_us(20000);
+    ck_assert_int_eq(cuda->copy_to_device((uintptr_t)to, copying.pinned, bytes, copying.stream), 0);
+    return copying;
+}
+
+static void free_copy(struct copying *copying)
+{
+    ck_assert_int_eq(cuda->host_free(copying->pinned), 0);
+    ck_assert_int_eq(cuda->stream_destroy(copying->stream), 0);
+}
+
+static void leave_context(int ordinal)
+{
+    ck_assert_int_eq(cuda->set_current(NULL), 0);
+    ck_assert_int_eq(cuda->primary_release(ordinal), 0);
+}
+
+SL_TEST(a_deposit_of_a_gpu_is_complete_when_it_is_committed)
+{
     char asked[SL_WIRE_DEVICE_BYTES + 1];
     pool_script_start(&script);
     struct sluice_deposit *deposit = begin(3 * 4096);
@@ -117,23 +148,14 @@ SL_TEST(a_deposit_of_a_gpu_is_complete_when_it_is_committed)
     ck_assert(a && b);
     for (int i = 0; i < GPU_SCRIPT_COUNT; i++)
         a[i] = 7;
-    ck_assert_int_eq(cuda->primary_retain(&context, 1), 0);
-    ck_assert_int_eq(cuda->set_current(context), 0);
-    ck_assert_int_eq(cuda->stream_create(&stream, SL_CUDA_STREAM_NON_BLOCKING), 0);
-    ck_assert_int_eq(cuda->host_alloc(&pinned, 4 * GPU_SCRIPT_COUNT, 0), 0);
-    for (int i = 0; i < GPU_SCRIPT_COUNT; i++)
-        ((float *)pinned)[i] = 8;
-    fake->set_delay_us(20000);
-    ck_assert_int_eq(cuda->copy_to_device((uintptr_t)b, pinned, 4 * GPU_SCRIPT_COUNT, stream), 0);
+    struct copying copying = begin_copy(1, b);
     ck_assert_msg(sluice_deposit_commit(deposit, &error) == 0, "%s", error.message);
     expect_deposit(7, 8);
     ck_assert(!gpu_script_is_writable(a));
     gpu_script_expect(a, 7);
-    ck_assert_int_eq(cuda->host_free(pinned), 0);
-    ck_assert_int_eq(cuda->stream_destroy(stream), 0);
+    free_copy(&copying);
     sluice_deposit_end(deposit);
-    ck_assert_int_eq(cuda->set_current(NULL), 0);
-    ck_assert_int_eq(cuda->primary_release(1), 0);
+    leave_context(1);
     gpu_script_check_held(fake);
 }
 
@@ -141,9 +163,6 @@ SL_TEST(a_deposit_of_a_gpu_is_complete_when_it_is_committed)
 SL_TEST(a_commit_waits_for_the_work_of_its_callers_context)
 {
     const struct sl_cuda_access access = {{SL_CUDA_LOCATION_DEVICE, 0}, SL_CUDA_READ_WRITE};
-    struct sl_cuda_context *context;
-    struct sl_cuda_stream *stream;
-    void *pinned;
     pool_script_start(&script);
     struct sluice_deposit *deposit = begin(3 * 4096);
     ck_assert_msg(deposit != NULL, "%s", error.message);
@@ -152,22 +171,13 @@ SL_TEST(a_commit_waits_for_the_work_of_its_callers_context)
     for (int i = 0; i < GPU_SCRIPT_COUNT; i++)
         a[i] = 7;
     ck_assert_int_eq(cuda->mem_set_access((uintptr_t)a, GPU_SCRIPT_GRANULE, &access, 1), 0);
-    ck_assert_int_eq(cuda->primary_retain(&context, 0), 0);
-    ck_assert_int_eq(cuda->set_current(context), 0);
-    ck_assert_int_eq(cuda->stream_create(&stream, SL_CUDA_STREAM_NON_BLOCKING), 0);
-    ck_assert_int_eq(cuda->host_alloc(&pinned, 4 * GPU_SCRIPT_COUNT, 0), 0);
-    for (int i = 0; i < GPU_SCRIPT_COUNT; i++)
-        ((float *)pinned)[i] = 8;
-    fake->set_delay_us(20000);
-    ck_assert_int_eq(cuda->copy_to_device((uintptr_t)b, pinned, 4 * GPU_SCRIPT_COUNT, stream), 0);
+    struct copying copying = begin_copy(0, b);
     ck_assert_msg(sluice_deposit_commit(deposit, &error) == 0, "%s", error.message);
     expect_deposit(7, 8);
-    ck_assert_int_eq(cuda->stream_synchronize(stream), 0);
-    ck_assert_int_eq(cuda->host_free(pinned), 0);
-    ck_assert_int_eq(cuda->stream_destroy(stream), 0);
+    ck_assert_int_eq(cuda->stream_synchronize(copying.stream), 0);
+    free_copy(&copying);
     sluice_deposit_end(deposit);
-    ck_assert_int_eq(cuda->set_current(NULL), 0);
-    ck_assert_int_eq(cuda->primary_release(0), 0);
+    leave_context(0);
     gpu_script_check_held(fake);
 }
 

@@ -54,7 +54,7 @@ SL_TEST(a_wrong_place_is_told_before_anything_is_loaded)
     ck_assert_uint_eq(node_case_counts(&gpu_case).loads, loads);
 }
 
-/* The object changes in mid-load, and back: there is no room for all of it twice. */
+/* The object changes in mid-load, and back: the GPU has room for it once, not twice. */
 SL_TEST(a_load_that_starts_over_needs_its_memory_once)
 {
     enum { ITEMS = 300 * 1024 };

@@ -1,6 +1,6 @@
 /*
- * Buffers of the staging ring that are held: lent to who may take long to write into them. With the
- * ring's lock.
+ * Buffers of the staging ring that are held: a reader writes into one, and its source may be slow.
+ * With the ring's lock.
  */
 #include "gpu_ring_parts.h"
 

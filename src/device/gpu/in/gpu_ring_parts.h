@@ -82,8 +82,8 @@ bool sl_gpu_ring_is_outstanding(const struct sl_gpu_buffer *buffer,
 uint64_t sl_gpu_ring_lowest(const struct sl_gpu_queue *queue);
 /** An open one goes as soon as nobody writes into it. */
 void sl_gpu_ring_close(struct sl_gpu_ring *ring, struct sl_gpu_buffer *buffer);
-/** gpu_ring_held.c. Who writes into it may take long: nobody else does meanwhile, since what came
- * behind such a window could not go before it has. */
+/** gpu_ring_held.c. Its writer's source may be slow: nobody else writes there meanwhile, since what
+ * came behind such a window could not go before it has. */
 bool sl_gpu_buffer_is_held(const struct sl_gpu_buffer *buffer);
 /** It is held. Nothing that was told waits any more for what a source takes long over, and nothing
  * that is put from now on goes before what has come. False: not now, as many as may go ahead of
