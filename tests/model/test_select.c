@@ -179,7 +179,7 @@ SL_TEST(names_that_meet_are_refused)
 
 SL_TEST(a_name_has_a_limit)
 {
-    char to[4096] = "", more[4096];
+    char to[4096] = "", more[8192];
     put_usual();
     for (int i = 0; i < 1000; i++)
         strncat(to, "\\1", 3);

@@ -345,7 +345,7 @@ SL_TEST(hashes_and_schemes_are_checked)
            "m.yaml:4:15: 'uri': 's4://' is not supported, did you mean 's3://'? There are: a path, "
            "file://, s3://, gs://, az://, azure://, abfs://, abfss://, http://, https://, hf://, "
            "ms://, modelscope://, oci://, "
-           "redis://, rediss://\n");
+           "redis://, rediss://, memory://\n"); /* the last is the tests' own */
 }
 
 SL_TEST(the_first_fifty_mistakes_are_shown)

@@ -1,6 +1,6 @@
 /*
- * Claims register themselves before main(), which sorts them by their lines, chooses those that
- * are wanted and gives them to Check.
+ * Claims register themselves before main(), which takes those of the file that the program is
+ * called by, sorted by their lines, chooses those that are wanted and gives them to Check.
  */
 #include "claims.h"
 
@@ -14,7 +14,8 @@
 
 enum { WANTED_MAX = 64, CLAIMS_MAX = 512, TEXT_BYTES = 4096 };
 
-static struct sl_claim *first;
+static struct sl_claim *all, *first; /* of all files; of the file that is run */
+static struct sl_claim_file *files;
 static const struct sl_claim_case none, *common = &none;
 static struct {
     const char *name;
@@ -25,6 +26,26 @@ static bool list;
 
 void sl_claim_add(struct sl_claim *claim)
 {
+    claim->next = all;
+    all = claim;
+}
+
+void sl_claim_file_add(struct sl_claim_file *file)
+{
+    file->next = files;
+    files = file;
+}
+
+/* Is it the source of test_NAME? */
+static bool is_of(const char *file, const char *name)
+{
+    const char *slash = strrchr(file, '/'), *base = slash ? slash + 1 : file;
+    size_t bytes = strlen(name);
+    return strncmp(base, name, bytes) == 0 && strcmp(base + bytes, ".c") == 0;
+}
+
+static void insert(struct sl_claim *claim)
+{
     struct sl_claim **at = &first;
     while (*at && (*at)->test->line < claim->test->line)
         at = &(*at)->next;
@@ -32,9 +53,17 @@ void sl_claim_add(struct sl_claim *claim)
     *at = claim;
 }
 
-void sl_claim_case_set(const struct sl_claim_case *all)
+/* first: the claims of that file, in the order of their lines; common: what they share. */
+static void take_file(const char *name)
 {
-    common = all;
+    for (struct sl_claim *claim = all, *next; claim; claim = next) {
+        next = claim->next;
+        if (is_of(claim->test->file, name))
+            insert(claim);
+    }
+    for (const struct sl_claim_file *file = files; file; file = file->next)
+        if (is_of(file->file, name))
+            common = &file->all;
 }
 
 static void want(const char *name)
@@ -120,10 +149,9 @@ static void choose(Suite *suite)
     }
 }
 
-static int run(const char *program)
+static int run(const char *name)
 {
-    const char *slash = strrchr(program, '/');
-    Suite *suite = suite_create(slash ? slash + 1 : program);
+    Suite *suite = suite_create(name);
     bool missing = false;
     choose(suite);
     for (unsigned i = 0; i < wanted_count; i++)
@@ -143,10 +171,13 @@ static int run(const char *program)
 
 int main(int argc, char **argv)
 {
+    const char *slash = strrchr(argv[0], '/'), *name = slash ? slash + 1 : argv[0];
     take_arguments(argc, argv);
     set_environment();
+    take_file(name);
     if (!first) {
-        fprintf(stderr, "%s has no tests\n", argv[0]);
+        fprintf(stderr, "no %s.c is in this program: call it by the name of a file of tests\n",
+                name);
         return EXIT_FAILURE;
     }
     if (list) {
@@ -156,5 +187,5 @@ int main(int argc, char **argv)
     }
     if (common->prepare && !common->prepare())
         return 77;
-    return run(argv[0]);
+    return run(name);
 }

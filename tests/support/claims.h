@@ -1,6 +1,7 @@
 /*
- * A program of tests is its claims: SL_TEST(claim) { … } registers one, and main() of the test
- * library runs them all, each in a process of its own. Nothing lists them a second time.
+ * A test is a claim: SL_TEST(claim) { … } registers one, and main() of the test library runs those
+ * of one file, each in a process of its own. Nothing lists them a second time. A program has the
+ * claims of several files and goes by the name it is called by, that of the file.
  *
  *     build/tests/test_http                        all claims
  *     build/tests/test_http a_claim another        these alone, as SL_TEST="a_claim another" does
@@ -38,9 +39,15 @@ struct sl_claim {
     int begin, end;                 /* values of _i */
     struct sl_claim *next;
 };
+/** What SL_CASE says of a file. */
+struct sl_claim_file {
+    const char *file;
+    struct sl_claim_case all;
+    struct sl_claim_file *next;
+};
 /** Before main(), by the macros. */
 void sl_claim_add(struct sl_claim *claim);
-void sl_claim_case_set(const struct sl_claim_case *all);
+void sl_claim_file_add(struct sl_claim_file *file);
 
 #define SL_TEST_AS(group, claim, first, last)                                                      \
     static void claim##_fn(int _i);                                                                \
@@ -61,8 +68,8 @@ void sl_claim_case_set(const struct sl_claim_case *all);
 #define SL_CASE(...)                                                                               \
     __attribute__((constructor)) static void sl_claim_case_here(void)                              \
     {                                                                                              \
-        static const struct sl_claim_case all = {__VA_ARGS__};                                     \
-        sl_claim_case_set(&all);                                                                   \
+        static struct sl_claim_file entry = {__FILE__, {__VA_ARGS__}, NULL};                       \
+        sl_claim_file_add(&entry);                                                                 \
     }
 
 #endif
