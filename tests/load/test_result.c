@@ -93,14 +93,13 @@ SL_TEST(what_was_given_is_in_the_result)
 SL_TEST(what_a_gpu_did_is_told_from_what_the_host_did)
 {
     const struct sl_load_result result = {
-        .decrypted = 5, .cast = 7, .gpu_decrypted = 3, .gpu_cast = 2, .kernel_tls = true};
+        .decrypted = 5, .cast = 7, .gpu_decrypted = 3, .gpu_cast = 2};
     char summary[512];
     json_t *document = as_json(&result);
     ck_assert_uint_eq(number(document, "decrypted"), 5);
     ck_assert_uint_eq(number(document, "cast"), 7);
     ck_assert_uint_eq(number(document, "gpu_decrypted"), 3);
     ck_assert_uint_eq(number(document, "gpu_cast"), 2);
-    ck_assert(json_is_true(json_object_get(document, "kernel_tls")));
     ck_assert_ptr_nonnull(strstr(sl_load_summary(&result, summary),
                                  ", 5 decrypted (3 by the GPU), 7 cast (2 by the"));
     json_decref(document);
@@ -114,7 +113,7 @@ SL_TEST(the_longest_line_fits)
     } text;
     memset(&result, 0xff, sizeof(result));
     memset(&text, '?', sizeof(text));
-    result.already = result.kernel_tls = false;
+    result.already = false;
     result.seconds = result.read_seconds = 1e9;
     result.reading.why = SL_CONNECTIONS_DISTANT;
     ck_assert_uint_eq(strlen(sl_load_summary(&result, text.summary)), sizeof(text.summary) - 1);

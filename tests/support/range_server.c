@@ -212,10 +212,7 @@ static void *run_connection(void *arg)
     pthread_sigmask(SIG_BLOCK, &pipe, NULL);
     if (c->server->tls) {
         c->tls = SSL_new(c->server->tls);
-        /* SSL_set_fd() would ask the kernel for TLS where OpenSSL was built for it (Ubuntu's), and
-         * test_link_kernel.c count that as the client's. */
-        BIO *plain = BIO_new_fd(c->fd, BIO_NOCLOSE);
-        SSL_set_bio(c->tls, plain, plain);
+        SSL_set_fd(c->tls, c->fd);
         if (c->server->tls_delay_ms)
             fake_clock_turn(c->server->tls_delay_ms * SL_NS_PER_MS);
         if (SSL_accept(c->tls) != 1)
@@ -312,14 +309,6 @@ struct sl_server *sl_server_start_tls(void)
     sl_server_certificate(server->tls, server->ca);
     pthread_mutex_unlock(&server->locked.mutex);
     return server;
-}
-
-void sl_server_tls_suite(struct sl_server *server, int version, const char *suite)
-{
-    bool old = version == TLS1_2_VERSION;
-    if (SSL_CTX_set_max_proto_version(server->tls, version) != 1 ||
-        (old ? SSL_CTX_set_cipher_list : SSL_CTX_set_ciphersuites)(server->tls, suite) != 1)
-        die("cipher suite");
 }
 
 const char *sl_server_last_suite(struct sl_server *server)

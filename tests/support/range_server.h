@@ -26,9 +26,6 @@ void sl_server_accept(struct sl_server *server);
 /** As sl_server_start(), with TLS and a certificate of its own for 127.0.0.1 and localhost; its PEM
  * is at sl_server_ca(). */
 struct sl_server *sl_server_start_tls(void);
-/** The newest version (TLS1_2_VERSION, TLS1_3_VERSION) and its only cipher suite, in OpenSSL's
- * terms, of connections from now on. */
-void sl_server_tls_suite(struct sl_server *server, int version, const char *suite);
 /** The suite of the last connection, in OpenSSL's terms; "" before the first. */
 const char *sl_server_last_suite(struct sl_server *server);
 /** From now on each handshake turns the clock by so much; it is held (fake_clock_hold()). */

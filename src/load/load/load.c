@@ -14,7 +14,6 @@
 
 #include "deadline.h"
 #include "descriptors.h"
-#include "link_kernel.h"
 #include "load_destination.h"
 #include "log.h"
 #include "mapping.h"
@@ -363,7 +362,6 @@ static void note_end(struct load *load)
     result->wasted = counts.wasted;
     result->fallbacks = counts.fallbacks;
     result->mirrored = counts.mirrored;
-    result->kernel_tls = sl_kernel_tls_used();
     result->destination = *result->path ? sl_pages_of_path(result->path) : "";
 }
 

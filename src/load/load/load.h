@@ -24,7 +24,6 @@ struct sl_load_result {
     uint64_t unversioned; /* of the objects: nothing tells their versions apart, sl_plan_version */
     uint64_t range_bytes; /* of one request, at most */
     struct sl_reader_outcome reading; /* of the last try: connections, threads, and why so many */
-    bool kernel_tls;                  /* the kernel opened TLS records */
     const char *destination;          /* kind of its pages (pages.h); "" for none */
     double seconds, plan_seconds, key_seconds, read_seconds, publish_seconds;
     char path[512], uri[512]; /* without secrets; cut where they are longer */

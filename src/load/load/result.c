@@ -69,7 +69,6 @@ void sl_load_result_json(struct sl_json *json, const struct sl_load_result *resu
     json_reading(json, result);
     if (result->reading.rows)
         json_rows(json, &result->reading);
-    sl_json_key_bool(json, "kernel_tls", result->kernel_tls);
     sl_json_key_string(json, "destination", result->destination ? result->destination : "");
     sl_json_key_double(json, "seconds", result->seconds);
     sl_json_key_double(json, "plan_seconds", result->plan_seconds);

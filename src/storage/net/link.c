@@ -1,6 +1,6 @@
 /*
  * The bytes of a connection. On a plain one we use the socket itself, so that bytes go from the
- * kernel to their place; on TLS sl_libcurl.easy_recv(), or the kernel's own TLS (link_kernel.h).
+ * kernel to their place; on TLS sl_libcurl.easy_recv().
  */
 #include "link.h"
 
@@ -11,8 +11,6 @@
 
 #include "latency.h"
 #include "link_state.h"
-
-enum { RECORD_BYTES = 16 * 1024 };
 
 struct sl_link *sl_link_new(const struct sl_connect *connect, struct sl_err *err)
 {
@@ -42,16 +40,9 @@ bool sl_link_idle(struct sl_link *link)
         return false;
     if (!link->tls)
         return recv(link->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
-    if (link->kernel.on) {
-        char record[RECORD_BYTES]; /* a session ticket may come late */
-        return sl_kernel_tls_recv(link->fd, record, sizeof(record)) < 0 && errno == EAGAIN;
-    }
     SL_QUIET_PIPE;
     size_t came;
-    if (sl_libcurl.easy_recv(link->easy, &byte, 1, &came) != CURLE_AGAIN)
-        return false;
-    sl_link_between(link);
-    return true;
+    return sl_libcurl.easy_recv(link->easy, &byte, 1, &came) == CURLE_AGAIN;
 }
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
@@ -84,7 +75,7 @@ ssize_t sl_link_send(struct sl_link *link, const void *data, size_t bytes, struc
 
 /* TLS records are at most 16 KiB: go on while there are any, since poll() does not see what the
  * library holds. */
-static ssize_t recv_library(struct sl_link *link, char *data, size_t bytes, struct sl_err *err)
+static ssize_t recv_tls(struct sl_link *link, char *data, size_t bytes, struct sl_err *err)
 {
     SL_QUIET_PIPE;
     size_t used = 0;
@@ -101,30 +92,6 @@ static ssize_t recv_library(struct sl_link *link, char *data, size_t bytes, stru
         used += came;
     }
     return (ssize_t)used;
-}
-
-static ssize_t recv_kernel(struct sl_link *link, char *data, size_t bytes, struct sl_err *err)
-{
-    ssize_t came = sl_kernel_tls_recv(link->fd, data, bytes);
-    if (came >= 0)
-        return came;
-    if (errno == EAGAIN)
-        return SL_LINK_AGAIN;
-    if (errno == EBADMSG || errno == EPROTO)
-        return sl_fail(err, SL_E_NET, "cannot receive from '%s': %s", link->authority,
-                       errno == EBADMSG ? "a TLS record is damaged"
-                                        : "the server changes or ends TLS in mid-answer");
-    return fail_io(link, errno, "receive from", err);
-}
-
-static ssize_t recv_tls(struct sl_link *link, char *data, size_t bytes, struct sl_err *err)
-{
-    uint64_t before = sl_kernel_tls_clock();
-    ssize_t came = link->kernel.on ? recv_kernel(link, data, bytes, err)
-                                   : recv_library(link, data, bytes, err);
-    if (came > 0)
-        sl_kernel_tls_note(link->kernel.on, sl_kernel_tls_clock() - before, (size_t)came);
-    return came;
 }
 
 ssize_t sl_link_recv(struct sl_link *link, void *data, size_t bytes, struct sl_err *err)

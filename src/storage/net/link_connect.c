@@ -33,11 +33,6 @@ static const struct sl_option tls_rows[] = {
               "file of certificates (PEM) that servers are trusted by, instead of the system's"),
     SL_OPTION(sl_tls_options, verify, BOOL, "true",
               "check the server's certificate; without it anyone on the way can change the model"),
-    SL_OPTION(sl_tls_options, kernel, CHOICE, "auto",
-              "let the kernel decrypt TLS, in a build with SLUICE_KERNEL_TLS and where the kernel "
-              "can. auto: while that takes no more processor time than decrypting in the process; "
-              "on: always, with a warning where that is not possible",
-              .choices = "auto|on|off"),
     SL_OPTION_END,
 };
 const struct sl_option_table sl_tls_table = {"tls", sizeof(struct sl_tls_options), tls_rows};

@@ -60,7 +60,6 @@ void sl_link_curl_end(struct sl_link *link)
     sl_libcurl.easy_cleanup(link->easy);
     if (link->multi)
         sl_libcurl.multi_cleanup(link->multi);
-    sl_kernel_tls_end(&link->kernel);
     sl_trust_release(sl_steal(&link->trust));
     sl_libcurl.slist_free_all(link->resolved);
     link->resolved = NULL;
@@ -92,16 +91,6 @@ static int note_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *
     return 0;
 }
 
-static enum sl_tls_kernel kernel_mode(const struct sl_link *link)
-{
-    return link->connect.tls ? (enum sl_tls_kernel)link->connect.tls->kernel : SL_TLS_KERNEL_AUTO;
-}
-
-void sl_link_between(struct sl_link *link)
-{
-    sl_kernel_tls_take(&link->kernel, kernel_mode(link), link->fd);
-}
-
 static bool has_tls_proxy(const struct sl_link *link)
 {
     return strncmp(link->proxy, "https:", 6) == 0;
@@ -113,8 +102,7 @@ static bool needs_trust(const struct sl_link *link)
     return sl_libcurl.ssl.ctx_ctrl && (has_tls_proxy(link) || (link->tls && (!tls || tls->verify)));
 }
 
-/* A context for the server or for an https proxy. What comes through a proxy's TLS has no socket of
- * its own, so the kernel cannot decrypt it. */
+/* A context for the server or for an https proxy. */
 static CURLcode set_context(CURL *easy, void *context, void *arg)
 {
     struct sl_link *link = arg;
@@ -126,8 +114,6 @@ static CURLcode set_context(CURL *easy, void *context, void *arg)
         sl_libcurl.ssl.ctx_set1_cert_store(context, trusted);
     }
     sl_tls_context_prepare(context);
-    if (!has_tls_proxy(link))
-        sl_kernel_tls_watch(&link->kernel, kernel_mode(link), context);
     return CURLE_OK;
 }
 

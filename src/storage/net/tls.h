@@ -10,7 +10,6 @@
 struct sl_tls_options {
     char *ca_file; /* "" or NULL: as sl_ca_use() finds them */
     bool verify;
-    int kernel;          /* enum sl_tls_kernel */
     const char *ca_from; /* no option: who named ca_file, for messages; NULL: source.tls.caFile */
 };
 extern const struct sl_option_table sl_tls_table;

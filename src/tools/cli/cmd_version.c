@@ -11,7 +11,6 @@
 #include "kernel_images.h"
 #include "libcurl.h"
 #include "libmicrohttpd.h"
-#include "link_kernel.h"
 
 enum { LIBRARIES_MAX = 8, VERSION_JSON_MAX = 4096 };
 
@@ -53,7 +52,6 @@ static int run(struct sl_cli *cli, struct sl_err *err)
         for (size_t i = 0; i < count; i++)
             printf("  %-14s %s\n", libraries[i].name, libraries[i].version);
         printf("  %-14s %s\n", "GPU kernels", sl_kernel_images_text());
-        printf("  %-14s %s\n", "kernel TLS", sl_kernel_tls_built_in() ? "built in" : "left out");
         return 0;
     }
     struct sl_json json;
@@ -66,7 +64,6 @@ static int run(struct sl_cli *cli, struct sl_err *err)
         sl_json_key_string(&json, libraries[i].name, libraries[i].version);
     sl_json_end(&json);
     sl_json_key_string(&json, "gpu_kernels", sl_kernel_images_text());
-    sl_json_key_bool(&json, "kernel_tls", sl_kernel_tls_built_in());
     sl_json_end(&json);
     int done = sl_cli_print_json(&json, err);
     sl_json_release(&json);

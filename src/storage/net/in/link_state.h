@@ -8,7 +8,6 @@
 
 #include "host_state.h"
 #include "link.h"
-#include "link_kernel.h"
 #include "thread.h"
 #include "tls.h"
 #include "url.h"
@@ -61,7 +60,6 @@ struct sl_link {
     uint64_t timer_ns, nudge_ns;
     int fd; /* of the connection, -1 until connected */
     bool tls;
-    struct sl_kernel_tls kernel;
     size_t expected; /* SO_RCVLOWAT as it is set */
     char authority[SL_URL_AUTHORITY_MAX];
     char host[SL_URL_AUTHORITY_MAX];
@@ -86,10 +84,6 @@ int sl_link_curl_begin(struct sl_link *link, uint64_t left_ms, struct sl_err *er
 bool sl_link_curl_drive(struct sl_link *link);
 /** Drop the handles, and the connection with them. */
 void sl_link_curl_end(struct sl_link *link);
-
-/** Between two answers, when nothing is under way: let the kernel open TLS from here on, if it
- * is to (link_kernel.h). */
-void sl_link_between(struct sl_link *link);
 
 /*
  * A TLS library may write() to a connection that the peer has closed, and the SIGPIPE would end a
