@@ -331,6 +331,7 @@ SL_TEST_LOOP(killed_at_any_call_it_is_the_old_or_the_new_one, 0, KINDS *WHATS)
     size_t bytes;
     enum what what = _i % WHATS;
     unsigned olds = 0, news = 0;
+    let_files_be_old();
     make_file(_i / WHATS);
     if (what == APPEND)
         expect_change(OTHER_SIZE); /* a head with room */
@@ -369,6 +370,7 @@ SL_TEST_LOOP(an_allocation_that_fails_leaves_the_old_or_the_new_one, 0, KINDS *W
     size_t bytes;
     int done;
     enum what what = _i % WHATS;
+    let_files_be_old();
     make_file(_i / WHATS);
     uint8_t *data = take_file(&bytes);
     uint32_t before = sum_of(path);
@@ -391,6 +393,7 @@ SL_TEST_LOOP(a_call_that_fails_leaves_the_old_or_the_new_one, 0, KINDS *WHATS)
 {
     size_t bytes;
     enum what what = _i % WHATS;
+    let_files_be_old();
     make_file(_i / WHATS);
     uint8_t *data = take_file(&bytes);
     uint32_t before = sum_of(path);

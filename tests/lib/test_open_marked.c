@@ -140,6 +140,7 @@ SL_TEST_LOOP(an_allocation_that_fails_leaves_a_marked_file_for_the_next_one, 0, 
     uint8_t found[BYTES];
     size_t bytes, journal_bytes;
     struct sluice_source *source;
+    let_files_be_old();
     make_file(_i);
     leave_marked();
     uint8_t *data = take_file(path, &bytes), *kept = take_file(journal, &journal_bytes);
@@ -161,6 +162,7 @@ SL_TEST_LOOP(an_allocation_that_fails_leaves_a_marked_file_for_the_next_one, 0, 
 /* A name is there, or it is not, or nobody knows: it is never taken for absent. */
 SL_TEST_LOOP(an_allocation_that_fails_lets_no_name_in_twice, 0, KINDS)
 {
+    let_files_be_old();
     make_file(_i);
     const struct sluice_tensor tensor = vector(after);
     bool known = false;

@@ -24,6 +24,7 @@ enum { SLICE_MS = 1 };
     type __wrap_##name(__VA_ARGS__)
 WRAPPED(uint64_t, sl_now_ns, void);
 WRAPPED(int64_t, sl_wall_seconds, void);
+WRAPPED(int64_t, sl_wall_ns, void);
 WRAPPED(int, sl_sleep_ms, unsigned ms, struct sl_cancel *cancel, struct sl_err *err);
 WRAPPED(int, poll, struct pollfd *fds, nfds_t count, int ms);
 WRAPPED(int, __poll_chk, struct pollfd *fds, nfds_t count, int ms, size_t bytes);
@@ -66,11 +67,20 @@ uint64_t __wrap_sl_now_ns(void)
     return now_ns();
 }
 
-/* Of a clock that is behind the machine's this is negative. */
+/* Of the machine's clock; negative if this one is behind. */
+static int64_t ahead_of_real_ns(void)
+{
+    return (int64_t)now_ns() - (int64_t)__real_sl_now_ns();
+}
+
 int64_t __wrap_sl_wall_seconds(void)
 {
-    int64_t ahead = (int64_t)now_ns() - (int64_t)__real_sl_now_ns();
-    return __real_sl_wall_seconds() + ahead / (int64_t)SL_NS_PER_S;
+    return __real_sl_wall_seconds() + ahead_of_real_ns() / (int64_t)SL_NS_PER_S;
+}
+
+int64_t __wrap_sl_wall_ns(void)
+{
+    return __real_sl_wall_ns() + ahead_of_real_ns();
 }
 
 static void begin_turn(void)

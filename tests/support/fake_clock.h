@@ -1,5 +1,6 @@
 /*
- * The clock in a test's hand: sl_now_ns() and sl_wall_seconds() for all threads of its process.
+ * The clock in a test's hand: sl_now_ns(), sl_wall_seconds() and sl_wall_ns() for all threads of
+ * its process.
  *
  * A test whose subject is time holds the clock, so that nothing is late because the machine is, and
  * turns it by what is to pass:

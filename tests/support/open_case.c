@@ -4,6 +4,9 @@
 #include <check.h>
 #include <stdlib.h>
 
+#include "fake_clock.h"
+#include "thread.h"
+
 struct sluice_error error;
 
 struct sluice_source *open_it(const char *uri, const struct sluice_open_options *options)
@@ -35,4 +38,9 @@ uint8_t *whole(struct sluice_source *source, uint64_t number)
         .size = sizeof(read), .number = number, .to = data, .bytes = tensor.bytes};
     ck_assert_msg(sluice_read(source, &read, 1, NULL, &error) == 0, "%s", error.message);
     return data;
+}
+
+void let_files_be_old(void)
+{
+    fake_clock_turn(SL_NS_PER_S);
 }

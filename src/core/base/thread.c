@@ -31,6 +31,13 @@ int64_t sl_wall_seconds(void)
     return (int64_t)time(NULL);
 }
 
+int64_t sl_wall_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (int64_t)now.tv_sec * (int64_t)SL_NS_PER_S + now.tv_nsec;
+}
+
 struct sl_cancel {
     _Atomic bool raised;
     _Atomic int signal_number;

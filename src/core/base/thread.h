@@ -18,6 +18,8 @@
 uint64_t sl_now_ns(void);
 /** Wall clock, seconds since 1970. */
 int64_t sl_wall_seconds(void);
+/** The same in nanoseconds: the clock that file systems take their times from, a tick late. */
+int64_t sl_wall_ns(void);
 #define SL_NS_PER_S  1000000000ull
 #define SL_NS_PER_MS 1000000ull
 

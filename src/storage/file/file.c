@@ -411,11 +411,10 @@ static int64_t resolution_ms(int fd, const struct stat *info)
 static int settle(struct sl_channel *channel, struct stat *info, bool *dated, struct sl_err *err)
 {
     for (int tries = 0; tries < SETTLE_TRIES; tries++) {
-        struct timespec now;
-        clock_gettime(CLOCK_REALTIME, &now);
+        const int64_t second = (int64_t)SL_NS_PER_S, now = sl_wall_ns();
         int64_t resolution = resolution_ms(channel->fd, info);
-        int64_t age = (now.tv_sec - info->st_ctim.tv_sec) * 1000 +
-                      (now.tv_nsec - info->st_ctim.tv_nsec) / 1000000;
+        int64_t age = (now / second - info->st_ctim.tv_sec) * 1000 +
+                      (now % second - info->st_ctim.tv_nsec) / (int64_t)SL_NS_PER_MS;
         *dated = age >= resolution;
         if (*dated || age < 0 || resolution > TICK_MS)
             return 0;
