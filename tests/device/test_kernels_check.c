@@ -126,8 +126,8 @@ static void seal(struct gpu_case *gpu, struct sealed *sealed, uint64_t bytes, ui
     sealed->piece_bytes = piece_bytes;
     sealed->pieces = bytes ? bytes / piece_bytes + (bytes % piece_bytes != 0) : 1;
     sealed->plain = malloc(bytes + 1);
-    sl_crypt_random(sealed->key, sizeof(sealed->key));
-    sl_crypt_random(sealed->plain, bytes);
+    gpu_random(sealed->key, sizeof(sealed->key));
+    gpu_random(sealed->plain, bytes);
     sealed->data = gpu_tail(gpu, 0, bytes + shift);
     uint64_t scratch = sl_kernels_box_scratch(bytes, piece_bytes, sealed->pieces);
     sealed->scratch = gpu_tail(gpu, 1, scratch);
@@ -189,7 +189,7 @@ static void check_opening(struct gpu_case *gpu, uint64_t bytes, uint64_t piece_b
                           uint64_t shift)
 {
     struct sealed sealed = {.first = gpu_pick(3)};
-    sl_crypt_random(sealed.nonce, sizeof(sealed.nonce));
+    gpu_random(sealed.nonce, sizeof(sealed.nonce));
     seal(gpu, &sealed, bytes, piece_bytes, shift);
     uint8_t around[48];
     gpu_random(sealed.data - 48, 48);
@@ -241,7 +241,7 @@ SL_TEST(nonces_wrap_around)
     gpu_memory(&gpu, MIB), gpu_memory(&gpu, MIB);
     for (unsigned full = 0; full <= SL_NONCE_BYTES; full++) {
         struct sealed sealed = {.first = 1};
-        sl_crypt_random(sealed.nonce, sizeof(sealed.nonce));
+        gpu_random(sealed.nonce, sizeof(sealed.nonce));
         memset(sealed.nonce, 0xff, full);
         sealed.nonce[0] = 0xfd; /* the pieces after the third carry */
         seal(&gpu, &sealed, 6 * 1000, 1000, 0);
@@ -261,7 +261,7 @@ SL_TEST(a_wrong_bit_anywhere_is_found)
     gpu_memory(&gpu, MIB), gpu_memory(&gpu, MIB);
     for (unsigned i = 0; i < 200; i++) {
         struct sealed sealed = {.first = 0};
-        sl_crypt_random(sealed.nonce, sizeof(sealed.nonce));
+        gpu_random(sealed.nonce, sizeof(sealed.nonce));
         seal(&gpu, &sealed, BYTES, 70000, 0);
         bool in_mac = i % 4 == 0;
         uint64_t at = in_mac ? gpu_pick(16 * PIECES) : i < 8 ? BYTES - 1 - i : gpu_pick(BYTES);
@@ -285,7 +285,7 @@ SL_TEST(a_wrong_key_or_number_makes_every_piece_bad)
     gpu_memory(&gpu, MIB), gpu_memory(&gpu, MIB);
     for (int wrong = 0; wrong < 3; wrong++) {
         struct sealed sealed = {.first = 5};
-        sl_crypt_random(sealed.nonce, sizeof(sealed.nonce));
+        gpu_random(sealed.nonce, sizeof(sealed.nonce));
         seal(&gpu, &sealed, 100000, 20000, 0);
         if (wrong == 0)
             sealed.key[31] ^= 1;
@@ -310,7 +310,7 @@ SL_TEST(messages_that_are_hard_to_reduce_are_opened)
     gpu_memory(&gpu, MIB), gpu_memory(&gpu, MIB);
     for (unsigned i = 0; i < 400; i++) {
         struct sealed sealed = {.first = 0};
-        sl_crypt_random(sealed.nonce, sizeof(sealed.nonce));
+        gpu_random(sealed.nonce, sizeof(sealed.nonce));
         seal(&gpu, &sealed, 16 * (1 + gpu_pick(40)), PIECE, 0);
         memset(sealed.data, i % 2 ? 0xff : 0, sealed.bytes); /* ciphertext that is chosen */
         uint8_t stream[32 + 16 * 40], mac[16];

@@ -5,8 +5,7 @@
  * the server had meanwhile, never an old one without a word; and where there is a version, a killed
  * load goes on and a second one reads nothing.
  *
- * SLUICE_VERSIONS_SEED and SLUICE_VERSIONS_RUNS choose others and more; SLUICE_VERSIONS_RUN one
- * alone.
+ * Which combinations and how many: seed.h. SLUICE_VERSIONS_RUN chooses one alone.
  */
 #include <check.h>
 #include <inttypes.h>
@@ -21,6 +20,7 @@
 #include "log.h"
 #include "model_maker.h"
 #include "scratch.h"
+#include "seed.h"
 #include "store_kind.h"
 #include "version_world.h"
 
@@ -33,9 +33,9 @@
 #endif
 
 enum {
-    RUNS = 2000,
-    RUNS_LEAST = 200, /* however slow the machine is */
-    SECONDS_MOST = 25,
+    RUNS = 250,          /* combinations in the gate, and … */
+    RUNS_WHOLE = 2000,   /* … where another seed is wanted */
+    RUNS_TELLING = 200,  /* from so many on, all that may happen has happened */
     LOADS = 3,           /* of each combination */
     REQUESTS_MAX = 9000, /* of one world, whose server keeps them all */
     CONNECTIONS_MAX = 3500,
@@ -96,17 +96,9 @@ static void teardown(void)
 
 /* ---- combinations ---------------------------------------------------------------------------- */
 
-static uint64_t draw(uint64_t *state, uint64_t below)
-{
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return (z ^ z >> 31) % below;
-}
-
 static bool chance(uint64_t *state, unsigned percent)
 {
-    return draw(state, 100) < percent;
+    return sl_test_draw(state, 100) < percent;
 }
 
 static void draw_step(uint64_t *state, const struct combination *c, unsigned number,
@@ -115,17 +107,17 @@ static void draw_step(uint64_t *state, const struct combination *c, unsigned num
     bool last = number == LOADS - 1;
     *step = (struct step){.put = -1};
     if (number && chance(state, 30))
-        step->put = (int)draw(state, SL_WORLD_VERSIONS);
+        step->put = (int)sl_test_draw(state, SL_WORLD_VERSIONS);
     if (!last && chance(state, 25)) {
-        step->plan.replace_at = 1 + (unsigned)draw(state, SL_WORLD_RANGES + 2);
-        step->plan.replace_by = (unsigned)draw(state, SL_WORLD_VERSIONS);
+        step->plan.replace_at = 1 + (unsigned)sl_test_draw(state, SL_WORLD_RANGES + 2);
+        step->plan.replace_by = (unsigned)sl_test_draw(state, SL_WORLD_VERSIONS);
     }
     if (!last && chance(state, number ? 25 : 60)) {
-        step->plan.cancel_at = 1 + (unsigned)draw(state, SL_WORLD_RANGES + 2);
+        step->plan.cancel_at = 1 + (unsigned)sl_test_draw(state, SL_WORLD_RANGES + 2);
         step->killed = CAN_FORK && chance(state, 10);
     }
     if (c->mirror && !last && chance(state, 70))
-        step->plan.gone_at = 1 + (unsigned)draw(state, SL_WORLD_RANGES + 2);
+        step->plan.gone_at = 1 + (unsigned)sl_test_draw(state, SL_WORLD_RANGES + 2);
     step->plan.redirects = c->scheme == HTTP && chance(state, 25);
     step->plan.ignores_conditions = chance(state, 30);
 }
@@ -134,14 +126,14 @@ static struct combination make_combination(uint64_t seed, uint64_t number)
 {
     uint64_t state = seed ^ (number + 1) * 0xd1342543de82ef95u;
     struct combination c = {.number = number};
-    c.scheme = (enum scheme)draw(&state, SCHEMES);
-    c.style = (enum sl_world_style)draw(&state, SL_WORLD_STYLES);
-    c.mirror_style = (enum sl_world_style)draw(&state, SL_WORLD_STYLES);
-    c.pin = chance(&state, 50) ? NO_PIN : (enum pin)(1 + draw(&state, PINS - 1));
-    c.pinned = chance(&state, 70) ? 0 : (unsigned)draw(&state, SL_WORLD_VERSIONS);
+    c.scheme = (enum scheme)sl_test_draw(&state, SCHEMES);
+    c.style = (enum sl_world_style)sl_test_draw(&state, SL_WORLD_STYLES);
+    c.mirror_style = (enum sl_world_style)sl_test_draw(&state, SL_WORLD_STYLES);
+    c.pin = chance(&state, 50) ? NO_PIN : (enum pin)(1 + sl_test_draw(&state, PINS - 1));
+    c.pinned = chance(&state, 70) ? 0 : (unsigned)sl_test_draw(&state, SL_WORLD_VERSIONS);
     c.equal_lengths = chance(&state, 70);
     c.mirror = chance(&state, 20);
-    c.mirror_version = chance(&state, 50) ? 0 : (unsigned)draw(&state, SL_WORLD_VERSIONS);
+    c.mirror_version = chance(&state, 50) ? 0 : (unsigned)sl_test_draw(&state, SL_WORLD_VERSIONS);
     c.connections = chance(&state, 60) ? 1 : 3;
     for (unsigned i = 0; i < LOADS; i++)
         draw_step(&state, &c, i, &c.steps[i]);
@@ -433,35 +425,22 @@ static void run(const struct combination *c)
     }
 }
 
-static uint64_t number_from(const char *name, uint64_t otherwise)
-{
-    const char *text = getenv(name);
-    return text ? strtoull(text, NULL, 0) : otherwise;
-}
-
 static const struct sl_claim_case crossing_claims;
 
 SL_TEST_OF(crossing_claims, whatever_comes_together_one_version_is_published)
 {
-    uint64_t seed = number_from("SLUICE_VERSIONS_SEED", sl_now_ns()),
-             runs = number_from("SLUICE_VERSIONS_RUNS", RUNS),
-             one = number_from("SLUICE_VERSIONS_RUN", UINT64_MAX), begin_ns = sl_now_ns();
-    printf("SLUICE_VERSIONS_SEED=%" PRIu64 "\n", seed);
-    fflush(stdout);
-    bool bounded = !getenv("SLUICE_VERSIONS_RUNS");
+    const char *wanted = getenv("SLUICE_VERSIONS_RUN");
+    uint64_t seed = sl_test_seed(), first = wanted ? strtoull(wanted, NULL, 10) : 0;
+    unsigned runs = wanted ? 1 : sl_test_rounds(RUNS, RUNS_WHOLE);
     for (uint64_t i = 0; i < runs; i++) {
-        if (bounded && i >= RUNS_LEAST && sl_now_ns() - begin_ns > SECONDS_MOST * SL_NS_PER_S)
-            break;
-        struct combination c = make_combination(seed, one == UINT64_MAX ? i : one);
+        struct combination c = make_combination(seed, first + i);
         run(&c);
-        if (one != UINT64_MAX)
-            break;
     }
-    printf("%u loads in %.1f s: %u published, of these %u were there already and %u resumed; %u "
-           "refused, %u killed; %u mixed where nobody could know, and told so\n",
-           counts.loads, (double)(sl_now_ns() - begin_ns) / 1e9, counts.published, counts.already,
-           counts.resumed, counts.refused, counts.killed, counts.blind);
-    if (one == UINT64_MAX && runs >= RUNS_LEAST) {
+    printf("%u loads: %u published, of these %u were there already and %u resumed; %u refused, %u "
+           "killed; %u mixed where nobody could know, and told so\n",
+           counts.loads, counts.published, counts.already, counts.resumed, counts.refused,
+           counts.killed, counts.blind);
+    if (runs >= RUNS_TELLING) {
         ck_assert_uint_gt(counts.already, counts.loads / 20);
         ck_assert_uint_gt(counts.resumed, counts.loads / 40);
         ck_assert_uint_gt(counts.killed, counts.loads / 20);

@@ -12,6 +12,7 @@
 
 #include "claims.h"
 #include "mem.h"
+#include "seed.h"
 
 enum { MIB = 1024 * 1024 };
 
@@ -34,9 +35,9 @@ static void seal(struct sealed *sealed, size_t bytes)
     sealed->plain = malloc(bytes + 1); /* of their exact sizes, for the address sanitizer */
     sealed->cipher = malloc(bytes + !bytes);
     sealed->out = malloc(bytes + !bytes);
-    sl_crypt_random(sealed->key, sizeof(sealed->key));
-    sl_crypt_random(sealed->nonce, sizeof(sealed->nonce));
-    sl_crypt_random(sealed->plain, bytes);
+    sl_test_fill(sealed->key, sizeof(sealed->key));
+    sl_test_fill(sealed->nonce, sizeof(sealed->nonce));
+    sl_test_fill(sealed->plain, bytes);
     crypto_secretbox_detached(sealed->cipher, sealed->mac, sealed->plain, bytes, sealed->nonce,
                               sealed->key);
 }
@@ -54,7 +55,7 @@ static bool open_in_steps(const struct sealed *sealed, const uint8_t *cipher, si
     struct sl_opening opening;
     sl_opening_begin(&opening, sealed->key, sealed->nonce, 0);
     for (size_t at = 0; at < sealed->bytes;) {
-        size_t step = 1 + randombytes_uniform((uint32_t)step_max);
+        size_t step = 1 + sl_test_pick(step_max);
         step = SL_MIN(step, sealed->bytes - at);
         sl_opening_update(&opening, cipher + at, sealed->out + at, step);
         at += step;
@@ -148,8 +149,7 @@ SL_TEST(any_range_of_a_piece_is_decrypted)
     struct sealed sealed;
     seal(&sealed, 70000);
     for (unsigned i = 0; i < 3000; i++) {
-        size_t begin = i < 300 ? i : randombytes_uniform(70000),
-               bytes = randombytes_uniform((uint32_t)(70001 - begin));
+        size_t begin = i < 300 ? i : sl_test_pick(70000), bytes = sl_test_pick(70001 - begin);
         if (i % 2)
             bytes = SL_MIN(bytes, i % 130);
         sl_crypt_xor(sealed.key, sealed.nonce, 0, begin, sealed.cipher + begin, sealed.out, bytes);
@@ -179,7 +179,7 @@ SL_TEST(nonces_count_up_as_one_little_endian_number_and_wrap)
     memset(expected, 0, sizeof(expected));
     expected[0] = 4;
     check_nonce(nonce, 5, expected);
-    sl_crypt_random(nonce, sizeof(nonce));
+    sl_test_fill(nonce, sizeof(nonce));
     memset(nonce, 0xff, 10);
     memcpy(expected, nonce, sizeof(expected));
     for (uint64_t number = 0; number < 600; number++) {

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "claims.h"
+#include "seed.h"
 
 enum { BYTES_MAX = 5 * 1024 + 200 };
 
@@ -16,14 +17,14 @@ static void set_up(void)
 {
     ck_assert_int_ge(sodium_init(), 0);
     sl_salsa20_init();
-    randombytes_buf(key, sizeof(key));
-    randombytes_buf(nonce, sizeof(nonce));
+    sl_test_fill(key, sizeof(key));
+    sl_test_fill(nonce, sizeof(nonce));
 }
 
 static void check_stream(uint64_t block, size_t bytes)
 {
     uint8_t *in = malloc(bytes + 1), *out = malloc(bytes + 1), *expected = malloc(bytes + 1);
-    randombytes_buf(in, bytes + 1);
+    sl_test_fill(in, bytes + 1);
     out[bytes] = 0x5a;
     crypto_stream_salsa20_xor_ic(expected, in, bytes, nonce, block, key);
     sl_salsa20_xor(key, nonce, block, in, out, bytes);

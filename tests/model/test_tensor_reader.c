@@ -13,6 +13,7 @@
 #include "golden.h"
 #include "hash.h"
 #include "memory_store.h"
+#include "seed.h"
 #include "stores.h"
 
 enum { MIB = 1024 * 1024, ROWS = 300, COLUMNS = 211 };
@@ -87,7 +88,7 @@ static void made_add(struct made *made, size_t begin, uint64_t rows, uint64_t co
     tensor->begin = begin;
     tensor->end = begin + bytes;
     tensor->encrypted = true;
-    sl_crypt_random(nonce, SL_NONCE_BYTES);
+    sl_test_fill(nonce, SL_NONCE_BYTES);
     for (uint64_t i = 0; i < count; i++) {
         uint64_t at = begin + i * piece_bytes, left = tensor->end - at;
         sl_crypt_seal(key, nonce, i, made->plain + at, made->cipher + at, SL_MIN(left, piece_bytes),
@@ -109,13 +110,6 @@ static void unlock(struct made *made)
 {
     struct sl_err err = SL_ERR_INIT;
     ck_assert_msg(sl_index_unlock(made->index, made->keys, &err) == 0, "%s", err.message);
-}
-
-static uint64_t below(uint64_t limit)
-{
-    uint64_t value;
-    sl_crypt_random(&value, sizeof(value));
-    return value % limit;
 }
 
 /* Is [begin, end) of tensor `number` what it was? Reads into memory of the exact size. */
@@ -142,10 +136,10 @@ static void check_ranges(uint64_t bytes, uint64_t piece_bytes, unsigned times)
     check_range(&made, reader, 0, 0, bytes);
     check_range(&made, reader, 0, bytes, bytes);
     for (unsigned i = 0; i < times; i++) {
-        uint64_t begin = below(bytes), end = begin + below(bytes - begin + 1);
+        uint64_t begin = sl_test_pick(bytes), end = begin + sl_test_pick(bytes - begin + 1);
         if (i % 3 == 0) /* whole pieces */
             begin = begin / piece_bytes * piece_bytes;
-        uint64_t few = begin + below(3 * piece_bytes);
+        uint64_t few = begin + sl_test_pick(3 * piece_bytes);
         if (i % 3 == 1)
             end = SL_MIN(end, few);
         check_range(&made, reader, 0, begin, SL_MAX(begin, end));
@@ -202,8 +196,8 @@ static void check_slice(struct made *made, struct sl_tensor_reader *reader,
     for (uint64_t row = slice->begin[0]; row < slice->end[0]; row++, used += shape[1])
         memcpy(expected + used, made->plain + row * COLUMNS + slice->begin[1], shape[1]);
     for (unsigned i = 0; i < 10; i++) {
-        uint64_t begin = i ? below(bytes + 1) : 0,
-                 end = i ? begin + below(bytes - begin + 1) : bytes;
+        uint64_t begin = i ? sl_test_pick(bytes + 1) : 0,
+                 end = i ? begin + sl_test_pick(bytes - begin + 1) : bytes;
         struct sl_err err = SL_ERR_INIT;
         ck_assert_msg(
             sl_tensor_read(reader, &made->index->tensors[0], slice, begin, end, out, &err) == 0,
@@ -228,12 +222,12 @@ static void check_slices(struct made *made)
     for (unsigned i = 0; i < 60; i++) {
         struct sl_slice slice = {{0}, {ROWS, COLUMNS}};
         if (i % 3) {
-            slice.begin[0] = below(ROWS);
-            slice.end[0] = slice.begin[0] + below(ROWS - slice.begin[0] + 1);
+            slice.begin[0] = sl_test_pick(ROWS);
+            slice.end[0] = slice.begin[0] + sl_test_pick(ROWS - slice.begin[0] + 1);
         }
         if (i % 2) {
-            slice.begin[1] = below(COLUMNS);
-            slice.end[1] = slice.begin[1] + below(COLUMNS - slice.begin[1] + 1);
+            slice.begin[1] = sl_test_pick(COLUMNS);
+            slice.end[1] = slice.begin[1] + sl_test_pick(COLUMNS - slice.begin[1] + 1);
         }
         check_slice(made, reader, &slice);
     }

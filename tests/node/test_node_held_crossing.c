@@ -1,7 +1,7 @@
 /*
  * The budget counts what is really held, whatever clients do in whatever order: they attach, keep
  * in every way, detach, deposit and are killed, models are evicted and replaced.
- * SLUICE_TEST_STEPS: how many steps, 400 unless given.
+ * Which steps and how many: seed.h.
  */
 #include <check.h>
 #include <fcntl.h>
@@ -20,6 +20,7 @@
 #include "model_maker.h"
 #include "pool_parts.h"
 #include "registry_parts.h"
+#include "seed.h"
 
 enum { KEPT_MAX = 24 };
 
@@ -41,7 +42,7 @@ static struct {
 } versions[2]; /* of every model */
 
 struct crossing {
-    unsigned seed;
+    uint64_t state;
     struct sluice_model *attached[6];
     struct held_kept kept[KEPT_MAX];
     unsigned keys;
@@ -52,7 +53,7 @@ struct crossing {
 
 static unsigned by_chance(struct crossing *crossing, unsigned below)
 {
-    return (unsigned)rand_r(&crossing->seed) % below;
+    return (unsigned)sl_test_draw(&crossing->state, below);
 }
 
 /* Sizes of all files that somebody has: the test knows what it keeps, and the pool what it holds.
@@ -288,9 +289,8 @@ static void step_any(struct crossing *crossing)
 
 SL_TEST_LOOP(what_is_counted_is_what_is_held_in_any_order, 0, 2)
 {
-    const char *steps = getenv("SLUICE_TEST_STEPS");
-    struct crossing crossing = {.seed = (unsigned)sl_now_ns() + (unsigned)_i};
-    printf("seed %u\n", crossing.seed);
+    struct crossing crossing = {.state = sl_test_seed() + (unsigned)_i};
+    unsigned count = sl_test_rounds(400, 4000);
     for (unsigned i = 0; i < KEPT_MAX; i++)
         crossing.kept[i] = (struct held_kept)HELD_NONE;
     reports = mmap(NULL, MORTALS * sizeof(*reports), PROT_READ | PROT_WRITE,
@@ -301,7 +301,7 @@ SL_TEST_LOOP(what_is_counted_is_what_is_held_in_any_order, 0, 2)
     for (unsigned i = 0; i < 2; i++) /* of other contents, by their lengths */
         versions[i].data = sl_model_safetensors("a,b", HELD_ITEMS - 4 * i, &versions[i].bytes);
     held_open_node(_i ? held_keys : "");
-    for (unsigned step = 0; step < (steps ? (unsigned)strtoul(steps, NULL, 10) : 400); step++) {
+    for (unsigned step = 0; step < count; step++) {
         step_any(&crossing);
         if (step % 8 == 0)
             compare(&crossing, step);

@@ -3,10 +3,11 @@
  * descriptors, detach, send requests and die with them in every state, answers come late, models
  * are evicted and deposited. After every step each cookie that was given is out, for a lease that
  * there is, or back, and the bytes that the pool counts are those of the models that there are.
- * SLUICE_TEST_STEPS: how many steps, 300 unless given; SLUICE_TEST_SEED: a seed that was printed.
+ * Which steps and how many: seed.h.
  */
 #include <check.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,7 @@
 #include "metrics.h"
 #include "pool_case.h"
 #include "pool_link.h"
+#include "seed.h"
 
 enum { ATTACHED = 6, KEPT = 12, PATIENCE_MS = 60000 };
 
@@ -26,14 +28,14 @@ static struct pool_case pool;
 static const uint8_t identity[32] = {1, 2, 3};
 
 struct ledger {
-    unsigned seed;
+    uint64_t state;
     struct sluice_model *attached[ATTACHED];
     int kept[KEPT]; /* descriptors of slabs; -1: none */
 };
 
 static unsigned by_chance(struct ledger *ledger, unsigned below)
 {
-    return (unsigned)rand_r(&ledger->seed) % below;
+    return (unsigned)sl_test_draw(&ledger->state, below);
 }
 
 /* ---- what must be so --------------------------------------------------------------------------
@@ -302,17 +304,15 @@ static void step_any(struct ledger *ledger)
 
 SL_TEST(every_cookie_is_out_or_back_in_any_order)
 {
-    const char *steps = getenv("SLUICE_TEST_STEPS"), *given = getenv("SLUICE_TEST_SEED");
-    unsigned seed = given ? (unsigned)strtoul(given, NULL, 10) : (unsigned)sl_now_ns();
-    struct ledger ledger = {.seed = seed};
-    unsigned count = steps ? (unsigned)strtoul(steps, NULL, 10) : 300;
-    char what[64];
-    printf("seed %u\n", seed);
+    struct ledger ledger = {.state = sl_test_seed()};
+    unsigned count = sl_test_rounds(300, 3000);
+    char what[80];
     for (int i = 0; i < KEPT; i++)
         ledger.kept[i] = -1;
     for (unsigned step = 0; step < count; step++) {
         step_any(&ledger);
-        snprintf(what, sizeof(what), "a balance after step %u of seed %u", step, seed);
+        snprintf(what, sizeof(what), "a balance after step %u of seed %" PRIu64, step,
+                 sl_test_seed());
         SL_AWAIT(is_balanced(&ledger), what);
     }
     /* Some leases end with the server, others after it for their clients. */

@@ -21,6 +21,7 @@
 #include "fill_case.h"
 #include "pool_case.h"
 #include "range_server.h"
+#include "seed.h"
 
 enum { TENSOR_ITEMS = 300 * 1000, NOBODY = 65534, CHUNK = 64 * 1024 };
 #define MODEL "memory://m.safetensors"
@@ -269,12 +270,12 @@ static bool start_race(void *arg, struct sl_pool_model *model)
 /* The seal comes between any two writes of the load. */
 SL_TEST(a_load_goes_on_while_its_memory_is_given_out)
 {
-    unsigned seed = (unsigned)sl_now_ns();
+    uint64_t state = sl_test_seed();
+    unsigned rounds = sl_test_rounds(60, 600);
     setup();
-    printf("seed %u\n", seed);
-    for (unsigned round = 0; round < 60; round++) {
+    for (unsigned round = 0; round < rounds; round++) {
         struct sl_err err = SL_ERR_INIT;
-        struct racing racing = {.microseconds = (unsigned)rand_r(&seed) % 3000};
+        struct racing racing = {.microseconds = (unsigned)sl_test_draw(&state, 3000)};
         struct sl_fill_config config = {
             .planned = start_race, .arg = &racing, .slab_bytes = (uint64_t)TENSOR_ITEMS * 4 + 4096};
         struct sl_pool_model *model = fill_case_try(MODEL, "", &config, &err);

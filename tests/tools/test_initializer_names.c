@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <inttypes.h>
 #include <linux/openat2.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,11 +21,11 @@
 #include "initializer.h"
 #include "range_server.h"
 #include "scratch.h"
+#include "seed.h"
 #include "tar_maker.h"
-#include "thread.h"
 #include "zip_maker.h"
 
-enum { PATH_BYTES = 512, ENTRIES_MAX = 6, KEYS_MAX = 8, ROUNDS = 150 };
+enum { PATH_BYTES = 512, ENTRIES_MAX = 6, KEYS_MAX = 8, ROUNDS = 150, ROUNDS_WHOLE = 1500 };
 enum kind { TAR, TAR_GZ, ZIP, OBJECTS, KINDS };
 enum prefix { NONE, BARE, SLASH, PREFIXES };
 static const char *const kind_names[] = {"tar", "tar.gz", "zip", "objects"};
@@ -430,12 +431,9 @@ SL_TEST_LOOP(every_name_meets_every_kind_and_prefix, 0, SL_COUNT(table))
 
 /* ---- generated ------------------------------------------------------------------------------ */
 
-static uint64_t state;
-
 static unsigned pick(size_t count)
 {
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    return (unsigned)((state >> 33) % count);
+    return (unsigned)sl_test_pick(count);
 }
 
 static void make_name(char name[64], bool target)
@@ -454,14 +452,9 @@ static void make_name(char name[64], bool target)
 
 SL_TEST(generated_combinations_stay_inside)
 {
-    const char *given = getenv("SLUICE_TEST_SEED");
-    uint64_t seed = given ? strtoull(given, NULL, 0) : sl_now_ns();
-    unsigned published = 0, refused = 0;
-    printf("SLUICE_TEST_SEED=%llu\n", (unsigned long long)seed);
-    fflush(stdout);
-    state = seed;
+    unsigned published = 0, refused = 0, rounds = sl_test_rounds(ROUNDS, ROUNDS_WHOLE);
     sl_server_handle(server, list, NULL);
-    for (unsigned round = 0; round < ROUNDS; round++) {
+    for (unsigned round = 0; round < rounds; round++) {
         char names[ENTRIES_MAX][64], targets[ENTRIES_MAX][64], what[128];
         struct item items[ENTRIES_MAX] = {{0}};
         struct sl_err err;
@@ -472,7 +465,7 @@ SL_TEST(generated_combinations_stay_inside)
         }
         enum kind kind = (enum kind)pick(KINDS);
         enum prefix prefix = (enum prefix)pick(PREFIXES);
-        snprintf(what, sizeof(what), "round %u of seed %llu", round, (unsigned long long)seed);
+        snprintf(what, sizeof(what), "round %u of seed %" PRIu64, round, sl_test_seed());
         if (run_checked(items, kind, prefix, what, &err))
             published++;
         else
