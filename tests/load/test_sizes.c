@@ -1,8 +1,8 @@
 /*
  * Whoever claims a size (a server, a listing, a file, a header in it) is believed nothing that
  * costs memory or time: claims by sources by commands, all of a small product and as many more from
- * a seed, which is printed; SLUICE_SEED repeats it. Each run ends soon, in little memory, with one
- * sentence and the code that fits.
+ * a seed (seed.h). Each run ends soon, in little memory, with one sentence and the code that
+ * fits.
  */
 #include <check.h>
 #include <fcntl.h>
@@ -20,12 +20,14 @@
 #include "gguf_maker.h"
 #include "load.h"
 #include "range_server.h"
+#include "seed.h"
 #include "sizes_case.h"
 #include "spec_case.h"
 #include "stores.h"
+#include "thread.h"
 #include "tree.h"
 
-enum { SHARDS = CLAIM_SERVER_OBJECTS, RANDOM_RUNS = 60 };
+enum { SHARDS = CLAIM_SERVER_OBJECTS, RANDOM_RUNS = 60, RANDOM_RUNS_WHOLE = 600 };
 
 static struct sl_server *server;
 static char source[SL_SCRATCH_PATH_BYTES + 64];
@@ -199,7 +201,7 @@ static void judge_exactly(enum place place, enum command command, size_t number,
                   command_names[command], claim, place_names[place], code, wanted);
 }
 
-static void judge(enum place place, enum command command, const struct ran *ran, uint64_t ns)
+static void judge(enum place place, enum command command, const struct ran *ran)
 {
     char what[200];
     int code = ran->exit_code;
@@ -214,7 +216,7 @@ static void judge(enum place place, enum command command, const struct ran *ran,
                       code, ran->err);
     if (value_of(claim) >= UINT64_C(100000000000000000) && place != LENGTH)
         ck_assert_msg(code != 0, "%s", what);
-    sizes_judge(what, ran, ns, SIZES_PEAK_KIB);
+    sizes_judge(what, ran, SIZES_PEAK_KIB);
 }
 
 static void clear_destination(void)
@@ -239,9 +241,8 @@ static int try_one(enum place place, enum command command)
     if (is_costly(place, command))
         return -1;
     set_scene(place);
-    uint64_t begin_ns = sl_now_ns();
     run_command(command, &ran);
-    judge(place, command, &ran, sl_now_ns() - begin_ns);
+    judge(place, command, &ran);
     int code = ran.exit_code;
     ran_release(&ran);
     clear_destination();
@@ -280,11 +281,12 @@ SL_TEST_LOOP(every_claim_is_judged_before_it_costs_anything, 0, PLACES)
 
 SL_TEST(claims_from_a_seed_are_judged_too)
 {
-    sizes_seed();
-    for (int i = 0; i < RANDOM_RUNS; i += SIZES_STEP) {
+    uint64_t state = sl_test_seed();
+    for (unsigned i = 0; i < sl_test_rounds(RANDOM_RUNS, RANDOM_RUNS_WHOLE); i += SIZES_STEP) {
         be_silent();
-        sizes_random(claim, sizeof(claim));
-        try_one((enum place)(random() % PLACES), (enum command)(random() % COMMANDS));
+        sizes_random(&state, claim, sizeof(claim));
+        enum place place = (enum place)sl_test_draw(&state, PLACES);
+        try_one(place, (enum command)sl_test_draw(&state, COMMANDS));
     }
 }
 
@@ -313,12 +315,12 @@ SL_TEST(a_node_is_asked_for_room_before_anything_grows)
         source);
     ck_assert_int_eq(parse(text), 0);
     getrusage(RUSAGE_SELF, &before);
-    uint64_t begin_ns = sl_now_ns();
     ck_assert_int_eq(sl_load_run_placed(specs.items, &place, NULL, NULL, NULL, &why), -1);
     getrusage(RUSAGE_SELF, &after);
     ck_assert_str_eq(why.code, "budget");
     ck_assert_uint_eq(asked, UINT64_C(100000000000000000));
-    ck_assert_uint_lt(sl_now_ns() - begin_ns, SIZES_SECONDS_MAX * SL_NS_PER_S);
+    ck_assert_uint_lt(sizes_used_ns(&after) - sizes_used_ns(&before),
+                      SIZES_SECONDS_MAX * SL_NS_PER_S);
     ck_assert(sizes_sanitized || after.ru_maxrss - before.ru_maxrss < SIZES_PEAK_KIB);
     spec_case_reset();
 }

@@ -1,7 +1,7 @@
 /*
  * Every length that a .tensors file or a checkpoint of PyTorch holds, claimed from 0 to 2^64-1, in
  * files that are as long as they claim: each command ends soon, in little memory, with the one code
- * that fits. More claims come from a seed, which is printed; SLUICE_SEED repeats it.
+ * that fits. More claims come from a seed (seed.h).
  */
 #include <check.h>
 #include <fcntl.h>
@@ -13,19 +13,20 @@
 
 #include "claim_maker.h"
 #include "claims.h"
+#include "seed.h"
 #include "sizes_case.h"
 #include "source.h"
-#include "thread.h"
 #include "tree.h"
 
 enum {
     RANDOM_RUNS = 80,
+    RANDOM_RUNS_WHOLE = 800,
     COSTLY_BYTES = 1 << 22, /* honest bytes that are not written … */
 };
 static const uint64_t ROOM_BYTES = UINT64_C(1) << 46; /* … unless no machine has room for them */
 static const uint64_t STORAGE_BYTES_MAX = UINT64_C(1) << 40;
 
-static char claim[40], source[SL_SCRATCH_PATH_BYTES + 64];
+static char claim[40], file[32], source[SL_SCRATCH_PATH_BYTES + 64];
 
 /* ---- where the claim is made ----------------------------------------------------------------- */
 
@@ -39,7 +40,7 @@ static enum truth claim_count(void)
 {
     struct claim_tensorizer wanted = claim_tensorizer;
     wanted.count = value;
-    claim_tensorizer_file("m.tensors", &wanted);
+    claim_tensorizer_file(file, &wanted);
     return value == 1 ? TRUE : FALSE;
 }
 
@@ -47,7 +48,7 @@ static enum truth claim_metadata(void)
 {
     struct claim_tensorizer wanted = claim_tensorizer;
     wanted.metadata_bytes = value;
-    claim_tensorizer_file("m.tensors", &wanted);
+    claim_tensorizer_file(file, &wanted);
     return value >= 46 && value <= CLAIM_METADATA_BYTES ? TRUE : FALSE; /* one entry, some zeros */
 }
 
@@ -55,7 +56,7 @@ static enum truth claim_header_at(void)
 {
     struct claim_tensorizer wanted = claim_tensorizer;
     wanted.header_at = value;
-    claim_tensorizer_file("m.tensors", &wanted);
+    claim_tensorizer_file(file, &wanted);
     return value == CLAIM_HEADER_AT ? TRUE : FALSE;
 }
 
@@ -64,7 +65,7 @@ static enum truth claim_header(void)
     enum { FIELDS = 38, MAX = 4 * 1024 * 1024 };
     struct claim_tensorizer wanted = claim_tensorizer;
     wanted.header_bytes = value;
-    bool fits = claim_tensorizer_file("m.tensors", &wanted);
+    bool fits = claim_tensorizer_file(file, &wanted);
     return fits && value >= FIELDS && value <= MAX ? TRUE : FALSE;
 }
 
@@ -75,7 +76,7 @@ static enum truth claim_header_of_data(void)
     struct claim_tensorizer wanted = claim_tensorizer;
     wanted.data_bytes = wanted.shape = value;
     wanted.header_bytes = value / 1000;
-    bool fits = claim_tensorizer_file("m.tensors", &wanted);
+    bool fits = claim_tensorizer_file(file, &wanted);
     return fits && wanted.header_bytes >= FIELDS && wanted.header_bytes <= MAX ? TRUE : FALSE;
 }
 
@@ -83,14 +84,14 @@ static enum truth claim_data(void)
 {
     struct claim_tensorizer wanted = claim_tensorizer;
     wanted.data_bytes = wanted.shape = value;
-    return claim_tensorizer_file("m.tensors", &wanted) ? TRUE : FALSE;
+    return claim_tensorizer_file(file, &wanted) ? TRUE : FALSE;
 }
 
 static enum truth claim_shape(void)
 {
     struct claim_tensorizer wanted = claim_tensorizer;
     wanted.shape = value;
-    claim_tensorizer_file("m.tensors", &wanted);
+    claim_tensorizer_file(file, &wanted);
     return value == wanted.data_bytes ? TRUE : FALSE;
 }
 
@@ -98,14 +99,14 @@ static enum truth claim_length(void)
 {
     struct claim_tensorizer wanted = claim_tensorizer;
     wanted.data_bytes = value;
-    claim_tensorizer_file("m.tensors", &wanted);
+    claim_tensorizer_file(file, &wanted);
     return value == wanted.shape || value == 0 ? TRUE : FALSE; /* 0: a meta tensor */
 }
 
 static enum truth checkpoint(struct claim_pytorch *wanted, bool fine)
 {
     wanted->minus_one = *claim == '-';
-    return claim_pytorch_file("m.pt", wanted) && fine ? TRUE : FALSE;
+    return claim_pytorch_file(file, wanted) && fine ? TRUE : FALSE;
 }
 
 static enum truth claim_gap(void)
@@ -235,13 +236,13 @@ static void run_command(enum command command, struct ran *ran)
                                : "out.safetensors");
     snprintf(key, sizeof(key), "%s/key", sizes_folder);
     if (command == LOAD)
-        RUN(ran, "load", source, "--to", to);
+        RUN_COPY(ran, "load", source, "--to", to);
     else if (command == CONVERT)
-        RUN(ran, "convert", source, to);
+        RUN_COPY(ran, "convert", source, to);
     else if (command == SEAL)
-        RUN(ran, "convert", source, to, "--encrypt", "--seal-key-file", key);
+        RUN_COPY(ran, "convert", source, to, "--encrypt", "--seal-key-file", key);
     else
-        RUN(ran, command_names[command], source);
+        RUN_COPY(ran, command_names[command], source);
 }
 
 static uint64_t file_bytes(void)
@@ -284,23 +285,46 @@ static int expect(const struct place *place, enum command command, enum truth tr
     return bytes < COSTLY_BYTES ? 0 : -1;
 }
 
-static void try_one(const struct place *place, enum command command)
+/* A claim and its file. */
+struct trial {
+    const struct place *place;
+    char claim[sizeof(claim)];
+    enum truth truth;
+};
+
+static void name_file(const struct trial *trial, unsigned number)
+{
+    snprintf(claim, sizeof(claim), "%s", trial->claim);
+    value = *claim == '-' ? UINT64_MAX : strtoull(claim, NULL, 10);
+    snprintf(file, sizeof(file), "%u-%s", number, trial->place->file);
+    snprintf(source, sizeof(source), "%s/%s", sizes_folder, file);
+}
+
+/* A command waits until the times of the file that it reads would show another change, so all files
+ * are made before the first is read. */
+static void make_files(struct trial *trials, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++) {
+        name_file(&trials[i], i);
+        trials[i].truth = trials[i].place->make();
+    }
+}
+
+static void try_one(const struct trial *trial, unsigned number, enum command command)
 {
     char what[300];
     struct ran ran = {0};
-    value = *claim == '-' ? UINT64_MAX : strtoull(claim, NULL, 10);
-    snprintf(source, sizeof(source), "%s/%s", sizes_folder, place->file);
-    int code = expect(place, command, place->make());
+    name_file(trial, number);
+    int code = expect(trial->place, command, trial->truth);
     if (code < 0 && command != PLAN)
         return;
     snprintf(what, sizeof(what), "%s of a claim of %s by %s", command_names[command], claim,
-             place->words);
-    uint64_t begin_ns = sl_now_ns();
+             trial->place->words);
     run_command(command, &ran);
     bool fits = code >= 0 ? ran.exit_code == code
                           : ran.exit_code == 0 || ran.exit_code == exit_of(SL_E_NO_SPACE);
     ck_assert_msg(fits, "%s: %d instead of %d: %s", what, ran.exit_code, code, ran.err);
-    sizes_judge(what, &ran, sl_now_ns() - begin_ns, SIZES_PEAK_KIB);
+    sizes_judge(what, &ran, SIZES_PEAK_KIB);
     ran_release(&ran);
     sl_tree_remove(sizes_scratch, "out");
     unlinkat(sizes_scratch, "out.safetensors", 0);
@@ -311,20 +335,32 @@ static void try_one(const struct place *place, enum command command)
 
 SL_TEST_LOOP(every_length_in_a_header_is_judged_before_it_costs_anything, 0, (int)SL_COUNT(places))
 {
-    for (size_t i = (size_t)_i % SIZES_STEP; i < SIZES_CLAIMS; i += SIZES_STEP)
-        for (enum command command = INSPECT; command < COMMANDS; command++) {
-            snprintf(claim, sizeof(claim), "%s", sizes_claims[i]);
-            try_one(&places[_i], command);
-        }
+    struct trial trials[SIZES_CLAIMS];
+    unsigned count = 0;
+    for (size_t i = (size_t)_i % SIZES_STEP; i < SIZES_CLAIMS; i += SIZES_STEP) {
+        trials[count] = (struct trial){.place = &places[_i]};
+        snprintf(trials[count++].claim, sizeof(claim), "%s", sizes_claims[i]);
+    }
+    make_files(trials, count);
+    for (unsigned i = 0; i < count; i++)
+        for (enum command command = INSPECT; command < COMMANDS; command++)
+            try_one(&trials[i], i, command);
 }
 
 SL_TEST(lengths_from_a_seed_are_judged_too)
 {
-    sizes_seed();
-    for (int i = 0; i < RANDOM_RUNS; i += SIZES_STEP) {
-        sizes_random(claim, sizeof(claim));
-        try_one(&places[(size_t)random() % SL_COUNT(places)], (enum command)(random() % COMMANDS));
+    uint64_t state = sl_test_seed();
+    unsigned count = sl_test_rounds(RANDOM_RUNS, RANDOM_RUNS_WHOLE) / SIZES_STEP;
+    struct trial *trials = calloc(count, sizeof(*trials));
+    ck_assert_ptr_nonnull(trials);
+    for (unsigned i = 0; i < count; i++) {
+        trials[i].place = &places[sl_test_draw(&state, SL_COUNT(places))];
+        sizes_random(&state, trials[i].claim, sizeof(claim));
     }
+    make_files(trials, count);
+    for (unsigned i = 0; i < count; i++)
+        try_one(&trials[i], i, (enum command)sl_test_draw(&state, COMMANDS));
+    free(trials);
 }
 
 /* Each header is as long as one may be, and all of it is zeros that a file need not hold. */
@@ -342,7 +378,7 @@ SL_TEST(headers_of_all_tensors_are_added_up_before_one_is_read)
     RUN(&ran, "plan", source);
     ck_assert_int_eq(ran.exit_code, exit_of(SL_E_FORMAT));
     ck_assert_msg(strstr(ran.err, "tensor headers have 838860800 bytes"), "%s", ran.err);
-    sizes_judge("a plan", &ran, 0, SIZES_PEAK_KIB);
+    sizes_judge("a plan", &ran, SIZES_PEAK_KIB);
     ran_release(&ran);
 }
 

@@ -1,8 +1,7 @@
 /*
  * Every length that a Redis server says, claimed from 0 to 2^64-1: of values, pieces of values,
  * arrays, and of tensors in a table that its STRLEN agrees with. Each command ends soon, in little
- * memory, with the one code that fits. More claims come from a seed, which is printed; SLUICE_SEED
- * repeats it.
+ * memory, with the one code that fits. More claims come from a seed (seed.h).
  */
 #include <check.h>
 #include <inttypes.h>
@@ -16,6 +15,7 @@
 #include "claims.h"
 #include "redis_reader.h"
 #include "redis_server.h"
+#include "seed.h"
 #include "sizes_case.h"
 #include "source.h"
 #include "thread.h"
@@ -23,6 +23,7 @@
 
 enum {
     RANDOM_RUNS = 60,
+    RANDOM_RUNS_WHOLE = 600,
     VALUE_BYTES = 100000,
     HEADER_BYTES = 100,
     HEAD_BYTES_MAX = 64 << 20,
@@ -198,7 +199,8 @@ static bool fits(const struct place *place, enum command command, int code, int 
            got == code_of(SL_E_INTEGRITY);
 }
 
-static void try_one(const struct place *place, enum command command)
+/* Returns the ns of a processor that the command took. */
+static uint64_t try_one(const struct place *place, enum command command)
 {
     char what[300];
     struct ran ran = {0};
@@ -208,15 +210,15 @@ static void try_one(const struct place *place, enum command command)
     int code = place->make();
     snprintf(what, sizeof(what), "%s of a claim of %s by %s", command_names[command], claim,
              place->words);
-    uint64_t begin_ns = sl_now_ns();
     run_command(command, &ran);
     ck_assert_msg(fits(place, command, code, ran.exit_code), "%s: %d instead of %d: %s", what,
                   ran.exit_code, code, ran.err);
-    sizes_judge(what, &ran, sl_now_ns() - begin_ns, SIZES_PEAK_KIB);
+    uint64_t used_ns = sizes_judge(what, &ran, SIZES_PEAK_KIB);
     ran_release(&ran);
     sl_redis_server_stop(server);
     sl_tree_remove(sizes_scratch, "out");
     unlinkat(sizes_scratch, "out.safetensors", 0);
+    return used_ns;
 }
 
 /* ---- the tests ------------------------------------------------------------------------------- */
@@ -233,24 +235,21 @@ SL_TEST_LOOP(every_length_of_redis_is_judged_before_it_costs_anything, 0, (int)S
 /* As many as an int holds: room for so many is taken at once, and looked at when it is freed. */
 SL_TEST(no_room_is_made_for_elements_that_are_only_announced)
 {
-    uint64_t begin_ns = sl_now_ns();
     snprintf(claim, sizeof(claim), "%d", SL_REDIS_ELEMENTS_MAX);
-    try_one(&places[4], INSPECT);
-    uint64_t few_ns = sl_now_ns() - begin_ns;
+    uint64_t few_ns = try_one(&places[4], INSPECT);
     snprintf(claim, sizeof(claim), "%d", INT_MAX);
-    begin_ns = sl_now_ns();
-    try_one(&places[4], INSPECT);
-    uint64_t many_ns = sl_now_ns() - begin_ns;
+    uint64_t many_ns = try_one(&places[4], INSPECT);
     ck_assert_msg(many_ns < 10 * few_ns + SL_NS_PER_S, "%d elements took %u ms", INT_MAX,
                   (unsigned)(many_ns / SL_NS_PER_MS));
 }
 
 SL_TEST(lengths_of_redis_from_a_seed_are_judged_too)
 {
-    sizes_seed();
-    for (int i = 0; i < RANDOM_RUNS; i += SIZES_STEP) {
-        sizes_random(claim, sizeof(claim));
-        try_one(&places[(size_t)random() % SL_COUNT(places)], (enum command)(random() % COMMANDS));
+    uint64_t state = sl_test_seed();
+    for (unsigned i = 0; i < sl_test_rounds(RANDOM_RUNS, RANDOM_RUNS_WHOLE); i += SIZES_STEP) {
+        sizes_random(&state, claim, sizeof(claim));
+        const struct place *place = &places[sl_test_draw(&state, SL_COUNT(places))];
+        try_one(place, (enum command)sl_test_draw(&state, COMMANDS));
     }
 }
 

@@ -6,11 +6,15 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "cli.h"
 
 extern char **environ;
 
@@ -52,12 +56,7 @@ static pid_t spawn(const char *program, const char *const *arguments, int out, i
 
 static int scratch_file(void)
 {
-    int fd = open("/tmp", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-    if (fd < 0) {
-        char name[] = "/tmp/sluice-test-XXXXXX";
-        fd = mkostemp(name, O_CLOEXEC);
-        unlink(name);
-    }
+    int fd = memfd_create("output", MFD_CLOEXEC);
     ck_assert_int_ge(fd, 0);
     return fd;
 }
@@ -79,14 +78,39 @@ int wait_sluice(pid_t pid)
     return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
+static void collect(struct ran *ran, pid_t pid, int out, int err)
+{
+    ran->exit_code = pid < 0 ? 127 : wait_sluice(pid);
+    ran->out = read_back(out);
+    ran->err = read_back(err);
+}
+
 void run_program(struct ran *ran, const char *program, const char *const *arguments)
 {
     ran_release(ran);
     int out = scratch_file(), err = scratch_file();
-    pid_t pid = spawn(program, arguments, out, err);
-    ran->exit_code = pid < 0 ? 127 : wait_sluice(pid);
-    ran->out = read_back(out);
-    ran->err = read_back(err);
+    collect(ran, spawn(program, arguments, out, err), out, err);
+}
+
+void run_copy(struct ran *ran, const char *const *arguments)
+{
+    char name[] = "sluice", *argv[ARGUMENTS_MAX + 2] = {name};
+    int count = 1;
+    for (; arguments[count - 1]; count++) {
+        ck_assert_int_lt(count, ARGUMENTS_MAX);
+        argv[count] = (char *)(uintptr_t)arguments[count - 1];
+    }
+    ran_release(ran);
+    int out = scratch_file(), err = scratch_file();
+    fflush(NULL);
+    pid_t pid = fork();
+    if (pid == 0) {
+        int none = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        if (dup2(none, 0) < 0 || dup2(out, 1) < 0 || dup2(err, 2) < 0)
+            _exit(126);
+        exit(sl_cli_main(count, argv));
+    }
+    collect(ran, pid, out, err);
 }
 
 static const char *sluice_path(void)

@@ -16,6 +16,10 @@ void ran_release(struct ran *ran);
  * stdin. */
 void run_sluice(struct ran *ran, const char *const *arguments);
 #define RUN(ran, ...) run_sluice(ran, (const char *const[]){__VA_ARGS__, NULL})
+/** The same in a copy of this process, which must have no threads: for tests of many runs, most of
+ * whose time it would be to start the program. Options of the environment are this process's. */
+void run_copy(struct ran *ran, const char *const *arguments);
+#define RUN_COPY(ran, ...) run_copy(ran, (const char *const[]){__VA_ARGS__, NULL})
 
 /** As run_sluice, any program. */
 void run_program(struct ran *ran, const char *program, const char *const *arguments);

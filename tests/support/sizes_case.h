@@ -5,13 +5,14 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/resource.h>
 
 #include "run_sluice.h"
 #include "scratch.h"
 
 enum {
     SIZES_PEAK_KIB = 64 * 1024,
-    SIZES_SECONDS_MAX = 20, /* a busy machine; what is wrong takes for ever */
+    SIZES_SECONDS_MAX = 20, /* of a processor; what is wrong takes for ever */
     SIZES_CLAIMS = 12,
 /* Of how many claims and runs one is tried: those in one place differ by their bytes alone, and a
  * process costs the thread sanitizer ten times as much. */
@@ -32,10 +33,8 @@ extern const bool sizes_sanitized;
 void sizes_open(void);
 void sizes_close(void);
 
-/** SLUICE_SEED or the time, printed; srandom() has it. */
-void sizes_seed(void);
-/** A claim of any magnitude. */
-void sizes_random(char *claim, size_t bytes);
+/** A claim of any magnitude, of a sequence (seed.h). */
+void sizes_random(uint64_t *state, char *claim, size_t bytes);
 
 /** A file of that many bytes or, if it cannot be so long, as many as can be; holes but for its
  * head. Returns how many it has. */
@@ -43,7 +42,10 @@ uint64_t sizes_make_file(const char *name, const void *head, size_t head_bytes, 
 /** Write into it. */
 void sizes_patch_file(const char *name, uint64_t at, const void *data, size_t bytes);
 
-/** A run ended soon, within `peak_kib` (sanitizers hide it), and failed with one sentence. */
-void sizes_judge(const char *what, const struct ran *ran, uint64_t ns, long peak_kib);
+/** What a process has used of processors. */
+uint64_t sizes_used_ns(const struct rusage *usage);
+/** A run took little of a processor, at most `peak_kib` (sanitizers hide it), and failed with one
+ * sentence. What it used, in ns: what came since the last call, so each run is judged. */
+uint64_t sizes_judge(const char *what, const struct ran *ran, long peak_kib);
 
 #endif
