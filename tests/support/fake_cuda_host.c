@@ -16,7 +16,7 @@ struct pinned {
     struct pinned *next;
 };
 static struct pinned *pinneds;
-static struct { /* what was given back last, for the next who wants as much: pages cost time */
+static struct { /* the largest given back, for the next who wants as much: pages cost time */
     void *data;
     size_t bytes;
 } spare;
@@ -86,12 +86,16 @@ static void *take_spare(size_t bytes)
 static void leave_spare(void *data, size_t bytes)
 {
     pthread_mutex_lock(&fake.lock);
-    if (spare.data)
-        fake_munmap(spare.data, spare.bytes);
-    spare.data = data;
-    spare.bytes = bytes;
-    if (mprotect(data, bytes, PROT_NONE) < 0)
-        abort();
+    if (spare.data && spare.bytes > bytes) {
+        fake_munmap(data, bytes);
+    } else {
+        if (spare.data)
+            fake_munmap(spare.data, spare.bytes);
+        spare.data = data;
+        spare.bytes = bytes;
+        if (mprotect(data, bytes, PROT_NONE) < 0)
+            abort();
+    }
     pthread_mutex_unlock(&fake.lock);
 }
 
