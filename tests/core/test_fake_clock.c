@@ -2,11 +2,14 @@
 #include "fake_clock.h"
 
 #include <check.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "await.h"
 #include "claims.h"
 #include "deadline.h"
+#include "quiet.h"
 #include "thread.h"
 
 enum { SECONDS = 5 };
@@ -217,6 +220,150 @@ SL_TEST(a_server_s_pause_lasts_as_long_as_the_clock_says)
     end(&waiter);
     SL_AWAIT(sl_counter_get(&over), "the end of the pause");
     pthread_join(thread, NULL);
+}
+
+/* ---- a clock that runs ----------------------------------------------------------------------- */
+
+SL_TEST_LOOP(a_clock_that_runs_brings_what_is_waited_for, 0, 4)
+{
+    struct waiter waiter;
+    fake_clock_run();
+    uint64_t begin_ns = fake_clock_real_ns();
+    for (int i = 0; i < 20; i++) {
+        begin(&waiter, ways[_i]);
+        end(&waiter);
+        ck_assert_uint_ge(waiter.took_ns, LONG_NS);
+        ck_assert_uint_le(waiter.took_ns, LONG_NS + SL_NS_PER_MS); /* waits are whole ones */
+    }
+    ck_assert_uint_lt(fake_clock_real_ns() - begin_ns, 20 * LONG_NS);
+}
+
+static void *pause_a_second(void *took_ns)
+{
+    uint64_t begin_ns = sl_now_ns();
+    ck_assert_int_eq(fake_clock_poll(NULL, 0, 1000), 0);
+    *(uint64_t *)took_ns = sl_now_ns() - begin_ns;
+    return NULL;
+}
+
+SL_TEST(it_stops_at_what_is_waited_for_first)
+{
+    pthread_t thread;
+    struct waiter waiter;
+    struct sl_err err = SL_ERR_INIT;
+    uint64_t took_ns = 0;
+    quiet_busy_begin();
+    fake_clock_run();
+    begin(&waiter, wait_by_condition);
+    ck_assert_int_eq(sl_thread_start(&thread, "pause", pause_a_second, &took_ns, &err), 0);
+    fake_clock_await(LONG_NS);
+    fake_clock_await(SL_NS_PER_S);
+    quiet_busy_end();
+    pthread_join(thread, NULL);
+    ck_assert_uint_eq(took_ns, SL_NS_PER_S);
+    end(&waiter);
+    ck_assert_uint_eq(waiter.took_ns, LONG_NS);
+}
+
+static void work(uint64_t ns)
+{
+    uint64_t end_ns = fake_clock_real_ns() + ns;
+    while (fake_clock_real_ns() < end_ns)
+        ;
+}
+
+SL_TEST(it_stands_still_while_a_thread_works)
+{
+    struct waiter waiter;
+    quiet_busy_begin();
+    fake_clock_run();
+    begin(&waiter, wait_by_poll);
+    fake_clock_await(LONG_NS);
+    quiet_busy_end(); /* this thread works */
+    work(300 * SL_NS_PER_MS);
+    ck_assert_int_eq((int)write(waiter.pipe[1], "x", 1), 1);
+    end(&waiter);
+    ck_assert_int_eq(waiter.result, 1);
+    ck_assert_uint_eq(waiter.took_ns, 0);
+}
+
+SL_TEST(it_stands_still_while_an_event_is_awaited)
+{
+    struct waiter waiter;
+    fake_clock_run();
+    uint64_t begin_ns = fake_clock_real_ns(), then_ns = sl_now_ns();
+    begin(&waiter, wait_by_poll);
+    SL_AWAIT(fake_clock_real_ns() > begin_ns + 200 * SL_NS_PER_MS, "a later time of the machine");
+    ck_assert_uint_eq(sl_now_ns(), then_ns);
+    end(&waiter);
+    ck_assert_uint_eq(waiter.took_ns, LONG_NS);
+}
+
+/* Two that give each other a byte by TCP, and wait a second for it. */
+enum { ROUNDS = 2000, PAIRS = 4 };
+
+static void *give_and_take(void *arg)
+{
+    struct pollfd fd = {*(const int *)arg, POLLIN, 0};
+    char byte = 0;
+    for (int i = 0; i < ROUNDS; i++) {
+        ck_assert_int_eq((int)send(fd.fd, &byte, 1, MSG_NOSIGNAL), 1);
+        int ready = poll(&fd, 1, 1000);
+        if (!ready) /* the first wait after a turn */
+            ready = poll(&fd, 1, 1000);
+        ck_assert_int_eq(ready, 1);
+        ck_assert_int_eq((int)recv(fd.fd, &byte, 1, 0), 1);
+    }
+    return NULL;
+}
+
+static void connect_pair(int pair[2])
+{
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof(address);
+    int listening = socket(AF_INET, SOCK_STREAM, 0);
+    ck_assert_int_eq(bind(listening, (struct sockaddr *)&address, bytes), 0);
+    ck_assert_int_eq(listen(listening, 1), 0);
+    ck_assert_int_eq(getsockname(listening, (struct sockaddr *)&address, &bytes), 0);
+    pair[0] = socket(AF_INET, SOCK_STREAM, 0);
+    ck_assert_int_eq(connect(pair[0], (struct sockaddr *)&address, bytes), 0);
+    pair[1] = accept(listening, NULL, NULL);
+    ck_assert_int_ge(pair[1], 0);
+    close(listening);
+}
+
+SL_TEST(it_stands_still_while_bytes_are_on_their_way)
+{
+    int pairs[PAIRS][2];
+    pthread_t threads[PAIRS][2];
+    struct sl_err err = SL_ERR_INIT;
+    fake_clock_run();
+    uint64_t begin_ns = sl_now_ns();
+    for (int i = 0; i < PAIRS; i++)
+        connect_pair(pairs[i]);
+    for (int i = 0; i < 2 * PAIRS; i++)
+        ck_assert_int_eq(sl_thread_start(&threads[i / 2][i % 2], "player", give_and_take,
+                                         &pairs[i / 2][i % 2], &err),
+                         0);
+    for (int i = 0; i < 2 * PAIRS; i++)
+        pthread_join(threads[i / 2][i % 2], NULL);
+    ck_assert_uint_eq(sl_now_ns(), begin_ns);
+}
+
+SL_TEST(it_can_be_held_again)
+{
+    struct waiter waiter;
+    fake_clock_run();
+    begin(&waiter, wait_by_poll);
+    end(&waiter);
+    fake_clock_hold();
+    begin(&waiter, wait_by_poll);
+    fake_clock_await(LONG_NS);
+    work(100 * SL_NS_PER_MS);
+    ck_assert_uint_eq(sl_counter_get(&waiter.over), 0);
+    fake_clock_turn(LONG_NS);
+    end(&waiter);
+    ck_assert_uint_eq(waiter.took_ns, LONG_NS);
 }
 
 SL_CASE(.seconds = 60)

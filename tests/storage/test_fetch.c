@@ -111,6 +111,7 @@ SL_TEST_LOOP(what_may_pass_is_tried_again, 0, 2 * (int)SL_COUNT(passing))
     step.path = "/m";
     step.first = 1 + (unsigned)_i % 2;
     config.stall_seconds = 1;
+    fake_clock_run();
     sl_server_script(server, &step, 1);
     assert_loads();
     config.stall_seconds = 20;
@@ -153,6 +154,7 @@ SL_TEST(tries_that_bring_bytes_are_not_counted)
 {
     SL_SCRIPT(server,
               {.path = "/m", .first = 2, .last = 1000, .fault = SL_FAULT_SHORT, .after = 70000});
+    fake_clock_run();
     assert_loads();
     ck_assert_uint_ge(sl_server_request_count(server), 15);
 }

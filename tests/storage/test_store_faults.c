@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "claims.h"
+#include "fake_clock.h"
 #include "fetch.h"
 #include "gs_user.h"
 #include "hash.h"
@@ -222,6 +223,7 @@ static void begin(int number)
     api = cdn = NULL;
     given = oldest = 0;
     config = (struct sl_source_config){.attempts = 5, .stall_seconds = 20, .hedge = SL_HEDGE_OFF};
+    fake_clock_run();
     stores[number].start();
     snprintf(uri, sizeof(uri), stores[number].uri, api ? sl_server_port(api) : 0);
 }

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "fake_clock.h"
+#include "quiet.h"
 
 static uint64_t number_of(const char *name, uint64_t otherwise)
 {
@@ -28,5 +29,7 @@ void sl_waiting_step(struct sl_waiting *waiting, const char *what, const char *f
     uint64_t seconds = (now - waiting->since) / 1000000000u;
     if (seconds >= limit_seconds())
         ck_abort_msg("%s:%d: %s did not come within %u s", file, line, what, (unsigned)seconds);
+    quiet_busy_begin();
     nanosleep(&pause, NULL);
+    quiet_busy_end();
 }

@@ -12,12 +12,21 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "await.h"
 #include "mem.h"
+#include "quiet.h"
 
-enum { SLICE_MS = 1 };
+enum {
+    SLICE_MS = 1,
+    LONG_SLICE_MS = 100, /* while the clock runs: each turn wakes whoever waits */
+    LOOK_US = 200,
+    POLL_MAX = 64,
+};
 
 #define WRAPPED(type, name, ...)                                                                   \
     type __real_##name(__VA_ARGS__);                                                               \
@@ -34,15 +43,19 @@ WRAPPED(int, pthread_cond_timedwait, pthread_cond_t *condition, pthread_mutex_t 
 struct wait {
     uint64_t turn, end_ns;
     struct wait *next;
+    int wake; /* an eventfd that a turn makes ready, while the clock runs; -1: none */
+    pthread_cond_t *condition;
 };
 
 static _Atomic uint64_t turns;    /* 0: the clock is not in hand */
 static _Atomic uint64_t held_ns;  /* 0: it goes */
 static _Atomic uint64_t ahead_ns; /* of the machine's clock, while it goes */
+static atomic_bool runs;          /* fake_clock_run() */
 static struct {
     pthread_mutex_t mutex;
     unsigned settled; /* threads, since the last turn */
     struct wait *waits;
+    bool runner; /* there is its thread */
 } hand = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 static _Thread_local struct {
     uint64_t read, seen, settled; /* the turn in which it last did so */
@@ -87,11 +100,18 @@ static void begin_turn(void)
 {
     hand.settled = 0;
     atomic_fetch_add(&turns, 1);
+    for (struct wait *wait = hand.waits; wait; wait = wait->next) {
+        if (wait->wake >= 0)
+            eventfd_write(wait->wake, 1);
+        if (wait->condition)
+            pthread_cond_broadcast(wait->condition);
+    }
 }
 
 void fake_clock_hold(void)
 {
     SL_LOCKED(&hand.mutex);
+    atomic_store(&runs, false);
     atomic_store(&held_ns, now_ns());
     begin_turn();
 }
@@ -102,6 +122,7 @@ void fake_clock_release(void)
     uint64_t held = atomic_load(&held_ns);
     if (!held)
         return;
+    atomic_store(&runs, false);
     atomic_store(&ahead_ns, held - __real_sl_now_ns());
     atomic_store(&held_ns, 0);
     begin_turn();
@@ -116,9 +137,12 @@ void fake_clock_turn(uint64_t ns)
 
 /* ---- waits ----------------------------------------------------------------------------------- */
 
+/* Under the mutex. */
 static void list_wait(struct wait *wait)
 {
-    SL_LOCKED(&hand.mutex);
+    wait->wake = -1;
+    if (atomic_load(&runs) && !wait->condition)
+        ck_assert_int_ge(wait->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), 0);
     wait->next = hand.waits;
     hand.waits = wait;
 }
@@ -127,7 +151,8 @@ static void list_wait(struct wait *wait)
 static bool begin_wait(struct wait *wait, uint64_t end_ns)
 {
     SL_LOCKED(&hand.mutex);
-    *wait = (struct wait){atomic_load(&turns), end_ns, hand.waits};
+    wait->turn = atomic_load(&turns);
+    wait->end_ns = end_ns;
     if (self.seen != wait->turn) {
         self.seen = wait->turn;
         return false;
@@ -136,7 +161,7 @@ static bool begin_wait(struct wait *wait, uint64_t end_ns)
         self.settled = wait->turn;
         hand.settled++;
     }
-    hand.waits = wait;
+    list_wait(wait);
     return true;
 }
 
@@ -147,6 +172,8 @@ static void end_wait(struct wait *wait)
     while (*at != wait)
         at = &(*at)->next;
     *at = wait->next;
+    if (wait->wake >= 0)
+        close(wait->wake);
 }
 
 static bool goes_on(const struct wait *wait)
@@ -154,15 +181,36 @@ static bool goes_on(const struct wait *wait)
     return atomic_load(&turns) == wait->turn && now_ns() < wait->end_ns;
 }
 
+/* Until a file is ready, or it is time to look at the clock. */
+static int poll_slice(const struct wait *wait, struct pollfd *fds, nfds_t count)
+{
+    struct pollfd all[POLL_MAX + 1];
+    eventfd_t turned;
+    if (wait->wake < 0)
+        return __real_poll(fds, count, SLICE_MS);
+    ck_assert_uint_le(count, POLL_MAX);
+    if (count)
+        memcpy(all, fds, count * sizeof(*fds));
+    all[count] = (struct pollfd){wait->wake, POLLIN, 0};
+    int ready = __real_poll(all, count + 1, LONG_SLICE_MS);
+    if (count)
+        memcpy(fds, all, count * sizeof(*fds));
+    if (ready > 0 && all[count].revents) {
+        eventfd_read(wait->wake, &turned);
+        ready--;
+    }
+    return ready;
+}
+
 int __wrap_poll(struct pollfd *fds, nfds_t count, int ms)
 {
-    struct wait wait;
+    struct wait wait = {.condition = NULL};
     if (ms <= 0 || !atomic_load(&turns))
         return __real_poll(fds, count, ms);
     int ready = __real_poll(fds, count, 0);
     if (ready || !begin_wait(&wait, now_ns() + (uint64_t)ms * SL_NS_PER_MS))
         return ready;
-    while (!(ready = __real_poll(fds, count, SLICE_MS)) && goes_on(&wait))
+    while (!(ready = poll_slice(&wait, fds, count)) && goes_on(&wait))
         ;
     end_wait(&wait);
     return ready;
@@ -182,8 +230,10 @@ int fake_clock_poll(struct pollfd *fds, nfds_t count, int ms)
     int ready;
     if (ms <= 0)
         return __real_poll(fds, count, ms);
+    pthread_mutex_lock(&hand.mutex);
     list_wait(&wait);
-    while (!(ready = __real_poll(fds, count, SLICE_MS)) && now_ns() < wait.end_ns)
+    pthread_mutex_unlock(&hand.mutex);
+    while (!(ready = poll_slice(&wait, fds, count)) && now_ns() < wait.end_ns)
         ;
     end_wait(&wait);
     return ready;
@@ -212,16 +262,58 @@ static uint64_t ns_of(const struct timespec *time)
 int __wrap_pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *mutex,
                                   const struct timespec *end)
 {
-    struct wait wait;
+    struct wait wait = {.condition = condition};
     if (!atomic_load(&turns))
         return __real_pthread_cond_timedwait(condition, mutex, end);
     if (!begin_wait(&wait, ns_of(end)))
         return 0;
-    uint64_t slice = __real_sl_now_ns() + (now_ns() < wait.end_ns ? SLICE_MS * SL_NS_PER_MS : 0);
+    unsigned slice_ms = atomic_load(&runs) ? LONG_SLICE_MS : SLICE_MS;
+    uint64_t slice = __real_sl_now_ns() + (now_ns() < wait.end_ns ? slice_ms * SL_NS_PER_MS : 0);
     struct timespec at = {(time_t)(slice / SL_NS_PER_S), (long)(slice % SL_NS_PER_S)};
     int result = pthread_cond_clockwait(condition, mutex, CLOCK_MONOTONIC, &at);
     end_wait(&wait);
     return result == ETIMEDOUT && now_ns() < wait.end_ns ? 0 : result;
+}
+
+/* ---- a clock that runs ----------------------------------------------------------------------- */
+
+/* To what is waited for first. */
+static void turn_on(void)
+{
+    SL_LOCKED(&hand.mutex);
+    uint64_t first = UINT64_MAX;
+    for (const struct wait *wait = hand.waits; wait; wait = wait->next)
+        first = SL_MIN(first, wait->end_ns);
+    if (!atomic_load(&runs) || first == UINT64_MAX || first <= atomic_load(&held_ns))
+        return;
+    atomic_store(&held_ns, first);
+    begin_turn();
+}
+
+static void *run_on(void *unused)
+{
+    const struct timespec pause = {.tv_nsec = LOOK_US * 1000};
+    (void)unused;
+    for (;;) {
+        nanosleep(&pause, NULL);
+        if (atomic_load(&runs) && quiet_now())
+            turn_on();
+    }
+    return NULL;
+}
+
+void fake_clock_run(void)
+{
+    struct sl_err err = SL_ERR_INIT;
+    pthread_t thread;
+    fake_clock_hold();
+    SL_LOCKED(&hand.mutex);
+    atomic_store(&runs, true);
+    if (hand.runner)
+        return;
+    hand.runner = true;
+    ck_assert_int_eq(sl_thread_start(&thread, "clock", run_on, NULL, &err), 0);
+    pthread_detach(thread);
 }
 
 /* ---- for the test ---------------------------------------------------------------------------- */

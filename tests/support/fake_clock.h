@@ -39,6 +39,13 @@ void fake_clock_hold(void);
 void fake_clock_release(void);
 /** So much later from now on, held or not. */
 void fake_clock_turn(uint64_t ns);
+/**
+ * Stand still while anything goes on in this process, and be turned to what is waited for first
+ * each time when nothing does (quiet.h), until it is held or released. For tests in which time only
+ * takes long: what waits for time and for nothing else has it at once, and nothing is late. Not
+ * where another process answers, or somebody goes by another clock.
+ */
+void fake_clock_run(void);
 
 /** Until so many threads have read the time that it is since the last turn, gone once more through
  * what they do, and wait for a later one. */
