@@ -23,8 +23,9 @@
 #include "registry.h"
 #include "registry_settle.h"
 enum { KEPT_MAX = 24 };
-#define RETRY_NS SL_NS_PER_S       /* before what failed is tried again */
-#define GRACE_NS (SL_NS_PER_S / 2) /* that a load waits for room */
+#define RETRY_NS SL_NS_PER_S        /* before what failed is tried again */
+#define LOOK_NS  (SL_NS_PER_S / 10) /* what is left is looked at */
+#define GRACE_NS (SL_NS_PER_S / 2)  /* that a load waits for room */
 
 static struct manager manager;
 static struct sl_systemd_sockets given;
@@ -34,6 +35,7 @@ static struct sl_early_child *child;
 
 SL_TEST_LOOP(what_is_kept_after_the_lease_counts_until_it_goes, 0, 2 * HOW_COUNT)
 {
+    fake_clock_turn(1); /* in hand, and going */
     held_open_node(_i >= HOW_COUNT ? held_keys : "");
     struct sluice_model *model = held_must_load("m0");
     struct held_kept kept = held_keep(held_slab_of(model, 0), (enum held_how)(_i % HOW_COUNT));
@@ -42,6 +44,7 @@ SL_TEST_LOOP(what_is_kept_after_the_lease_counts_until_it_goes, 0, 2 * HOW_COUNT
     ck_assert_uint_eq(node_case_counts(&held_node).left_bytes, kept.bytes);
     ck_assert_uint_eq(node_case_counts(&held_node).held_bytes, kept.bytes);
     held_let_go(&kept);
+    fake_clock_turn(LOOK_NS);
     held_await_left(0, 0);
     ck_assert_uint_eq(node_case_counts(&held_node).held_bytes, 0);
 }

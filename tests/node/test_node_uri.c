@@ -1,6 +1,7 @@
 /* Models that clients ask for by URI: only those that the config allows, and only while something
  * of them is in memory. */
 #include "await.h"
+#include "fake_clock.h"
 #include "node_uri.h"
 
 #include <check.h>
@@ -138,11 +139,13 @@ SL_TEST(other_uris_are_refused_before_anything_is_asked)
 
 SL_TEST(what_is_not_in_memory_is_forgotten)
 {
+    fake_clock_turn(1); /* in hand, and going */
     node_case_open(&c, ", uriPrefixes: [\"memory://m\"]", "", NULL);
     ck_assert_ptr_null(node_case_load(&c, "memory://m/none.safetensors"));
     ck_assert_int_eq(c.error.kind, SLUICE_NOT_FOUND);
     ck_assert_uint_ne(node_case_inode(&c, "memory://m/object.safetensors", NULL), 1);
-    SL_AWAIT(!node_case_counts(&c).models, "the end of a model that failed"); /* after a second */
+    fake_clock_turn(SL_NS_PER_S);
+    SL_AWAIT(!node_case_counts(&c).models, "the end of a model that failed");
     struct sluice_model *model = node_case_load(&c, "memory://m/object.safetensors");
     ck_assert_msg(model != NULL, "%s", c.error.message);
     sluice_detach(model);
@@ -150,6 +153,7 @@ SL_TEST(what_is_not_in_memory_is_forgotten)
     ck_assert_uint_eq(node_case_counts(&c).models, 1);
     SL_AWAIT(!node_case_counts(&c).references, "the end of the last reference");
     sl_registry_set_budget(c.node->registry, 1000);
+    fake_clock_turn(SL_NS_PER_S);
     SL_AWAIT(!node_case_counts(&c).models, "the end of a model beyond the budget");
 }
 

@@ -8,6 +8,7 @@
 
 #include "alloc_fail.h"
 #include "claims.h"
+#include "fake_clock.h"
 #include "gs_store.h"
 #include "hash.h"
 #include "range_server.h"
@@ -350,6 +351,7 @@ SL_TEST(every_failure_that_may_pass_is_tried_again)
         {.fault = SL_FAULT_DROP_AFTER},
         {.fault = SL_FAULT_CHUNKED},
     };
+    fake_clock_run();
     for (size_t i = 0; i < SL_COUNT(faults); i++)
         for (unsigned nth = 1; nth <= 2; nth++) {
             teardown();

@@ -191,6 +191,7 @@ SL_TEST_LOOP(what_passes_is_got_over, 0, 2 * (int)SL_COUNT(passing))
     SL_SCRIPT(hub.cdn, {.first = 2, .fault = fault, .after = after});
     if (fault == SL_FAULT_TRICKLE)
         config.stall_seconds = 1;
+    fake_clock_run();
     ck_assert_msg(read_model(model, &err) == 0, "%s", err.message);
 }
 
@@ -198,6 +199,7 @@ SL_TEST(a_stall_is_a_stall)
 {
     struct sl_err err;
     config.stall_seconds = 1;
+    fake_clock_run();
     SL_SCRIPT(hub.cdn, {.first = 2, .fault = SL_FAULT_STALL, .after = 900});
     ck_assert_msg(read_model(model, &err) == 0, "%s", err.message);
 }
@@ -349,6 +351,7 @@ SL_TEST_LOOP(a_refusal_says_what_to_do, 0, 2 * (int)SL_COUNT(refusals))
         setenv("HF_TOKEN", "hf_secret", 1);
     hub.refuse_status = refusals[i].status;
     hub.refuse_headers = refusals[i].headers;
+    fake_clock_run();
     /* of the revision, or of a file of a commit */
     ck_assert_int_eq(read_model(_i % 2 ? "hf://org/name@" SL_HUB_COMMIT "/x" : model, &err), -1);
     ck_assert_msg(err.kind == refusals[i].kind, "%d: %s", err.kind, err.message);
@@ -397,6 +400,7 @@ SL_TEST(a_hub_that_refuses_for_ever_is_given_up)
 {
     struct sl_err err;
     hub.refuse_status = 429;
+    fake_clock_run();
     ck_assert_int_eq(read_model(model, &err), -1);
     ck_assert_int_eq(err.http_status, 429);
     ck_assert_uint_eq(hub.refused, 3);

@@ -12,6 +12,7 @@
 
 #include "alloc_fail.h"
 #include "claims.h"
+#include "fake_clock.h"
 #include "fetch.h"
 #include "range_blob.h"
 #include "stores.h"
@@ -424,6 +425,7 @@ SL_TEST_LOOP(a_silent_opening_is_asked_for_elsewhere, 0, 2)
     const struct sl_source_config config = {.attempts = 2, .stall_seconds = 600};
     struct reading reading;
     open_pair();
+    fake_clock_run();
     SL_SCRIPT(pair[_i], {.fault = SL_FAULT_STALL, .after = -1});
     open_reading(&reading, &config);
     ck_assert_uint_le(sl_server_request_count(pair[_i]), 1);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "claims.h"
+#include "fake_clock.h"
 #include "mirror_case.h"
 #include "oci_endpoint.h"
 #include "stores.h"
@@ -124,6 +125,7 @@ static const struct {
 SL_TEST_LOOP(a_mirror_that_fails_is_left_for_the_next, 0, (int)SL_COUNT(faults))
 {
     struct sl_step step = faults[_i].step;
+    fake_clock_run();
     struct mirror_opened opened = mirror_case_open();
     sl_server_script(mirrors.near, &step, 1);
     for (unsigned i = 0; i < 5; i++)
@@ -139,6 +141,7 @@ SL_TEST_LOOP(a_mirror_that_fails_is_left_for_the_next, 0, (int)SL_COUNT(faults))
 SL_TEST_LOOP(when_all_mirrors_fail_the_registry_has_it, 0, (int)SL_COUNT(faults))
 {
     struct sl_step step = faults[_i].step;
+    fake_clock_run();
     struct mirror_opened opened = mirror_case_open();
     sl_server_script(mirrors.near, &step, 1);
     sl_server_script(mirrors.far, &step, 1);
@@ -164,6 +167,7 @@ SL_TEST(what_passes_once_does_not_end_a_mirror)
 SL_TEST(a_mirror_that_falls_silent_is_left_at_once)
 {
     mirrors.config.stall_seconds = 1;
+    fake_clock_run();
     struct mirror_opened opened = mirror_case_open();
     SL_SCRIPT(mirrors.near, {.fault = SL_FAULT_STALL, .after = 200});
     mirror_case_must_read(&opened, 5000, true);

@@ -7,6 +7,7 @@
 #include <zstd.h>
 
 #include "claims.h"
+#include "fake_clock.h"
 #include "hash.h"
 #include "http_case.h"
 #include "oci_options.h"
@@ -184,6 +185,7 @@ SL_TEST_LOOP(a_packed_layer_that_breaks_off_is_taken_up_again, 0, 2 * (int)SL_CO
     struct sl_err err;
     struct opened opened;
     make_car(packings[_i % 2]);
+    fake_clock_run();
     SL_SCRIPT(registry, {.first = 3, .fault = passing[_i / 2], .after = 5000});
     ck_assert_msg(open_model(&opened, &err) == 0, "%s", err.message);
     unsigned before = sl_server_request_count(registry);

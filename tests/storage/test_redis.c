@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "claims.h"
+#include "fake_clock.h"
 #include "golden.h"
 #include "model_maker.h"
 #include "redis_link.h"
@@ -231,6 +232,7 @@ SL_TEST_LOOP(an_endless_line_ends, 0, 2)
     memset(line, 'x', sizeof(line) - 1);
     line[0] = _i ? '$' : '+';
     config.stall_seconds = 1;
+    fake_clock_run();
     sl_redis_server_fault(server, "GET", 1, 1000, line, -1);
     expect_refused("m", SL_E_NET, "");
 }
@@ -238,6 +240,7 @@ SL_TEST_LOOP(an_endless_line_ends, 0, 2)
 SL_TEST(silence_is_a_stall)
 {
     config.stall_seconds = 1;
+    fake_clock_run();
     sl_redis_server_fault(server, "GET", 1, 1000, "", -1);
     expect_refused("m", SL_E_NET, "stalled");
     config.stall_seconds = 20;
@@ -262,6 +265,7 @@ SL_TEST_LOOP(a_broken_connection_resumes, 0, 5)
     size_t bytes;
     char key[64];
     sl_autofree uint8_t *data = put_two("two", &bytes, key);
+    fake_clock_run();
     sl_redis_server_fault(server, "GETRANGE", 3, 3, NULL, cuts[_i]);
     expect_model("two", data, bytes);
     sl_redis_server_fault(server, "GET", 2, 2, NULL, cuts[_i]);
@@ -272,6 +276,7 @@ SL_TEST_LOOP(a_broken_connection_resumes, 0, 5)
 
 SL_TEST(a_server_that_always_breaks_off_is_given_up)
 {
+    fake_clock_run();
     sl_redis_server_fault(server, "GETRANGE", 1, 1000, NULL, 0);
     expect_refused("m", SL_E_NET, "gave up after 2 tries");
 }
@@ -294,6 +299,7 @@ SL_TEST_LOOP(replaced_keys_are_a_change, 0, 3)
     size_t bytes;
     char key[64];
     free(put_two("two", &bytes, key));
+    fake_clock_run();
     if (_i == 0)
         sl_redis_server_put(server, key, strlen(key), "short", 5);
     else

@@ -7,6 +7,7 @@
 
 #include "alloc_fail.h"
 #include "claims.h"
+#include "fake_clock.h"
 #include "hf_hub.h"
 #include "hf_store.h"
 #include "http_case.h"
@@ -202,6 +203,7 @@ static const enum sl_fault passing[] = {SL_FAULT_RESET,      SL_FAULT_SHORT, SL_
 SL_TEST_LOOP(what_passes_is_got_over, 0, 2 * (int)SL_COUNT(passing))
 {
     struct sl_err err;
+    fake_clock_run();
     SL_SCRIPT(xet.cdn, {.first = 2, .fault = passing[_i / 2], .after = _i % 2 ? 900 : -1});
     ck_assert_msg(read_model(400000, &err) == 0, "%s", err.message);
     ck_assert_uint_eq(by_links(), 0);
@@ -212,6 +214,7 @@ SL_TEST_LOOP(a_store_that_is_busy_is_waited_for, 0, 3)
     static const int statuses[] = {429, 503, 500};
     struct sl_err err;
     xet.refuse_status = statuses[_i];
+    fake_clock_run();
     xet.refuse_times = 2;
     options.xet = _i ? SL_XET_ON : SL_XET_AUTO;
     ck_assert_msg(read_model(400000, &err) == 0, "%s", err.message);
@@ -281,6 +284,7 @@ SL_TEST_LOOP(what_lasts_leads_back_to_the_links, NO_TOKEN, BARE + 1)
     config.progress = progress;
     options.xet = SL_XET_AUTO;
     config.attempts = _i == UNREACHED ? 2 : config.attempts; /* nobody waits for it twice */
+    fake_clock_run();
     break_xet((enum broken)_i);
     ck_assert_msg(read_model(400000, &err) == 0, "%s", err.message);
     ck_assert_uint_gt(by_links(), 0);
@@ -293,6 +297,7 @@ SL_TEST_LOOP(what_lasts_leads_back_to_the_links, NO_TOKEN, BARE + 1)
 SL_TEST_LOOP(what_lasts_is_an_error_where_xet_is_asked_for, NO_TOKEN, BARE + 1)
 {
     struct sl_err err;
+    fake_clock_run();
     break_xet((enum broken)_i);
     ck_assert_int_eq(read_model(400000, &err), -1);
     ck_assert_uint_eq(by_links(), 0);
@@ -357,6 +362,7 @@ SL_TEST_LOOP(a_file_with_another_hash_is_refused, 0, 2)
     SL_AUTO(sl_source) source = NULL;
     sl_autofree char *key = NULL;
     options.xet = _i ? SL_XET_AUTO : SL_XET_ON;
+    fake_clock_run();
     sl_xet_store_spoil(&xet, false);
     ck_assert_int_eq(sl_store_open(model, &config, &store, &key, &err), 0);
     ck_assert_int_eq(sl_source_open(store, key, 10, &source, &err), 0);
@@ -382,6 +388,7 @@ SL_TEST_LOOP(a_chunk_that_comes_wrong_once_is_read_again, 0, 4)
     ck_assert_int_eq(sl_store_open(model, &config, &store, &key, &err), 0);
     ck_assert_int_eq(sl_source_open(store, key, 10, &source, &err), 0);
     ck_assert_int_eq(sl_source_read_past(source, 0, data, 50000, &err), 0);
+    fake_clock_run();
     sl_xet_store_spoil(&xet, false);
     if (_i < 2)
         xet.heals_at = xet.asked + 2;

@@ -306,9 +306,10 @@ void fake_clock_run(void)
 {
     struct sl_err err = SL_ERR_INIT;
     pthread_t thread;
-    fake_clock_hold();
     SL_LOCKED(&hand.mutex);
     atomic_store(&runs, true);
+    atomic_store(&held_ns, now_ns());
+    begin_turn();
     if (hand.runner)
         return;
     hand.runner = true;

@@ -139,7 +139,8 @@ static bool is_under_way(int fd)
     struct tcp_info info = {0};
     socklen_t bytes = sizeof(info);
     int unsent = 0;
-    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0)
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0 ||
+        info.tcpi_state == TCP_CLOSE) /* what it had to send is not forgotten in the counts */
         return false;
     return info.tcpi_state == TCP_SYN_SENT || info.tcpi_state == TCP_SYN_RECV ||
            (ioctl(fd, SIOCOUTQNSD, &unsent) == 0 && unsent > 0);
