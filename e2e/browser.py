@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 import time
 
-from harness import CACHE, Skip, need_program, run_client
+from harness import CACHE, Skip, need_program, one_at_a_time, run_client
 
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
          "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--hide-scrollbars", "--remote-debugging-pipe"]
@@ -18,6 +18,7 @@ KEYS = {"Tab": 9, "Enter": 13, "Escape": 27}
 TABS_MAX = 200
 
 
+@one_at_a_time("axe")
 def axe_script():
     """axe-core, from npm once."""
     folder = os.path.join(CACHE, AXE.replace("@", "-"))

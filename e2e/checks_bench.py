@@ -14,6 +14,7 @@ import xml.etree.ElementTree
 
 from harness import ROOT, Skip, catches_sigterm, check, wait_for
 
+ROOMS = ("tools/bench",)
 MODEL_BYTES = 6_000_000
 MARKER = '{"sluice_bench":1,'
 SMALL = ("--rounds", "2", "--warmups", "0", "--range-bytes", "256KiB,1MiB", "--connections", "1,4", "--peers", "none")

@@ -4,8 +4,10 @@ import collections
 import os
 import subprocess
 
-from harness import check, need_program, sha256_file
+from checks_stores import BUCKET
+from harness import check, need_program, pinned, sha256_file
 
+ROOMS = ("core/base", "storage/net", "storage/http", "load/reader", "load/sink")
 LARGE_BYTES, SMALL_BYTES = 128 << 20, 1 << 20
 # Measured: 20 to 22 for each MB in all, 4.8 to write, 5.8 to 7.6 to read; 552 to 577 and 82 files with a small object. What
 # comes in smaller pieces than usual takes more of them, and strace delays both sides.

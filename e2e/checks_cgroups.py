@@ -8,6 +8,8 @@ import sys
 from containers import ControlGroup, need_namespaces
 from harness import ROOT, Skip, check
 
+ROOMS = ("core/base", "load/concurrency", "load/sink", "node/pool")
+LATE = True
 PROGRAM = os.path.join(ROOT, "build-static-full", "sluice")  # where the other kernel sees it, too
 WHO_PAYS = os.path.join(ROOT, "e2e", "who_pays.py")
 # Version 2 alone, which few machines of continuous integration have.

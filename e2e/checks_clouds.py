@@ -9,9 +9,10 @@ import urllib.parse
 import urllib.request
 
 import models
-from harness import CACHE, Skip, check, free_port, need_program, run_client
+from harness import CACHE, Skip, check, fixture, free_port, need_program, one_at_a_time, run_client
 from checks_upload import convert, digests
 
+ROOMS = ("storage/cloud", "storage/gs", "storage/az", "storage/upload")
 FAKE_GCS = "github.com/fsouza/fake-gcs-server@v1.56.1"
 AZURITE = "azurite@3.37.0"
 # Azurite's own, known to everybody
@@ -20,6 +21,7 @@ KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr
 BYTES = 40 << 20
 
 
+@fixture("cloud_model")
 def small_cloud_model(h):
     """A safetensors file of a few chunks."""
     path = os.path.join(h.directory("cloud"), "model.safetensors")
@@ -33,6 +35,7 @@ def send(method, url, data=None, headers=None):
         return answer.status
 
 
+@fixture("google")
 class Google:
     """fake-gcs-server with a bucket `models`."""
 
@@ -45,6 +48,7 @@ class Google:
              {"Content-Type": "application/json"})
 
     @staticmethod
+    @one_at_a_time("go")
     def program(own):
         try:
             return need_program("fake-gcs-server", own)
@@ -64,6 +68,7 @@ class Google:
         return {"STORAGE_EMULATOR_HOST": f"127.0.0.1:{self.port}", "NO_GCE_CHECK": "true"}
 
 
+@fixture("azure", expensive=True)
 class Azure:
     """Azurite with a container `models`."""
 
@@ -76,6 +81,7 @@ class Azure:
         self.make_container("models")
 
     @staticmethod
+    @one_at_a_time("azurite")
     def program():
         folder = os.path.join(CACHE, "azurite")
         own = os.path.join(folder, "node_modules", ".bin", "azurite-blob")
@@ -110,9 +116,6 @@ class Azure:
     def env(self, key=KEY):
         return {"AZURE_STORAGE_CONNECTION_STRING": f"DefaultEndpointsProtocol=http;AccountName={ACCOUNT};AccountKey={key};"
                                                    f"BlobEndpoint={self.url};"}
-
-
-FIXTURES = {"google": Google, "azure": Azure, "cloud_model": small_cloud_model}
 
 
 def round_trip(h, base, env, model):

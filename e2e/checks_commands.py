@@ -15,6 +15,7 @@ import checks_oci
 from checks_hf import files_of
 from harness import ROOT, Skip, check, free_port, need_program
 
+ROOMS = ("tools/cli", "storage/net", "storage/http", "storage/s3", "storage/hf", "storage/oci", "model/plan", "load/publish", "python")
 BUCKET = "commands"
 FILES = {name: data for name, (data, _) in files_of(2).items() if data and "%" not in name}
 ONE = "model.safetensors"

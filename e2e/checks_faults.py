@@ -10,10 +10,14 @@ import subprocess
 import threading
 import time
 
-from checks_stores import BUCKET, big_url
-from harness import SECOND, Skip, bytes_done, catches_sigterm, check, free_port, in_starts, sha256_file, wait_for
+from checks_pool import GatedServer
+from checks_resilience import journalled
+from checks_stores import BUCKET
+from harness import CONNECTIONS, Skip, bytes_done, check, free_port, pinned, sha256_file, wait_for
 
-NO_OP_STARTS = 12  # a load that finds everything there, in starts of the program: 100 ms where one takes 8
+ROOMS = ("storage/net", "storage/file", "storage/http", "storage/s3", "load/sink", "load/reader", "load/publish", "load/load", "tools/cli")
+GATED_BYTES = 64 << 20
+SOCKETS_BYTES = 12 << 20  # what the two ends of a connection may hold
 
 
 def nothing_published(to):

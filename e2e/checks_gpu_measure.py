@@ -5,7 +5,9 @@ import re
 import subprocess
 import sys
 
-from harness import ROOT, Skip, check
+from harness import CACHE, ROOT, Skip, check
+
+ROOMS = ("device/cuda", "device/kernels", "device/gpu", "device/fill")
 
 
 def parts(h):

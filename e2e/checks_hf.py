@@ -9,9 +9,10 @@ import subprocess
 import sys
 import tempfile
 
-from harness import CACHE, Skip, check, free_port, port_open, run_client, sha256_file, wait_for
+from harness import CACHE, Skip, check, fixture, free_port, one_at_a_time, pinned, run_client, sha256_file
 from hf_hub import Hub
 
+ROOMS = ("storage/cloud", "storage/hf")
 PACKAGES = ("huggingface_hub", "blake3", "lz4")  # these two are for xet_store.py
 XET_STORE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "xet_store.py")
 CAS_CRATE = "xet-client"  # brings local_cas_server, the reference's own content store for tests
@@ -58,12 +59,14 @@ COPIES = {"pytorch_model.bin": (b"pickled" * 100, True), "original/consolidated.
           "onnx/model.onnx": (b"onnx" * 100, True)}
 
 
+@fixture("hub")
 def hub(_):
     server = Hub()
     server.commit("org/name", {**files_of(1), **COPIES})
     return server
 
 
+@one_at_a_time("hub")
 def python_with(folder, module, packages):
     """A Python that imports a module, in a folder of the cache."""
     own = os.path.join(CACHE, folder)
@@ -77,6 +80,7 @@ def python_with(folder, module, packages):
     return python
 
 
+@fixture("hf_python", expensive=True)
 def hf_python(_):
     """A Python with the hub's own client, and what xet_store.py needs."""
     return python_with("hf-venv", "huggingface_hub, blake3, lz4.frame", PACKAGES)
@@ -89,25 +93,20 @@ class Cas:
         self.folder = tempfile.mkdtemp(prefix="sluice-cas-")
         port = free_port()
         self.url = f"http://127.0.0.1:{port}"
-        self.process = subprocess.Popen([program, "--data-directory", self.folder, "--port", str(port)],
-                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        wait_for("the content store", lambda: port_open(port))
+        h.serve("cas", [program, "--data-directory", folder, "--port", str(port)], port)
 
     def stop(self):
         self.process.kill()
         self.process.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-
-def cas(_):
+@fixture("cas")
+def cas(h):
     """local_cas_server, from PATH or where docs/development.md says; it takes minutes to build, so it is built by hand."""
     program = shutil.which("local_cas_server") or os.path.join(CACHE, "xet-client", "bin", "local_cas_server")
     if not os.access(program, os.X_OK):
         raise Skip(f"no local_cas_server: docs/development.md says how to build it ({CAS_CRATE})")
-    return Cas(program)
-
-
-FIXTURES = {"hub": hub, "hf_python": hf_python, "cas": cas}
+    return Cas(h, program)
 
 
 def fresh(server):

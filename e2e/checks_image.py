@@ -9,8 +9,10 @@ import time
 
 from checks_container import MODEL, SLOW, log_lines, model_bytes, served
 from containers import sources_digest
-from harness import CACHE, ROOT, Run, Skip, bytes_done, check, free_port, need_program, run_client, sha256_file, wait_for
+from harness import CACHE, ROOT, Run, Skip, bytes_done, check, fixture, free_port, need_program, one_at_a_time, run_client, sha256_file, wait_for
 
+ROOMS = ("packaging",)
+LATE = True
 USER = "12345:12345"
 GPU_BYTES_MAX = 20_000_000
 SOURCES = ("CMakeLists.txt", "LICENSE", "Dockerfile", ".dockerignore", "cmake", "packaging", "scripts", "src")
@@ -150,6 +152,7 @@ class Engine:
         if done.returncode:
             raise Skip(f"the engine takes no image: {done.stderr.strip()[-200:]}")
 
+    @one_at_a_time("base")
     def base_tar(self):
         """There is no registry, so the base image is made from the distribution's packages, once."""
         path = os.path.join(CACHE, "image-base.tar")
@@ -216,6 +219,7 @@ class Engine:
         return run
 
 
+@fixture("engine", expensive=True)
 def engine(h):
     return Engine(h)
 
@@ -319,6 +323,3 @@ def image_gpu_takes_kernels_of_its_own_sources_alone(h):
         file.write("\n")
     done = call("--compiler", made, "--arch", "sm_90", "--out", out)
     assert done.returncode == 1 and "other sources" in done.stderr, done.stderr
-
-
-FIXTURES = {"engine": engine}

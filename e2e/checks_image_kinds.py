@@ -10,8 +10,10 @@ import tarfile
 
 from checks_image import sbom, versions
 from containers import need_namespaces
-from harness import CACHE, ROOT, Skip, check, need_program, sha256_file
+from harness import CACHE, ROOT, Skip, check, need_program, one_at_a_time, sha256_file
 
+ROOMS = ("packaging", "device/cuda")
+LATE = True
 SPEC = """apiVersion: sluice/v1alpha1
 kind: Model
 metadata: {name: m}
@@ -23,6 +25,7 @@ DRIVER_PLACES = ("usr/lib/TRIPLET", "usr/lib64", "lib/TRIPLET", "lib64")
 MODEL = "model.safetensors"
 
 
+@one_at_a_time("builds")
 def make_image(h, *arguments):
     """scripts/image --archive; the archive."""
     archive = os.path.join(h.disk, "made.tar")

@@ -9,8 +9,10 @@ import tempfile
 import threading
 import zipfile
 
-from harness import ROOT, check, need_program
+from harness import ROOT, check, fixture, need_program
 
+ROOMS = ("packaging",)
+LATE = True
 PACKAGE, VERSION = "nvidia-cuda-nvrtc-cu12", "12.9.86"
 LIBRARY = b"not NVIDIA's library, but what this index gives for it\n"
 # What of this machine's own arrangement would take the place of what is tried.
@@ -92,6 +94,7 @@ class Connection(socketserver.StreamRequestHandler):
             pass  # who does not know the authority leaves
 
 
+@fixture("tls_proxy")
 def tls_proxy(h):
     return Proxy(h)
 
@@ -157,6 +160,3 @@ def image_behind_a_tls_proxy(h, proxy, docker):
     made = docker.call("run", "--rm", "--network", "host", tag, "cat", f"/src/.cache/cuda/{VERSION}/nvidia/cuda_nvrtc/lib/libnvrtc.so.12")
     assert made.encode() == LIBRARY, made
     return f"{len(proxy.asked)} requests"
-
-
-FIXTURES = {"tls_proxy": tls_proxy}

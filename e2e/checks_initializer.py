@@ -13,8 +13,9 @@ import threading
 import urllib.parse
 import zipfile
 
-from harness import CACHE, ROOT, Skip, check, free_port, run_client, sha256_file, wait_for
+from harness import CACHE, ROOT, Skip, check, fixture, free_port, one_at_a_time, run_client, sha256_file, wait_for
 
+ROOMS = ("tools/initializer", "core/packing", "storage/stores")
 BUCKET = "kserve"
 USER = 65532
 PACKAGES = ["boto3==1.44.5", "requests", "certifi", "pyyaml", "orjson"]
@@ -65,6 +66,7 @@ OBJECTS = {
 }
 
 
+@fixture("kserve_bucket")
 def kserve_bucket(h):
     """versitygw with the objects above."""
     store = h.fixture("versitygw")
@@ -131,6 +133,7 @@ class WebServer(http.server.ThreadingHTTPServer):
         """Clients that go are no news."""
 
 
+@fixture("kserve_web")
 def kserve_web(h):
     server = WebServer(("127.0.0.1", free_port()), Web)
     server.files = {"/m/" + key.replace("/", "-"): data for key, data in OBJECTS.items() if data}
@@ -142,6 +145,8 @@ def kserve_web(h):
     return server
 
 
+@fixture("kserve_python", expensive=True)
+@one_at_a_time("kserve")
 def kserve_python(h):
     """A Python with KServe's own storage package."""
     own = os.path.join(CACHE, "kserve-venv")
@@ -154,9 +159,6 @@ def kserve_python(h):
         if done.returncode:
             raise Skip(f"{' '.join(command[:4])}: {(done.stderr or done.stdout).strip()[-200:]}")
     return python
-
-
-FIXTURES = {"kserve_bucket": kserve_bucket, "kserve_web": kserve_web, "kserve_python": kserve_python}
 
 
 # ---- running and looking --------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import urllib.parse
 
 from harness import check
 
+ROOMS = ("storage/store", "storage/http", "storage/s3", "model/plan")
 KEYS, PAGE, FOLDERS, PICKED = 100_000, 1000, 100, 100
 PIPE_BYTES = 4096  # less than any output: whoever writes it waits for us
 # Peak resident memory beyond that of the same work on a hundredth of the keys.

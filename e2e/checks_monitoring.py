@@ -7,6 +7,7 @@ import urllib.parse
 from harness import ROOT, check, free_port, http_get, need_program, port_open, wait_for
 from servers import share
 
+ROOMS = ("core/observe", "node/web", "charts")
 FILES = os.path.join(ROOT, "charts", "sluice", "files")
 CONFIG = """\
 global: {{scrape_interval: 1s, evaluation_interval: 1s}}

@@ -2,9 +2,10 @@
 import os
 
 from checks_hf import COPIES, client, files_of, hashes, python_with
-from harness import check
+from harness import check, fixture, pinned
 from ms_hub import Hub
 
+ROOMS = ("storage/hf", "storage/ms")
 PACKAGES = ("modelscope-hub",)
 SNAPSHOT = """
 import sys
@@ -13,18 +14,17 @@ snapshot_download("org/name", revision=sys.argv[1] or None, local_dir=sys.argv[2
 """
 
 
+@fixture("ms_hub")
 def ms_hub(_):
     server = Hub()
     server.put("org/name", {**files_of(1), **COPIES, ".gitattributes": (b"*.bin lfs", False)})
     return server
 
 
+@fixture("ms_python", expensive=True)
 def ms_python(_):
     """A Python with the hub's own client."""
     return python_with("ms-venv", "modelscope_hub", PACKAGES)
-
-
-FIXTURES = {"ms_hub": ms_hub, "ms_python": ms_python}
 
 
 def fresh(server):

@@ -8,6 +8,7 @@ import time
 
 from harness import Skip, check, sha256_file, wait_for
 
+ROOMS = ("storage/net", "storage/http", "load/concurrency", "load/reader")
 RATE = 10_000_000
 CONTENT = os.urandom(24_000_000)
 OBJECT = "network.bin"

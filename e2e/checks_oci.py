@@ -16,9 +16,10 @@ import urllib.request
 
 import oci_registry
 from checks_hf import files_of, hashes
-from harness import CACHE, Skip, check, free_port, need_program
+from harness import CACHE, Skip, check, fixture, free_port, need_program, pinned
 from oci_registry import INDEX, OCI, RAW, TITLE, Registry
 
+ROOMS = ("storage/oci", "core/packing")
 CONFIG = "version: 0.1\nstorage: {{filesystem: {{rootdirectory: {root}}}}}\nhttp: {{addr: '127.0.0.1:{port}'}}\nlog: {{level: error}}\n"
 GGUF = b"GGUF" + struct.pack("<IQQ", 3, 0, 0)
 NAMED = {name: data for name, (data, _) in files_of(3).items() if data}
@@ -32,11 +33,13 @@ def start_registry(h, name, program):
     return f"127.0.0.1:{port}"
 
 
+@fixture("docker_registry")
 def docker_registry(h):
     """Distribution's own server, version 2, as the system has it."""
     return start_registry(h, "docker-registry", need_program("docker-registry", "/usr/bin/docker-registry"))
 
 
+@fixture("distribution")
 def distribution(h):
     """The same, version 3. It takes minutes to build, so it is built by hand."""
     program = os.path.join(CACHE, "bin", "registry")
@@ -91,9 +94,6 @@ def push_image(host, repo, tag, layers, media=IMAGE_LAYER):
                        "config": {"mediaType": "application/vnd.oci.image.config.v1+json", "digest": upload(host, repo, config), "size": len(config)}}).encode()
     send("PUT", f"http://{host}/v2/{repo}/manifests/{tag}", text, OCI)
     return oci_registry.digest_of(text)
-
-
-FIXTURES = {"docker_registry": docker_registry, "distribution": distribution}
 
 
 def expected(files):

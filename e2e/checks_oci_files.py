@@ -11,6 +11,7 @@ from checks_serve import Node, model
 from harness import check, wait_for
 from oci_registry import Registry
 
+ROOMS = ("storage/oci", "core/packing", "node/node")
 SIGNED_RANGE = 64 << 10
 HOME = {"HOME": "/nonexistent"}
 PACKS = {"plain": bytes, "gzip": lambda data: gzip.compress(data, 1), "zstd": zstd}

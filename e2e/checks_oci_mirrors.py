@@ -8,8 +8,10 @@ import urllib.request
 import oci_registry
 from checks_oci import CONFIG, IMAGE_LAYER, NAMED, Gate, docker_config, expected, load, push, tar_of
 from checks_hf import hashes
-from harness import check, free_port, need_program, wait_for
+from harness import check, free_port, need_program, pinned, wait_for
 from oci_registry import Registry
+
+ROOMS = ("storage/oci", "storage/net")
 
 
 def docker_mirror(h, origin):

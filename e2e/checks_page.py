@@ -7,6 +7,7 @@ from checks_pool import SMALL_BYTES, GatedServer, User, library_of
 from checks_serve import TOKEN, Node, model
 from harness import check, free_port, http_get, wait_for
 
+ROOMS = ("node/web",)
 WIDTHS = ((375, 812), (1280, 860), (1920, 1080))
 READABLE = 4.5  # contrast of text, as WCAG AA asks
 NAME = "a-model-with-a-rather-long-name-for-a-narrow-screen-0123456789"

@@ -11,6 +11,7 @@ from checks_serve import Node
 from harness import ROOT, Skip, check, in_starts, run_client, wait_for
 
 TORCH = "/usr/bin/python3"  # the Python of Debian's python3-torch
+ROOMS = ("lib/api", "lib/open", "node/pool", "python")
 EXAMPLE = os.path.join(ROOT, "examples", "torch_deposit.py")
 DEPOSITOR = os.path.join(os.path.dirname(os.path.abspath(__file__)), "pool_depositor.py")
 START_STARTS = 5  # of the program: what a start from a deposit may take; typically a fifth of one

@@ -8,6 +8,7 @@ import torch2
 from checks_python_open import environment, run_tests
 from harness import Skip, check, run_client
 
+ROOMS = ("lib/open", "python")
 RUNNER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tensorizer_tests.py")
 PATIENCE = 1200
 # tensorizer's own tests that our door fails, and why; docs/python.md says the same.

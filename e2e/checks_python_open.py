@@ -9,8 +9,9 @@ import tarfile
 
 from checks_pool import library_of
 from checks_python import TORCH, fake_driver, need_torch
-from harness import ROOT, Skip, check, run_client
+from harness import ROOT, Skip, check, one_at_a_time, run_client
 
+ROOMS = ("lib/api", "lib/open", "python")
 PACKAGES = ("numpy<2", "ml_dtypes<0.5", "safetensors==0.8.0", "tensorizer==2.12.1", "zipslicer==0.8.1", "pytest<9", "fsspec", "mypy<2")
 JAX = ("jax==0.10.2", "numpy<3", "ml_dtypes", "safetensors==0.8.0")
 PYRIGHT = "pyright==1.1.414"
@@ -50,6 +51,7 @@ def cache():
     return os.environ.get("SLUICE_CACHE") or os.path.join(ROOT, ".cache")
 
 
+@one_at_a_time("python")
 def environment_of(base, name, packages, *options):
     """The Python of an environment with these packages, which is made once."""
     mark = hashlib.sha256(" ".join(packages).encode()).hexdigest()[:12]

@@ -6,6 +6,7 @@ import zipfile
 
 from harness import ROOT, Skip, check
 
+ROOMS = ("model/format",)
 TORCH = "/usr/bin/python3"  # the Python of Debian's python3-torch
 READER = os.path.join(ROOT, "e2e", "torch_reader.py")
 

@@ -5,8 +5,9 @@ import os
 import struct
 import time
 
-from harness import check
+from harness import check, fixture, readers_pinned
 
+ROOMS = ("model/transform", "model/plan", "load/sink", "load/reader", "storage/s3")
 BUCKET, RANKS = "sealed", 4
 ROWS, COLUMNS, LAYERS = 4096, 2048, 8  # F16: 16 MiB a matrix, 4 MiB a rank: whole pieces
 ROW_BYTES = COLUMNS * 2
@@ -51,6 +52,11 @@ class Sealed:
         return self.h.load(self.uri, to, "--key-file", self.key, "--set", "sink.tmpfs.layout=safetensors", *more, env=self.store.env())
 
 
+@fixture("sealed")
+def sealed(h):
+    return Sealed(h, h.fixture("versitygw"))
+
+
 def published(path):
     """{name: (shape, sha256)} of a published model.safetensors."""
     with open(os.path.join(path, "model.safetensors"), "rb") as file:
@@ -65,10 +71,7 @@ def published(path):
     return found
 
 
-FIXTURES = {"sealed": lambda h: Sealed(h, h.fixture("versitygw"))}
-
-
-@check("sealed")
+@check("sealed", smoke=True)
 def sealed_model_as_safetensors(h, sealed):
     """An encrypted .tensors file on S3 becomes safetensors; what lies in the store is not readable without the key."""
     to = h.fresh()

@@ -7,8 +7,9 @@ import urllib.parse
 
 import servers
 from checks_convert import compare, convert, digests
-from harness import check, free_port, need_program, sha256_file, wait_for
+from harness import check, fixture, free_port, need_program, sha256_file, wait_for
 
+ROOMS = ("storage/redis", "tools/convert")
 TO_REDIS = """
 import sys, redis
 from tensorizer import TensorDeserializer
@@ -31,6 +32,7 @@ dir {dir}
 """
 
 
+@fixture("redis")
 class Redis:
     """redis-server, with TLS on a second port; `more` is further configuration."""
 
@@ -57,14 +59,12 @@ class Redis:
         return done.stdout.strip()
 
 
+@fixture("redis_acl")
 def secured(h):
     """Only users with a password: one reads below m:, one writes."""
     return Redis(h, "redis-acl", "user default off\n"
                  "user reader on >read%me ~m:* +get +getrange +strlen\n"
                  "user writer on >write:me ~* +@all\n")
-
-
-FIXTURES = {"redis": Redis, "redis_acl": secured}
 
 
 def tensors(h, reference):

@@ -6,7 +6,10 @@ import re
 import shutil
 import subprocess
 
-from harness import ROOT, Skip, check, need_program
+from harness import ROOT, Skip, check, need_program, one_at_a_time
+
+ROOMS = ("packaging",)
+LATE = True
 
 
 def make_key(folder, name):
@@ -17,6 +20,7 @@ def make_key(folder, name):
         return secret, file.read().split("\n")[1]
 
 
+@one_at_a_time("builds")
 def release(h):
     """This processor's artefacts, made once; signed where there is minisign."""
     out = os.path.join(h.directory("release"), "dist")

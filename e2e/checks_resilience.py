@@ -10,8 +10,9 @@ import subprocess
 import threading
 import time
 
-from harness import Skip, check, sha256_file, wait_for
+from harness import CONNECTIONS, RANGE_BYTES, Skip, check, pinned, sha256_file, wait_for
 
+ROOMS = ("storage/net", "storage/http", "load/sink", "load/concurrency", "load/reader", "load/publish", "load/load")
 OBJECT_BYTES = 64 << 20
 RANGE_BYTES = 1 << 20
 CONNECTIONS = 4

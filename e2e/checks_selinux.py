@@ -7,6 +7,8 @@ import sys
 
 from harness import ROOT, check, need_program
 
+ROOMS = ("node/pool_server", "node/volumes", "node/csi")
+LATE = True
 NODE = os.path.join(ROOT, "e2e", "selinux_node.py")
 POLICY = os.path.join(ROOT, "e2e", "selinux.cil")
 PUBLIC = "system_u:object_r:container_file_t:s0"

@@ -8,9 +8,10 @@ import socket
 import subprocess
 import threading
 
-from checks_resilience import CONNECTIONS, OBJECT_BYTES, RANGE_BYTES, paced
-from harness import ROOT, Skip, check, free_port, http_get, sha256_file, wait_for
+from checks_resilience import OBJECT_BYTES, paced
+from harness import CONNECTIONS, RANGE_BYTES, ROOT, Skip, check, free_port, http_get, readers_pinned, sha256_file, wait_for
 
+ROOMS = ("node/pool", "node/pool_server", "node/node", "node/web", "packaging")
 TOKEN = "a token of the checks"
 
 

@@ -11,6 +11,7 @@ from checks_pool import (MODEL_BYTES, ROOT, SMALL_BYTES, GatedServer, Pool, User
 from checks_serve import Node, model
 from containers import ControlGroup
 from harness import check, wait_for
+ROOMS = ("node/pool", "node/pool_server", "node/node", "load/sink")
 
 CLIENTS = 16
 GROUP_BYTES = 512 << 20

@@ -8,11 +8,14 @@ import subprocess
 import sys
 
 from browser import Browser
-from harness import CACHE, ROOT, Skip, check, free_port
+from harness import CACHE, ROOT, Skip, check, free_port, one_at_a_time
 
+ROOMS = ("docs",)
+LATE = True
 FOREIGN = re.compile(r"""<(?:script|link|img|iframe)[^>]*(?:src|href)=["']?(?:https?:)?//""")
 
 
+@one_at_a_time("site")
 def build(tree, folder):
     return subprocess.run([sys.executable, os.path.join(tree, "scripts", "site"), folder], capture_output=True, text=True,
                           env={**os.environ, "SLUICE_CACHE": CACHE}, timeout=900)

@@ -8,9 +8,11 @@ import subprocess
 import threading
 import time
 
-from harness import ROOT, Run, Skip, check, free_port, need_program, sha256_file, wait_for
+from harness import ROOT, Run, Skip, check, fixture, free_port, need_program, one_at_a_time, sha256_file, wait_for
 from servers import share
 
+ROOMS = ("storage/net", "packaging")
+LATE = True
 NAME = "sluice-e2e.test"  # in the server's certificate
 SIZE_MAX = 10_000_000
 MODEL = "tokenizer.json"
@@ -18,6 +20,7 @@ CA_PLACES = ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle
              "/etc/ssl/cert.pem"]
 
 
+@one_at_a_time("builds")
 def static_build(h, kind):
     """The program as scripts/build --static makes it, stripped."""
     if subprocess.run([os.path.join(ROOT, "scripts", "deps"), "--check", "static"], capture_output=True).returncode:
@@ -30,6 +33,16 @@ def static_build(h, kind):
     program = os.path.join(h.directory(f"static-{kind}"), "sluice")
     subprocess.run(["strip", "-o", program, os.path.join(ROOT, f"build-static-{kind}", "sluice")], check=True)
     return program
+
+
+@fixture("static_full", expensive=True)
+def static_full(h):
+    return static_build(h, "full")
+
+
+@fixture("static_most", expensive=True)
+def static_most(h):
+    return static_build(h, "most")
 
 
 def needed(program):
@@ -216,6 +229,3 @@ def static_resolves_names(h, program, nginx, minilm):
         root.load(model_url(nginx, minilm, "no-such-host.test")).expect(7, "no-such-host.test")
     finally:
         server.close()
-
-
-FIXTURES = {"static_full": lambda h: static_build(h, "full"), "static_most": lambda h: static_build(h, "most")}

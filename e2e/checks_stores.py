@@ -6,6 +6,7 @@ import urllib.parse
 
 from harness import ROOT, check, http_get, sha256_file
 
+ROOMS = ("storage/store", "storage/http", "storage/s3", "storage/stores", "model/plan", "load/reader")
 BUCKET = "models"
 
 

@@ -9,6 +9,7 @@ import subprocess
 from harness import ROOT, check, free_port, http_get, need_program, port_open, sha256_file, wait_for
 from servers import share
 
+ROOMS = ("core/observe", "storage/file", "model/spec", "load/publish", "node/web", "tools/cli", "docs")
 HEAD = "apiVersion: sluice/v1alpha1\nkind: Model\nmetadata: {name: m}\n"
 VALID = [
     "source: {uri: 's3://b/k/'}\nsink: {tmpfs: {path: /m}}\n",

@@ -8,6 +8,7 @@ import urllib.parse
 from checks_faults import refused
 from harness import check, sha256_file
 
+ROOMS = ("storage/net", "storage/http")
 CONTENT = bytes(range(256)) * 50_000  # 12.8 MB: several ranges
 
 

@@ -5,12 +5,14 @@ import signal
 import time
 
 import models
-from harness import check, free_port, http_get, need_program, sha256_file, wait_for, Skip
+from harness import Skip, check, fixture, free_port, http_get, need_program, sha256_file, wait_for
 
+ROOMS = ("storage/upload", "storage/http", "storage/s3")
 BUCKET = "uploads"
 BYTES = 192 << 20
 
 
+@fixture("upload_model")
 def model(h):
     """A safetensors file of 192 MiB: a dozen parts."""
     path = os.path.join(h.directory("upload"), "model.safetensors")
@@ -18,6 +20,7 @@ def model(h):
     return path
 
 
+@fixture("dav")
 class Dav:
     """nginx that takes PUTs below /dav/, with a password below /private/, and none below /plain/."""
 
@@ -66,9 +69,6 @@ http {{
     def names(self):
         return sorted(os.path.relpath(os.path.join(parent, name), self.root)
                       for parent, _, names in os.walk(self.root) for name in names)
-
-
-FIXTURES = {"upload_model": model, "dav": Dav}
 
 
 def convert(h, source, to, *arguments, env=None, **options):

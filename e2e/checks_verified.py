@@ -10,8 +10,9 @@ import socket
 import subprocess
 import threading
 
-from harness import check, need_program, sha256_file
+from harness import check, need_program, pinned, sha256_file
 
+ROOMS = ("storage/store", "storage/s3", "model/transform", "load/reader", "tools/convert")
 OBJECT_BYTES = 256 << 20
 FLIPS = 4
 BUCKET = "verified"

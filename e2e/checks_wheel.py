@@ -9,8 +9,10 @@ import subprocess
 import sys
 import zipfile
 
-from harness import CACHE, ROOT, Skip, check, run_client, sha256_file
+from harness import CACHE, ROOT, Skip, check, fixture, one_at_a_time, run_client, sha256_file
 
+ROOMS = ("lib/open", "packaging", "python")
+LATE = True
 PYTHONS = [f"3.{minor}" for minor in range(9, 15)]
 AUDITWHEEL = "auditwheel==6.8.2"
 # What the wheel has inside; a mapping of one of these would be the system's.
@@ -29,6 +31,8 @@ print(sluice.__version__, os.path.dirname(sluice.__file__), *sorted(mapped))
 """
 
 
+@fixture("wheel", expensive=True)
+@one_at_a_time("builds")
 def make_wheel(h):
     """This processor's wheel, made once."""
     out = h.directory("wheel")
@@ -90,6 +94,19 @@ def wheels_open_models_in_fresh_environments(h, wheel, nginx):
     return "Python " + ", ".join(tried)
 
 
+@one_at_a_time("auditwheel")
+def auditwheel():
+    """The folder of its environment, made once."""
+    place = os.path.join(CACHE, AUDITWHEEL.replace("==", "-"))
+    if not os.path.exists(os.path.join(place, "whole")):
+        subprocess.run([sys.executable, "-m", "venv", "--clear", place], check=True, capture_output=True)
+        done = run_client([os.path.join(place, "bin/python"), "-m", "pip", "install", "--quiet", AUDITWHEEL], env=dict(os.environ))
+        if done.returncode:
+            raise Skip("no package registry can be reached")
+        open(os.path.join(place, "whole"), "w", encoding="utf-8").close()
+    return place
+
+
 @check("wheel")
 def wheels_say_what_they_need_and_hold(h, wheel):
     """The tag is what auditwheel finds, no older; SBOM and notices name what is linked; the library shows functions of sluice alone."""
@@ -106,13 +123,7 @@ def wheels_say_what_they_need_and_hold(h, wheel):
     assert len(own) > 40 and all(name.startswith("sluice_") for name in own), own
     tag = re.search(r"-py3-none-(manylinux_2_\d+_\w+)\.whl$", wheel)
     assert tag, wheel
-    place = os.path.join(CACHE, AUDITWHEEL.replace("==", "-"))
-    if not os.path.exists(os.path.join(place, "whole")):
-        subprocess.run([sys.executable, "-m", "venv", "--clear", place], check=True, capture_output=True)
-        done = run_client([os.path.join(place, "bin/python"), "-m", "pip", "install", "--quiet", AUDITWHEEL], env=dict(os.environ))
-        if done.returncode:
-            raise Skip("no package registry can be reached")
-        open(os.path.join(place, "whole"), "w", encoding="utf-8").close()
+    place = auditwheel()
     said = subprocess.run([os.path.join(place, "bin/auditwheel"), "show", wheel], capture_output=True, text=True, check=True).stdout
     assert f'consistent\nwith the following platform tag: "{tag[1]}"' in said, said
     return f"{tag[1]}, {len(own)} functions, {os.path.getsize(wheel)} bytes"
@@ -134,6 +145,3 @@ def a_wheel_says_where_the_project_is(h, wheel):
     with zipfile.ZipFile(wheel) as archive:
         name, = (each for each in archive.namelist() if each.endswith("/METADATA"))
         assert "Project-URL:" not in archive.read(name).decode()
-
-
-FIXTURES = {"wheel": make_wheel}

@@ -14,7 +14,7 @@ import subprocess
 import tarfile
 import time
 
-from harness import ROOT, Run, Skip, need_program, sha256_file, wait_for
+from harness import ROOT, Run, Skip, fixture, need_program, sha256_file, wait_for
 
 USER, VOLUME_GROUP = 12345, 4242
 MOUNTS = r"""
@@ -97,6 +97,7 @@ class Image:
         return dict(pair.split("=", 1) for pair in self.config["config"]["Env"])
 
 
+@fixture("image", expensive=True)
 def image(h):
     return Image(h, h.fixture("static_full"))
 
@@ -260,6 +261,3 @@ class ControlGroup:
 
     def __exit__(self, *_):
         self.close()
-
-
-FIXTURES = {"image": image}

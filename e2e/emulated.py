@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import threading
 
-from harness import CACHE, Skip, need_program, run_client
+from harness import CACHE, Skip, fixture, need_program, one_at_a_time, run_client
 
 # What the initial files need for the 9p share, and what a kernel's TLS needs.
 MODULES = ("virtio_pci", "9pnet_virtio", "9p", "overlay", "tls", "gcm", "ghash_generic", "ctr", "aesni_intel",
@@ -38,6 +38,7 @@ SCRIPT_ALONE = """$b cp /task/task /root/.task
 exec $b switch_root /root /bin/bash -c '/bin/bash </.task; echo "ENDED$?"; /bin/busybox poweroff -f'""".replace("ENDED", ENDED)
 
 
+@one_at_a_time("kernel")
 def unpacked_kernel():
     """A directory with /boot/vmlinuz-VERSION and /lib/modules/VERSION, got from the distribution once."""
     place = os.path.join(CACHE, "kernel")
@@ -61,6 +62,7 @@ def unpacked_kernel():
     return place
 
 
+@fixture("debian_kernel", expensive=True)
 class Emulated:
     """.run(script) runs a bash script there, as root; with a disk, what it changes lies there. machine: the folder that is its
     root; begin: what the initial program ends with; files: more of them beside the script, in /task of the initial files."""
@@ -139,6 +141,3 @@ class Emulated:
         out = "\n".join(self.lines(script, more_kernel=more_kernel))
         assert f"{ENDED}0" in out, out[-2000:]
         return out
-
-
-FIXTURES = {"debian_kernel": Emulated}

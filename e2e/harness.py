@@ -1,10 +1,15 @@
 """Runs named checks against the built program and counts them.
 
 A check is a function with a docstring of one line, registered by @check. It raises AssertionError (or anything)
-to fail and Skip to be left out. Everything a run makes lies in two temporary directories: `disk` for what servers
-hold, `memory` on a tmpfs for what loads publish. Processes are started through Harness.spawn and ended by id.
+to fail and Skip to be left out. What it needs is made by fixtures, registered by @fixture. Everything a Harness makes lies
+in two temporary directories: `disk` for what servers hold, `memory` on a tmpfs for what loads publish. Processes are started
+through Harness.spawn and ended by id. Other harnesses run beside it, here and in other processes: what they share, as
+ports and what is kept in CACHE, goes through free_port() and one_at_a_time().
 """
 import atexit
+import contextlib
+import fcntl
+import functools
 import hashlib
 import json
 import os
@@ -19,6 +24,8 @@ import time
 import traceback
 import urllib.request
 
+from ports import free_port  # noqa: F401  (checks have it from here)
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 CACHE = os.environ.get("SLUICE_CACHE") or os.path.join(ROOT, ".cache")
 # What a caller's environment must not decide: credentials, end points, proxies, trust.
@@ -31,29 +38,86 @@ class Skip(Exception):
 
 
 CHECKS = []
+# Of fixtures by their names: what makes them, and which of them take long, so that one process makes and keeps them.
+MAKERS, EXPENSIVE = {}, set()
+# What a load does not decide by itself where bytes or requests are counted: pinned(), and readers_pinned() for a spec.
+CONNECTIONS, RANGE_BYTES = 4, 1 << 20
 # How much slower this machine may be than one of today, as an emulated one is: every limit is so many times as long.
 SLOWER = int(os.environ.get("SLUICE_E2E_SLOWER", "1"))
 # A second, in starts of the program (in_starts()).
 SECOND = 100
 
 
-def check(*needs):
-    """Register a check; needs are names of fixtures that are passed to it, in order, after the harness."""
+class Check:
+    """A function, and how it is to be run: alone if it measures time, or changes or fills something of the whole machine."""
+
+    def __init__(self, function, needs, alone=False, smoke=False, late=False):
+        self.function, self.needs, self.alone, self.smoke = function, needs, alone, smoke
+        self.name, self.module, self.claim = function.__name__, function.__module__, function.__doc__
+        # It builds, installs or boots a lot before it looks at anything.
+        self.late = late or function.__globals__.get("LATE", False)
+
+
+def check(*needs, **how):
+    """Register a check; needs are names of fixtures that are passed to it, in order, after the harness; how: see Check."""
     def add(function):
-        CHECKS.append((function, needs))
+        CHECKS.append(Check(function, needs, **how))
         return function
     return add
 
 
-def means(word, function):
-    """Is it in the check's name, or the name of the file that has the check?"""
-    return word in function.__name__ or word == function.__module__
+def fixture(name, expensive=False):
+    """Register what makes something that checks need: it is called with the harness."""
+    def add(maker):
+        assert name not in MAKERS, f"two fixtures are called '{name}'"
+        MAKERS[name] = maker
+        if expensive:
+            EXPENSIVE.add(name)
+        return maker
+    return add
 
 
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+@contextlib.contextmanager
+def only_one(name):
+    """Of all processes that share CACHE, one at a time is in here."""
+    place = os.path.join(CACHE, "locks")
+    os.makedirs(place, exist_ok=True)
+    with open(os.path.join(place, name), "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def one_at_a_time(name):
+    """For functions that make something in CACHE, or in a folder of builds, unless it is there; name: of what they share."""
+    def add(function):
+        @functools.wraps(function)
+        def alone(*arguments, **options):
+            with only_one(name):
+                return function(*arguments, **options)
+        return alone
+    return add
+
+
+def pinned(*more, connections=CONNECTIONS, range_bytes=RANGE_BYTES):
+    """Arguments of a load which asks for the same ranges each time, and for none twice because it is slow."""
+    return ("--connections", str(connections), "--range-bytes", str(range_bytes), "--hedge", "off", *more)
+
+
+def readers_pinned(connections=CONNECTIONS, range_bytes=RANGE_BYTES):
+    """The same as a line of a spec."""
+    return f"readers: {{connections: {connections}, rangeBytes: {range_bytes}, hedge: off}}\n"
+
+
+def choose(words, checks):
+    """Those that a word means: the one of this name, all of the file of this name, or else all with it in their names; and
+    the words that mean none."""
+    chosen, unknown = [], []
+    for word in words:
+        found = [one for one in checks if word == one.name] or [one for one in checks if word == one.module] or \
+                [one for one in checks if word in one.name]
+        chosen += [one for one in found if one not in chosen]
+        unknown += [] if found else [word]
+    return chosen, unknown
 
 
 def wait_for(what, probe, seconds=180):
@@ -147,7 +211,7 @@ class Harness:
         self.mounts = []
         self.fixtures = {}
         self.serial = 0
-        self.makers = {}
+        self.makers = MAKERS
         atexit.register(self.close)
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, lambda *_: sys.exit(1))
@@ -250,32 +314,27 @@ class Harness:
             raise error
         return value
 
-    def run(self, wanted, seconds=None):
-        return self.count(self.try_checks(wanted, seconds))
-
-    def try_checks(self, wanted, seconds=None):
-        """{"ok": …, "FAIL": …, "skip": …}, a line for each check as it ends. After so many seconds no other begins."""
-        begin = time.monotonic()
+    def try_checks(self, wanted):
+        """Those that the words mean, or all, one after the other: {"ok": …, "FAIL": …, "skip": …}, a line for each as it ends."""
         counts = {"ok": 0, "FAIL": 0, "skip": 0}
-        for word in wanted:
-            if not any(means(word, function) for function, _ in CHECKS):
-                print(f"FAIL no check is called '{word}', --list names them", flush=True)
-                counts["FAIL"] += 1
-        for function, needs in CHECKS:
-            if wanted and not any(means(word, function) for word in wanted):
-                continue
-            if seconds and time.monotonic() - begin > seconds:
-                print(f"skip {function.__name__} (0.0 s): the {seconds} s for all checks were over", flush=True)
-                counts["skip"] += 1
-                continue
-            counts[self.try_check(function, needs)] += 1
+        chosen, unknown = choose(wanted, CHECKS) if wanted else (CHECKS, [])
+        for word in unknown:
+            print(f"FAIL no check is called '{word}', --list names them", flush=True)
+            counts["FAIL"] += 1
+        for one in chosen:
+            result, line, _ = self.try_check(one)
+            print(line, flush=True)
+            counts[result] += 1
         return counts
 
-    def try_check(self, function, needs):
-        """Its result, told in a line. A check that failed is not tried again."""
-        start, note = time.monotonic(), ""
+    def try_check(self, one):
+        """(result, the line that tells it, seconds). A check that failed is not tried again."""
+        start = begin = time.monotonic()
+        note, new = "", [need for need in one.needs if need not in self.fixtures]
         try:
-            note = function(self, *[self.fixture(need) for need in needs]) or ""
+            made = [self.fixture(need) for need in one.needs]
+            begin = time.monotonic()
+            note = one.function(self, *made) or ""
             result = "ok"
         except Skip as error:
             result, note = "skip", str(error)
@@ -283,9 +342,9 @@ class Harness:
             result, note = "FAIL", f"{type(error).__name__}: {error}"
             if not isinstance(error, AssertionError):
                 traceback.print_exc()
-        print(f"{result:4} {function.__name__} ({time.monotonic() - start:.1f} s){': ' + note if note else ''}",
-              flush=True)
-        return result
+        seconds, making = time.monotonic() - begin, begin - start
+        after = f" after {making:.1f} s for {', '.join(new)}" if making >= 1 else ""
+        return result, f"{result:4} {one.name} ({seconds:.1f} s{after}){': ' + note if note else ''}", seconds
 
     @staticmethod
     def count(counts):

@@ -6,9 +6,9 @@ import shutil
 import subprocess
 import sys
 
-from harness import CACHE, ROOT, Skip, run_client, sha256_file
+from harness import CACHE, ROOT, Skip, fixture, one_at_a_time, run_client, sha256_file
 
-BIG_BYTES = 2 << 30
+BIG_BYTES, MEDIUM_BYTES = 2 << 30, 256 << 20
 SMALL_COUNT = 2000
 # Each is legal in S3 and in a file system, and each breaks a client that encodes it once too often or too rarely.
 ODD_KEYS = ["a b.bin", "plus+plus.bin", "100%.bin", "%2F.bin", "%41.bin", "ünï-cødé-模型.bin", "q?x=1&y=2.bin", "h#ash.bin",
@@ -44,6 +44,8 @@ class Objects:
             assert digest == self.sha256[name], f"{name} has sha256 {digest}, not {self.sha256[name]}"
 
 
+@fixture("minilm")
+@one_at_a_time("model")
 def minilm(h):
     done = subprocess.run([sys.executable, os.path.join(ROOT, "scripts", "get-model"), "--no-synthetic"],
                           capture_output=True, text=True, stdin=subprocess.DEVNULL)
@@ -52,6 +54,7 @@ def minilm(h):
     return Objects(done.stdout.strip())
 
 
+@fixture("odd")
 def odd(h):
     directory = h.directory("odd")
     for number, name in enumerate(ODD_KEYS):
@@ -64,6 +67,7 @@ def odd(h):
     return Objects(directory)
 
 
+@fixture("small")
 def small(h, count=SMALL_COUNT, size=64 * 1024):
     directory = h.directory("small")
     for number in range(count):
@@ -96,11 +100,13 @@ def write_big(path, size=BIG_BYTES, tensors=16):
 
 
 class Big:
-    def __init__(self, h):
-        if shutil.disk_usage(h.memory).free < 2 * BIG_BYTES or shutil.disk_usage(h.disk).free < 3 * BIG_BYTES:
-            raise Skip("less than 4 GiB free on the tmpfs or 6 GiB on disk")
-        self.path = os.path.join(h.directory("big"), "model.safetensors")
-        self.sha256 = write_big(self.path)
+    """One file of random tensors."""
+
+    def __init__(self, h, name="big", size=BIG_BYTES):
+        if shutil.disk_usage(h.memory).free < 2 * size or shutil.disk_usage(h.disk).free < 3 * size:
+            raise Skip(f"less than {2 * size >> 20} MiB free on the tmpfs or {3 * size >> 20} MiB on disk")
+        self.path = os.path.join(h.directory(name), "model.safetensors")
+        self.sha256 = write_big(self.path, size)
         self.bytes = os.path.getsize(self.path)
 
     def compare(self, published):
@@ -108,6 +114,18 @@ class Big:
         assert digest == self.sha256, f"sha256 {digest}, not {self.sha256}"
 
 
+@fixture("big", expensive=True)
+def big(h):
+    return Big(h)
+
+
+@fixture("medium")
+def medium(h):
+    return Big(h, "medium", MEDIUM_BYTES)
+
+
+@fixture("python")
+@one_at_a_time("python")
 def python(h):
     """A Python with safetensors, numpy and jsonschema: found, or made in the cache from PyPI."""
     own = os.path.join(CACHE, "venv", "bin", "python")
@@ -121,6 +139,3 @@ def python(h):
         if done.returncode:
             raise Skip(f"{' '.join(command[:4])}: {(done.stderr or done.stdout).strip()[-200:]}")
     return own
-
-
-FIXTURES = {"minilm": minilm, "odd": odd, "small": small, "big": Big, "python": python}

@@ -5,14 +5,14 @@ Everything listens on loopback, on ports that were free a moment ago, with data 
 import os
 import secrets
 import subprocess
-import textwrap
 
-from harness import CACHE, Skip, free_port, need_program, run_client, wait_for, http_get
+from harness import CACHE, Skip, fixture, free_port, http_get, need_program, one_at_a_time, run_client, wait_for
 from s3client import S3
 
 VERSITYGW = "github.com/versity/versitygw/cmd/versitygw@v1.7.0"
 
 
+@one_at_a_time("go")
 def go_program(name, module):
     """From PATH, a cache, or built by go: a minute or two, once."""
     own = os.path.join(CACHE, "bin", name)
@@ -35,6 +35,7 @@ def versitygw_program():
     return go_program("versitygw", VERSITYGW)
 
 
+@fixture("versitygw")
 def versitygw(h, keep_alive=True, name="versitygw"):
     """S3 over a directory; the store has .root, where plain files are objects too."""
     program, port = versitygw_program(), free_port()
@@ -49,6 +50,7 @@ def versitygw(h, keep_alive=True, name="versitygw"):
     return store
 
 
+@fixture("versitygw_closing")
 def versitygw_closing(h):
     """The same as it comes: it closes the connection after every answer."""
     return versitygw(h, keep_alive=False, name="versitygw-closing")
@@ -142,6 +144,7 @@ class Ceph:
                                      env=self.env, cwd=self.dir)
 
 
+@fixture("rgw", expensive=True)
 def rgw(h):
     store = S3(free_port(), "E2EACCESS", secrets.token_hex(16))
     Ceph(h).start(store)
@@ -171,7 +174,8 @@ http {{
         location /private/ {{ auth_basic e2e; auth_basic_user_file {dir}/users; alias {root}/; }}
         location /moved/ {{ rewrite ^/moved/(.*)$ http://127.0.0.1:{other}/$1 redirect; }}
         location /norange/ {{ max_ranges 0; alias {root}/; }}
-        location /paced/ {{ limit_rate 128m; alias {root}/; }}
+        # A limit begins after what it lets through in a second.
+        location /paced/ {{ limit_rate 16m; alias {root}/; }}
         location /slow/ {{ limit_rate 8m; alias {root}/; }}
     }}
     server {{ listen 127.0.0.1:{other}; root {root}; }}
@@ -225,11 +229,19 @@ class Nginx:
         with open(os.path.join(self.dir, "access.log")) as file:
             return [line.rstrip("\n").split(" ", 4) for line in file]
 
+    def connections(self):
+        """How many there are to its first port; an answer that was cut off is logged before its connection goes."""
+        port = f":{int(self.http.rsplit(':', 1)[1]):04X}"
+        with open("/proc/net/tcp") as file:
+            rows = [line.split()[1:4] for line in file]
+        return sum(local.endswith(port) and state not in ("0A", "06") for local, _, state in rows)
+
     def sent_bytes(self, name):
         """Body bytes sent for one path by answers that have ended."""
         return sum(int(line[2]) for line in self.log_lines() if line[4] == name)
 
 
+@fixture("nginx")
 def nginx(h):
     return Nginx(h)
 
@@ -242,6 +254,3 @@ def share(h, directory, *arguments, program=None):
     process = h.serve(f"share-{port}", [program or h.program, "share", directory, "--listen", f"127.0.0.1:{port}", *arguments],
                       port, env=h.environment())
     return process, f"http://127.0.0.1:{port}"
-
-
-FIXTURES = {"versitygw": versitygw, "versitygw_closing": versitygw_closing, "rgw": rgw, "nginx": nginx}
