@@ -139,7 +139,7 @@ def round_trip(h, base, env, model):
     h.load(f"{base}/nothing.bin", h.fresh(), env=env).expect(4)
 
 
-@check("google", "cloud_model")
+@check("google", "cloud_model", smoke=True)
 def cloud_google(h, google, model):
     """gs:// against fake-gcs-server: resumable uploads, generations, listing, CRC32C of whole objects required."""
     env = google.env()

@@ -194,7 +194,7 @@ def safetensors_reads_what_we_write(h, reference, minilm):
     return f"{len(shards)} shards"
 
 
-@check("minilm")
+@check("minilm", smoke=True)
 def a_model_folder_goes_along(h, minilm):
     """From folder to folder: the weights cast, config.json and tokenizers as they were; a killed conversion leaves nothing."""
     to = h.fresh("folder") + "/"

@@ -44,7 +44,7 @@ def csi_sanity(h):
     return go_program("csi-sanity", SANITY)
 
 
-@check("csi_sanity")
+@check("csi_sanity", smoke=True)
 def a_driver_is_what_csi_sanity_wants(h, csi_sanity):
     """csi-sanity, unfiltered, against a daemon that publishes a model: no case fails, and its bytes come once."""
     server, _ = paced(256 << 20)

@@ -89,16 +89,11 @@ def hf_python(_):
 class Cas:
     """The reference's content store on a port of this machine."""
 
-    def __init__(self, program):
-        self.folder = tempfile.mkdtemp(prefix="sluice-cas-")
-        port = free_port()
+    def __init__(self, h, program):
+        folder, port = tempfile.mkdtemp(prefix="cas-", dir=h.disk), free_port()
         self.url = f"http://127.0.0.1:{port}"
         h.serve("cas", [program, "--data-directory", folder, "--port", str(port)], port)
 
-    def stop(self):
-        self.process.kill()
-        self.process.wait()
-        shutil.rmtree(self.folder, ignore_errors=True)
 
 @fixture("cas")
 def cas(h):
@@ -156,7 +151,7 @@ def hf_loads_what_the_client_loads(h, hub, python):
             assert at in file.read(), "the manifest does not name the commit"
 
 
-@check("hub")
+@check("hub", smoke=True)
 def hf_takes_the_weights_once(h, hub):
     """Of safetensors, pickles, originals and ONNX one is loaded, and the plan says so."""
     fresh(hub)

@@ -318,7 +318,7 @@ def manifest_command(name):
 
 # ---- as KServe starts it --------------------------------------------------------------------------
 
-@check("kserve_bucket")
+@check("kserve_bucket", smoke=True)
 def kserve_shaped_process(h, store):
     """Arguments, environment, user and directory as KServe's: the model alone, readable by another user."""
     pod = Pod(h)

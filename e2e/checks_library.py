@@ -70,7 +70,7 @@ def the_library_is_found_by_those_who_build_against_it(h):
     return f"version {version}, pkg-config and CMake"
 
 
-@check()
+@check(smoke=True)
 def a_program_opens_a_model_with_the_library(h):
     """docs/library.md's example, as it stands there, built by pkg-config, reads a tensor of a file that has just been made."""
     prefix, place = install(h), h.directory("user")

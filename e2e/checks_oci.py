@@ -113,7 +113,7 @@ def docker_config(h, host, **entry):
     return path
 
 
-@check("docker_registry")
+@check("docker_registry", smoke=True)
 def oci_loads_from_a_registry(h, host):
     """By tag, by digest, one file alone; the manifest names each blob."""
     digest = push(host, "org/model", "v1", NAMED)
@@ -210,7 +210,7 @@ class Gate:
         server.api.RequestHandlerClass = type("Held", (oci_registry.ApiHandler,), {"do_GET": hold})
 
 
-@check()
+@check(smoke=True)
 def oci_layers_go_on_after_a_kill(h):
     """kill -9 in mid-load of a plain tar and of a packed one: the next load keeps what had landed, and all is right."""
     big = bytes(random.Random(9).choices(range(200), k=1 << 20)) * 24

@@ -8,6 +8,7 @@ import sys
 
 from checks_pool import SMALL_BYTES, TENSORS, GatedServer, library_of
 from checks_serve import Node
+from checks_wheel import USE, model_file
 from harness import ROOT, Skip, check, in_starts, run_client, wait_for
 
 TORCH = "/usr/bin/python3"  # the Python of Debian's python3-torch
@@ -56,6 +57,16 @@ sink: {{pool: {{device: "{device}"}}}}
 
     def end(self):
         assert self.node.end() == 0
+
+
+@check("nginx", smoke=True)
+def python_opens_and_pulls_a_model(h, nginx):
+    """sluice.open over HTTP and of a file, and sluice.pull, in a Python without other packages: the bytes of a tensor."""
+    name, place = "opened.safetensors", h.fresh()
+    model_file(os.path.join(nginx.root, name))
+    env = h.environment({"SLUICE_LIBRARY": library_of(h), "PYTHONPATH": os.path.join(ROOT, "python"), "PYTHONDONTWRITEBYTECODE": "1"})
+    done = subprocess.run([sys.executable, "-c", USE, f"{nginx.http}/{name}", place], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-800:]
 
 
 def started(text):

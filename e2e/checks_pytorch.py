@@ -35,6 +35,7 @@ def digests(h, path):
 
 @check()
 def changed_headers_are_read_as_torch_reads_them_or_refused(h):
+    """Each byte of a checkpoint's headers is changed: the tensors are those that were saved, or sluice refuses the file."""
     if subprocess.run([TORCH, "-c", "import torch, numpy"], capture_output=True).returncode:
         raise Skip("no torch: install python3-torch")
     path, folder = os.path.join(h.directory("torch-headers"), "m.pt"), h.directory("torch-headers/changed")

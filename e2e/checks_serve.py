@@ -120,7 +120,7 @@ def eight_callers_of_a_node_make_one_load(h):
     return f"{share:.3f} times the object's bytes"
 
 
-@check()
+@check(smoke=True)
 def a_node_goes_on_after_kills(h):
     """kill -9 in mid-load and when all is there: the next daemon resumes, then reads nothing again."""
     server, digest = paced(16 << 20)
@@ -348,7 +348,7 @@ def tensors(h, count, floats):
     return path
 
 
-@check()
+@check(smoke=True)
 def clients_of_a_pool_share_a_load_and_outlive_the_daemon(h):
     """Eight processes attach at once: one load, eight leases; a kill of one frees its own; kill -9 of the daemon ends
     none, and the next daemon loads again."""

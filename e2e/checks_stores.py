@@ -93,7 +93,7 @@ def minilm_from_s3(h, store, minilm, python):
     return f"104 tensors, {rate(result)}"
 
 
-@check("versitygw", "minilm", "python")
+@check("versitygw", "minilm", "python", smoke=True)
 def minilm_versitygw(h, store, minilm, python):
     """all-MiniLM-L6-v2 as a prefix: files by SHA-256, tensors by the reference package."""
     return minilm_from_s3(h, store, minilm, python)
@@ -124,7 +124,7 @@ def minilm_from_http(h, nginx, origin, minilm, python, *arguments):
     return f"{len(published)} tensors, {rate(result)}"
 
 
-@check("nginx", "minilm", "python")
+@check("nginx", "minilm", "python", smoke=True)
 def minilm_http(h, nginx, minilm, python):
     """The weights over HTTP."""
     return minilm_from_http(h, nginx, nginx.http, minilm, python)

@@ -31,7 +31,7 @@ def source_directory(h, minilm):
     return to
 
 
-@check("minilm")
+@check("minilm", smoke=True)
 def stay_serves_health_and_metrics(h, minilm):
     """load --stay: /readyz, /metrics that promtool accepts, /v1/loads, the page; SIGTERM ends it."""
     port, to = free_port(), h.fresh()
@@ -53,7 +53,7 @@ def stay_serves_health_and_metrics(h, minilm):
     return f"{len(metrics.splitlines())} lines of metrics"
 
 
-@check("minilm")
+@check("minilm", smoke=True)
 def share_and_load_again(h, minilm):
     """A published model is served by `sluice share` and loaded from there; nothing above it is served."""
     directory = source_directory(h, minilm)
@@ -67,7 +67,7 @@ def share_and_load_again(h, minilm):
     h.stop(process)
 
 
-@check("minilm")
+@check("minilm", smoke=True)
 def verify_finds_a_flipped_bit(h, minilm):
     """`sluice verify` of a published directory: 0, and 5 naming the file after one bit changed."""
     directory = source_directory(h, minilm)
@@ -165,7 +165,7 @@ def completion_works_in_bash(h):
     assert "--connections" in complete("load --conn", 2), complete("load --conn", 2)
 
 
-@check()
+@check(smoke=True)
 def usage_errors_name_the_nearest(h):
     """A mistyped flag, command or key: 2, with the right one."""
     h.sluice("laod").expect(2, "load")

@@ -26,7 +26,7 @@ def loads(h, uri, digest, *arguments, env=None):
     assert sha256_file(os.path.join(to, "transport.bin")) == digest
 
 
-@check("nginx")
+@check("nginx", smoke=True)
 def tls_with_own_ca(h, nginx):
     """caFile and SSL_CERT_FILE are each enough, whatever AWS_CA_BUNDLE says, which is of S3; verify: false is, too."""
     digest, url = published_file(h, nginx), nginx.https + "/transport.bin"

@@ -282,7 +282,7 @@ def sign_in(h, store):
     h.load(uri, h.fresh(), "--set", "verify.sidecar=require", env=store.env()).expect(5, "another version")
 
 
-@check("versitygw")
+@check("versitygw", smoke=True)
 def sidecars_versitygw(h, store):
     """`sluice sign` writes beside objects of a bucket, and a load of the prefix finds and uses them."""
     sign_in(h, store)
