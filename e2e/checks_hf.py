@@ -157,7 +157,7 @@ def hf_takes_the_weights_once(h, hub):
     fresh(hub)
     to = h.fresh()
     h.sluice("plan", "hf://org/name", "--to", to, env=env_of(hub)).expect(0, "3 objects with the same weights")
-    h.sluice("load", "hf://org/name", "--to", to, env=env_of(hub)).expect(0)
+    h.sluice("load", "hf://org/name", "--to", to, *pinned(), env=env_of(hub)).expect(0)
     assert sorted(hashes(to)) == sorted(files_of(1))
     assert len([line for line in hub.requests if "/resolve/" in line and "model.safetensors" in line]) <= 2, hub.requests
     hub.commit("org/quants", {f"m-{kind}.gguf": (kind.encode() * 99, True) for kind in ("Q4", "Q8")})
@@ -193,7 +193,7 @@ def hf_limits_and_links_are_obeyed(h, hub):
     done.expect(0)
     assert done.seconds >= 2, f"it took {done.seconds} s"
     hub.oldest = hub.links + 2  # the next link has expired when it is given
-    h.sluice("load", "hf://org/name", "--to", h.fresh(), env=env_of(hub)).expect(0)
+    h.sluice("load", "hf://org/name", "--to", h.fresh(), *pinned(), env=env_of(hub)).expect(0)
     fresh(hub)
 
 

@@ -60,15 +60,15 @@ def modelscope_refuses_and_keeps_its_token(h, hub):
     """Weights once; a private repository says what to do; no token in any output; a changed file is not published; links expire."""
     fresh(hub)
     to = h.fresh()
-    h.sluice("load", "ms://org/name", "--to", to, env=env_of(hub)).expect(0)
+    h.sluice("load", "ms://org/name", "--to", to, *pinned(), env=env_of(hub)).expect(0)
     assert sorted(hashes(to)) == sorted(files_of(1))
     requests = len(hub.requests)
-    h.sluice("load", "ms://org/name", "--to", to, env=env_of(hub)).expect(0)
+    h.sluice("load", "ms://org/name", "--to", to, *pinned(), env=env_of(hub)).expect(0)
     assert len(hub.requests) == requests + 1, f"what is there was loaded again: {hub.requests[requests:]}"
     hub.token = "ms-verysecret"
     h.sluice("load", "ms://org/name", "--to", h.fresh(), env=env_of(hub)).expect(4, "MODELSCOPE_API_TOKEN")
     hub.oldest = hub.links + 2
-    done = h.sluice("load", "ms://org/name", "--to", h.fresh(), "--log-level", "trace", env=env_of(hub, MODELSCOPE_API_TOKEN=hub.token))
+    done = h.sluice("load", "ms://org/name", "--to", h.fresh(), *pinned("--log-level", "trace"), env=env_of(hub, MODELSCOPE_API_TOKEN=hub.token))
     done.expect(0)
     for secret in ("verysecret", "s3cret"):
         assert secret not in done.out + done.err, f"{secret} was told"

@@ -215,8 +215,8 @@ def oci_layers_go_on_after_a_kill(h):
     """kill -9 in mid-load of a plain tar and of a packed one: the next load keeps what had landed, and all is right."""
     big = bytes(random.Random(9).choices(range(200), k=1 << 20)) * 24
     tar = tar_of({"models/big.bin": big})
-    more = ("--set", "source.oci.checkLayersUpTo=1MiB", "--set", "readers.rangeBytes=1MiB", "--set", "readers.connections=1",
-            "--set", "source.include=[\"*\"]", "--set", "sink.tmpfs.layout=verbatim")
+    more = ("--set", "source.oci.checkLayersUpTo=1MiB", "--set", "source.include=[\"*\"]", "--set", "sink.tmpfs.layout=verbatim",
+            *pinned(connections=1))
     for name, layer in (("plain", tar), ("gzip", gzip.compress(tar, 1))):
         server = Registry("open", redirect=False)
         server.push("m/car", "v1", {"layers": [server.layer(layer, IMAGE_LAYER)]})
@@ -276,7 +276,7 @@ def oci_tokens_stay_with_the_registry(h):
     uri = f"oci://{server.host}/org/model"
     load(h, uri)[1].expect(3, "source.oci.dockerConfig")
     good = docker_config(h, server.host, auth=base64.b64encode(b"somebody:pass:w0rd").decode())
-    to, done = load(h, uri, "--set", f"source.oci.dockerConfig={good}", "--log-level", "debug")
+    to, done = load(h, uri, "--set", f"source.oci.dockerConfig={good}", *pinned("--log-level", "debug"))
     done.expect(0)
     assert hashes(to) == expected(NAMED) and server.links == len(NAMED), server.requests
     to, done = load(h, uri, DOCKER_CONFIG="/nonexistent", REGISTRY_AUTH_FILE=docker_config(h, server.host, username="somebody", password="pass:w0rd"))
@@ -401,7 +401,7 @@ def oci_links_and_tokens_are_renewed(h):
         asked(handler)
 
     server.cdn.RequestHandlerClass = type("Expiring", (oci_registry.CdnHandler,), {"do_GET": expire})
-    to, done = load(h, f"oci://{server.host}/org/big:v1", "--set", "readers.rangeBytes=2MiB")
+    to, done = load(h, f"oci://{server.host}/org/big:v1", *pinned(range_bytes=2 << 20))
     done.expect(0)
     assert hashes(to) == expected(big)
     assert server.links > 1 and server.given > 1 and not server.leaked, (server.links, server.given, seen[:5], server.requests)

@@ -114,8 +114,7 @@ def oci_mirror_may_go_between_two_loads(h):
     server.artifact("org/big", "v1", big)
     mirror, to = copy_of(server, redirect=False), h.fresh()
     gate = Gate(mirror, 14)
-    more = ("--set", f"source.oci.mirrors={mirror.host}", "--set", "readers.rangeBytes=1MiB", "--set", "readers.connections=1",
-            "--set", "source.include=[\"*\"]")
+    more = ("--set", f"source.oci.mirrors={mirror.host}", "--set", "source.include=[\"*\"]", *pinned(connections=1))
     process = h.start("load", f"oci://{server.host}/org/big:v1", "--to", to, *more, env={"HOME": "/nonexistent"})
     assert gate.come.wait(60), "the load asked for fewer ranges"
     process.kill()

@@ -90,7 +90,7 @@ def sealed_model_for_one_rank(h, sealed):
         to, spec = h.fresh(), os.path.join(h.directory("sealed"), f"rank{rank}.yaml")
         with open(spec, "w") as file:
             file.write(f"apiVersion: sluice/v1alpha1\nkind: Model\nmetadata: {{name: rank{rank}}}\nsource: {{uri: \"{sealed.uri}\"}}\n"
-                       f"decrypt: {{keyFile: \"{sealed.key}\"}}\nsink: {{tmpfs: {{path: \"{to}\", layout: safetensors}}}}\n"
+                       f"decrypt: {{keyFile: \"{sealed.key}\"}}\nsink: {{tmpfs: {{path: \"{to}\", layout: safetensors}}}}\n{readers_pinned(range_bytes=8 << 20)}"
                        f"tensors:\n  shard: {{rank: {rank}, of: {RANKS}, rules: [{{match: \"*.q_proj.weight\", dim: 0}}]}}\n")
         result = h.sluice("load", spec, "--json", "--progress", "none", env=sealed.store.env()).expect(0).json()
         for name, (shape, digest) in published(to).items():

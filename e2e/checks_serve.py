@@ -34,8 +34,7 @@ apiVersion: sluice/v1alpha1
 kind: Model
 metadata: {{name: {name}}}
 source: {{uri: "{url}"}}
-readers: {{connections: {CONNECTIONS}, rangeBytes: {RANGE_BYTES}}}
-"""
+{readers_pinned()}"""
 
 
 class Node:

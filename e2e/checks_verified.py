@@ -99,10 +99,6 @@ class FlippingServer:
         return True
 
 
-# What is counted: without it a busy machine's load may ask a slow server again, and nobody waits for the wrong answer.
-UNHEDGED = ("--hedge", "off")
-
-
 def signed_object(h):
     """256 MiB and its sidecar."""
     folder = h.directory("signed")
@@ -123,7 +119,7 @@ def flipped_bits_are_found(h):
     flips = [OBJECT_BYTES // FLIPS * i + 77_777_77 for i in range(FLIPS)]
 
     server, to = FlippingServer(data, sidecar, flips, 1), h.fresh()
-    result = h.load(server.url, to, *UNHEDGED, "--set", "verify.sidecar=require").expect(0, "checksum mismatch").json()
+    result = h.load(server.url, to, *pinned(range_bytes=RANGE_BYTES), "--set", "verify.sidecar=require").expect(0, "checksum mismatch").json()
     assert sha256_file(os.path.join(to, "big.bin")) == hashlib.sha256(data).hexdigest()
     h.sluice("verify", to).expect(0)
     h.remove(to)
@@ -206,7 +202,7 @@ def a_flipped_tensor_is_fetched_again(h):
         with open(path, "rb") as file:
             data = file.read()
         server, to = FlippingServer(data, b"", [40_000_000], 1), h.fresh()
-        result = h.load(server.url, to, *UNHEDGED, "--set", f"sink.tmpfs.layout={layout}", *flags).expect(0).json()
+        result = h.load(server.url, to, *pinned(range_bytes=RANGE_BYTES), "--set", f"sink.tmpfs.layout={layout}", *flags).expect(0).json()
         server.expect_found(result)
         more = server.again()
         notes.append(f"{more / 1e6:.0f}")
