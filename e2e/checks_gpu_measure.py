@@ -20,7 +20,7 @@ def parts(h):
 
 
 def gpu_check(h, *arguments, env=None):
-    return subprocess.run([sys.executable, os.path.join(ROOT, "scripts", "gpu-check"), *arguments], env=h.environment(env),
+    return subprocess.run([sys.executable, os.path.join(ROOT, "scripts", "gpu-check"), *arguments], env=h.environment({"SLUICE_CACHE": CACHE, **(env or {})}),
                           stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600)
 
 

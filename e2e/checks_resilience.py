@@ -14,14 +14,13 @@ from harness import CONNECTIONS, RANGE_BYTES, Skip, check, pinned, sha256_file, 
 
 ROOMS = ("storage/net", "storage/http", "load/sink", "load/concurrency", "load/reader", "load/publish", "load/load")
 OBJECT_BYTES = 64 << 20
-RANGE_BYTES = 1 << 20
-CONNECTIONS = 4
 PIECE_BYTES = 64 << 10
 FIRST_BYTES = 64 << 10  # that a load asks for to learn what an object is
 WINDOW_BYTES, UNTOLD_BYTES = 256 << 10, 1 << 20  # of a connection: read, not written; written, not told (reader/writer.c)
 STAND_INS = 2  # connections that stand in for those that seem to stall
 WASTE_BYTES = OBJECT_BYTES // 50  # that a load may fetch in vain (reader/jobs.c), killed or not
 STALL_EVERY = 30
+FOREVER = 1000.0  # seconds, which no check waits for
 BEFORE, WITHIN = "before", "within"
 
 
@@ -33,7 +32,7 @@ class PacedServer:
     def __init__(self, data, bytes_per_second, stall_every=0, stall_seconds=5.0, silent_openings=0):
         self.data, self.pace = data, bytes_per_second
         self.openings, self.silent_openings = 0, silent_openings
-        self.stall_every, self.stall_seconds = stall_every, stall_seconds
+        self.stall_every, self.stall_seconds, self.closed = stall_every, stall_seconds, threading.Event()
         self.lock, self.sent, self.answers, self.stalled, self.open = threading.Lock(), 0, 0, 0, 0
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=128)
         self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}/big.bin"
@@ -86,7 +85,7 @@ class PacedServer:
         begin, end = int(found[1]), min(int(found[2]) + 1, len(self.data))
         stall = self.opens(begin, end) or self.stalls(begin)
         if stall == BEFORE:
-            time.sleep(self.stall_seconds)
+            self.closed.wait(self.stall_seconds)
         peer.sendall(f"HTTP/1.1 206 Partial Content\r\nContent-Range: bytes {begin}-{end - 1}/{len(self.data)}\r\n"
                      f"Content-Length: {end - begin}\r\nETag: \"one\"\r\n\r\n".encode())
         started = time.monotonic()
@@ -96,7 +95,7 @@ class PacedServer:
             with self.lock:
                 self.sent += len(piece)
             if stall == WITHIN and at == begin:
-                time.sleep(self.stall_seconds)
+                self.closed.wait(self.stall_seconds)
             early = (at + len(piece) - begin) / self.pace - (time.monotonic() - started)
             if early > 0:
                 time.sleep(early)
@@ -120,16 +119,13 @@ class PacedServer:
             return (BEFORE, WITHIN)[self.stalled % 2]
 
     def close(self):
+        self.closed.set()
         self.listener.close()
 
 
 def paced(bytes_per_second, **options):
     data = random.Random(7).randbytes(OBJECT_BYTES)
     return PacedServer(data, bytes_per_second, **options), hashlib.sha256(data).hexdigest()
-
-
-def arguments(*more, range_bytes=RANGE_BYTES):
-    return ("--connections", str(CONNECTIONS), "--range-bytes", str(range_bytes), *more)
 
 
 def small_tmpfs(h, size):
@@ -175,7 +171,7 @@ def killed_at_random_points(h):
         while True:
             wait_for("connections to end", lambda: not server.open, 30)
             before, noted = server.sent, journalled(to)
-            process = h.start("load", server.url, "--to", to, "--progress", "none", *arguments(range_bytes=range_bytes))
+            process = h.start("load", server.url, "--to", to, "--progress", "none", *pinned(range_bytes=range_bytes))
             try:
                 process.wait(chance.uniform(0.01, 0.7) if kills < wanted else 300)
                 break
@@ -202,47 +198,41 @@ def killed_at_random_points(h):
     return f"{kills} kills in {loads} loads; at most {worst / 1e6:.1f} MB a kill fetched again, {most / 1e6:.1f} in flight"
 
 
-def stalling_load(h, every, *more):
-    """(seconds, bytes that came twice, stalls) of one load."""
-    server, digest = paced(16 << 20, stall_every=every)
-    to, started = h.fresh(), time.monotonic()
-    h.load(server.url, to, "--range-bytes", str(RANGE_BYTES), *more).expect(0)
-    seconds = time.monotonic() - started
+def stalling_load(h, *more):
+    """(bytes that came twice, stalls) of one load."""
+    server, digest = paced(16 << 20, stall_every=STALL_EVERY, stall_seconds=FOREVER)
+    to = h.fresh()
+    h.load(server.url, to, "--range-bytes", str(RANGE_BYTES), "--stall-seconds", str(int(FOREVER)), *more).expect(0)
     assert sha256_file(os.path.join(to, "big.bin")) == digest
     h.remove(to)
     server.close()
-    return seconds, server.sent - OBJECT_BYTES - FIRST_BYTES, server.stalled
+    return server.sent - OBJECT_BYTES - FIRST_BYTES, server.stalled
 
 
 @check()
 def stalls_by_chance_cost_little(h):
-    """3 % of the responses stall for 5 s: no stall is waited for, and few bytes come twice. How little it costs is the
-    benchmark's to say (its trials)."""
+    """3 % of the responses never come, or not to their end: none is waited for, and few bytes come twice. What that costs
+    beside a load without stalls is the benchmark's to say (its trials)."""
     told = []
     for more in ((), ("--connections", "4"), ("--connections", "16")):
-        calm, stalling = stalling_load(h, 0, *more), stalling_load(h, STALL_EVERY, *more)
-        assert stalling[2], "nothing stalled"
-        assert stalling[1] <= 0.02 * OBJECT_BYTES, f"{stalling[1]} bytes came twice"
-        assert stalling[0] < calm[0] + 3, f"{stalling[0]:.2f} s beside {calm[0]:.2f} s"
-        told.append(f"{' '.join(more) or 'auto'}: {calm[0]:.2f} s without, {stalling[0]:.2f} s with {stalling[2]} stalls, "
-                    f"{100 * stalling[1] / OBJECT_BYTES:.2f} % came twice")
+        again, stalled = stalling_load(h, *more)
+        assert stalled, "nothing stalled"
+        assert again <= 0.02 * OBJECT_BYTES, f"{again} bytes came twice"
+        told.append(f"{' '.join(more) or 'auto'}: {stalled} stalls, {100 * again / OBJECT_BYTES:.2f} % came twice")
     return "; ".join(told)
 
 
 @check()
-def a_silent_opening_costs_a_second(h):
+def a_silent_opening_is_not_waited_for(h):
     """The first request of a load, which has no siblings, is not answered: it is sent once more on another connection,
-    long before that is a stall (30 s), and counted."""
-    server, digest = paced(64 << 20, stall_seconds=60.0, silent_openings=1)
-    to, started = h.fresh(), time.monotonic()
-    result = h.load(server.url, to, *arguments()).expect(0).json()
-    seconds = time.monotonic() - started
+    long before that is a stall, and counted."""
+    server, digest = paced(64 << 20, stall_seconds=FOREVER, silent_openings=1)
+    to = h.fresh()
+    result = h.load(server.url, to, "--stall-seconds", str(int(FOREVER)), "--connections", str(CONNECTIONS)).expect(0).json()
     assert sha256_file(os.path.join(to, "big.bin")) == digest
     assert server.openings == 2, f"{server.openings} requests for the first bytes"
     assert result["hedged"] >= 1, "it is not counted"
-    assert 1 <= seconds < 25, f"{seconds:.1f} s"
     server.close()
-    return f"{seconds:.2f} s with a first answer that never came"
 
 
 @check()
@@ -250,7 +240,7 @@ def a_stopped_process_goes_on(h):
     """SIGSTOP for longer than stallSeconds, then SIGCONT: the time was not the server's, the load ends well."""
     server, digest = paced(8 << 20)
     to = h.fresh()
-    process = h.start("load", server.url, "--to", to, "--progress", "none", "--stall-seconds", "2", *arguments())
+    process = h.start("load", server.url, "--to", to, "--progress", "none", "--stall-seconds", "2", *pinned())
     wait_for("bytes", lambda: server.sent > 8 << 20)
     process.send_signal(signal.SIGSTOP)
     time.sleep(3)
@@ -268,7 +258,7 @@ def a_disk_that_fills_up_ends_the_load(h):
     """Somebody else takes the space in mid-load: 6, nothing is published; with space again the load goes on."""
     server, digest = paced(8 << 20)
     to = small_tmpfs(h, OBJECT_BYTES + (8 << 20))
-    process = h.start("load", server.url, "--to", to, "--progress", "none", *arguments())
+    process = h.start("load", server.url, "--to", to, "--progress", "none", *pinned())
     wait_for("bytes", lambda: server.sent > 16 << 20)
     filler = os.path.join(os.path.dirname(to), "filler")
     with open(filler, "wb", buffering=0) as file:
@@ -281,7 +271,7 @@ def a_disk_that_fills_up_ends_the_load(h):
     assert code == 6, f"exit code {code}"
     assert not os.path.exists(os.path.join(to, ".sluice", "ready")), "ready exists"
     os.unlink(filler)
-    result = h.load(server.url, to, *arguments()).expect(0).json()
+    result = h.load(server.url, to, *pinned()).expect(0).json()
     assert sha256_file(os.path.join(to, "big.bin")) == digest
     assert result["resumed"] > 8 << 20, f"only {result['resumed']} bytes were resumed"
     server.close()

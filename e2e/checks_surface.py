@@ -102,7 +102,7 @@ def wait_sees_the_model(h, minilm):
     except subprocess.TimeoutExpired:
         pass
     h.load(minilm.directory + "/", to).expect(0)
-    assert waiting.wait(5) == 0
+    assert waiting.wait(180) == 0
 
 
 @check("python")
