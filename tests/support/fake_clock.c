@@ -12,6 +12,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <time.h>
@@ -55,7 +56,6 @@ static struct {
     pthread_mutex_t mutex;
     unsigned settled; /* threads, since the last turn */
     struct wait *waits;
-    bool runner; /* there is its thread */
 } hand = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 static _Thread_local struct {
     uint64_t read, seen, settled; /* the turn in which it last did so */
@@ -290,11 +290,17 @@ static void turn_on(void)
     begin_turn();
 }
 
+static struct {
+    pthread_t thread;
+    pid_t process; /* whose it is; 0: there is none */
+    atomic_bool over;
+} runner;
+
 static void *run_on(void *unused)
 {
     const struct timespec pause = {.tv_nsec = LOOK_US * 1000};
     (void)unused;
-    for (;;) {
+    while (!atomic_load(&runner.over)) {
         nanosleep(&pause, NULL);
         if (atomic_load(&runs) && quiet_now())
             turn_on();
@@ -302,19 +308,27 @@ static void *run_on(void *unused)
     return NULL;
 }
 
+/* At the end of a process, which may be a child without the thread. */
+static void end_runner(void)
+{
+    if (runner.process != getpid())
+        return;
+    atomic_store(&runner.over, true);
+    pthread_join(runner.thread, NULL);
+}
+
 void fake_clock_run(void)
 {
     struct sl_err err = SL_ERR_INIT;
-    pthread_t thread;
     SL_LOCKED(&hand.mutex);
     atomic_store(&runs, true);
     atomic_store(&held_ns, now_ns());
     begin_turn();
-    if (hand.runner)
+    if (runner.process)
         return;
-    hand.runner = true;
-    ck_assert_int_eq(sl_thread_start(&thread, "clock", run_on, NULL, &err), 0);
-    pthread_detach(thread);
+    runner.process = getpid();
+    ck_assert_int_eq(sl_thread_start(&runner.thread, "clock", run_on, NULL, &err), 0);
+    atexit(end_runner);
 }
 
 /* ---- for the test ---------------------------------------------------------------------------- */

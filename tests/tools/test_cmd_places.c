@@ -107,11 +107,24 @@ static bool bucket(const struct sl_server_request *request, struct sl_server_rep
 SL_TEST(a_store_that_is_not_there_is_soon_given_up)
 {
     static const char *const commands[] = {"ls", "inspect", "plan"};
+    char said[SL_COUNT(commands)][PATH_BYTES * 2];
+    pid_t pids[SL_COUNT(commands)];
+    for (size_t i = 0; i < SL_COUNT(commands); i++) { /* side by side: each waits for two seconds */
+        snprintf(said[i], sizeof(said[i]), "%s/said%zu", scratch, i);
+        pids[i] = start_sluice(
+            (const char *const[]){commands[i], "http://127.0.0.1:1/m.safetensors", NULL},
+            "/dev/null", said[i]);
+    }
     for (size_t i = 0; i < SL_COUNT(commands); i++) {
-        RUN(&ran, commands[i], "http://127.0.0.1:1/m.safetensors");
-        ck_assert_msg(ran.exit_code == 7 && strstr(ran.err, "connection refused") &&
-                          !strstr(ran.err, "going on until"),
-                      "%s: %d: %s", commands[i], ran.exit_code, ran.err);
+        char text[4096] = "";
+        int code = wait_sluice(pids[i]);
+        FILE *file = fopen(said[i], "r");
+        ck_assert_ptr_nonnull(file);
+        ck_assert_uint_gt(fread(text, 1, sizeof(text) - 1, file), 0);
+        fclose(file);
+        ck_assert_msg(code == 7 && strstr(text, "connection refused") &&
+                          !strstr(text, "going on until"),
+                      "%s: %d: %s", commands[i], code, text);
     }
 }
 
