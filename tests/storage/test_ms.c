@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "claims.h"
+#include "fake_clock.h"
 #include "http_case.h"
 #include "ms_hub.h"
 #include "ms_store.h"
@@ -367,6 +368,7 @@ SL_TEST_LOOP(a_refusal_says_what_to_do, 0, 2 * (int)SL_COUNT(refusals))
     hub.refuse_status = refusals[i].status;
     hub.refuse_headers = refusals[i].headers;
     hub.refuse_body = refusals[i].body;
+    fake_clock_run();
     ck_assert_int_eq(_i % 2 ? sl_source_read(source, 100, data, sizeof(data), &err)
                             : read_model(model, &err),
                      -1);
