@@ -142,7 +142,7 @@ static void list_wait(struct wait *wait)
 {
     wait->wake = -1;
     if (atomic_load(&runs) && !wait->condition)
-        ck_assert_int_ge(wait->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), 0);
+        wait->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); /* none: a slice after another */
     wait->next = hand.waits;
     hand.waits = wait;
 }
@@ -186,9 +186,8 @@ static int poll_slice(const struct wait *wait, struct pollfd *fds, nfds_t count)
 {
     struct pollfd all[POLL_MAX + 1];
     eventfd_t turned;
-    if (wait->wake < 0)
+    if (wait->wake < 0 || count > POLL_MAX)
         return __real_poll(fds, count, SLICE_MS);
-    ck_assert_uint_le(count, POLL_MAX);
     if (count)
         memcpy(all, fds, count * sizeof(*fds));
     all[count] = (struct pollfd){wait->wake, POLLIN, 0};

@@ -6,7 +6,6 @@
  */
 #include "quiet.h"
 
-#include <check.h>
 #include <dirent.h>
 #include <fcntl.h>
 #include <linux/sockios.h>
@@ -32,6 +31,13 @@ struct look {
     } tasks[TASKS_MAX];
 };
 
+/* Check's own assertions are of one thread at a time. */
+static void must(bool holds)
+{
+    if (!holds)
+        abort();
+}
+
 static atomic_uint busy;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static int echo = -1; /* a socket connected to itself */
@@ -51,7 +57,7 @@ void quiet_busy_end(void)
 static unsigned long number_after(const char *text, const char *name)
 {
     const char *at = strstr(text, name);
-    ck_assert_ptr_nonnull(at);
+    must(at);
     return strtoul(at + strlen(name), NULL, 10);
 }
 
@@ -68,7 +74,7 @@ static bool look_at_task(int folder, const char *name, unsigned long *switches)
         return false;
     text[bytes] = 0;
     const char *state = strstr(text, "State:\t");
-    ck_assert_ptr_nonnull(state);
+    must(state);
     *switches = number_after(text, "\nvoluntary_ctxt_switches:") +
                 number_after(text, "\nnonvoluntary_ctxt_switches:");
     return state[7] == 'S';
@@ -80,13 +86,13 @@ static bool look(struct look *look)
     DIR *folder = opendir("/proc/self/task");
     struct dirent *entry;
     bool asleep = true;
-    ck_assert_ptr_nonnull(folder);
+    must(folder);
     look->count = 0;
     while (asleep && (entry = readdir(folder))) {
         long task = strtol(entry->d_name, NULL, 10);
         if (!task || task == gettid())
             continue;
-        ck_assert_uint_lt(look->count, TASKS_MAX);
+        must(look->count < TASKS_MAX);
         look->tasks[look->count].task = task;
         asleep = look_at_task(dirfd(folder), entry->d_name, &look->tasks[look->count++].switches);
     }
@@ -112,26 +118,26 @@ static void open_echo(void)
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t bytes = sizeof(address);
     echo = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    ck_assert_int_eq(bind(echo, (struct sockaddr *)&address, bytes), 0);
-    ck_assert_int_eq(getsockname(echo, (struct sockaddr *)&address, &bytes), 0);
-    ck_assert_int_eq(connect(echo, (struct sockaddr *)&address, bytes), 0);
+    must(bind(echo, (struct sockaddr *)&address, bytes) == 0);
+    must(getsockname(echo, (struct sockaddr *)&address, &bytes) == 0);
+    must(connect(echo, (struct sockaddr *)&address, bytes) == 0);
 }
 
 static void flush_loopback(void)
 {
     cpu_set_t all, one;
     char byte = 0;
-    ck_assert_int_eq(sched_getaffinity(0, sizeof(all), &all), 0);
+    must(sched_getaffinity(0, sizeof(all), &all) == 0);
     for (int i = 0; i < CPU_SETSIZE; i++) {
         if (!CPU_ISSET(i, &all))
             continue;
         CPU_ZERO(&one);
         CPU_SET(i, &one);
-        ck_assert_int_eq(sched_setaffinity(0, sizeof(one), &one), 0);
-        ck_assert_int_eq((int)send(echo, &byte, 1, 0), 1);
-        ck_assert_int_eq((int)recv(echo, &byte, 1, 0), 1);
+        must(sched_setaffinity(0, sizeof(one), &one) == 0);
+        must((int)send(echo, &byte, 1, 0) == 1);
+        must((int)recv(echo, &byte, 1, 0) == 1);
     }
-    ck_assert_int_eq(sched_setaffinity(0, sizeof(all), &all), 0);
+    must(sched_setaffinity(0, sizeof(all), &all) == 0);
 }
 
 static bool is_under_way(int fd)
@@ -151,9 +157,9 @@ static bool is_any_under_way(void)
     DIR *folder = opendir("/proc/self/fd");
     struct dirent *entry;
     bool found = false;
-    ck_assert_ptr_nonnull(folder);
+    must(folder);
     while (!found && (entry = readdir(folder)))
-        found = *entry->d_name != '.' && is_under_way(atoi(entry->d_name));
+        found = *entry->d_name != '.' && is_under_way((int)strtol(entry->d_name, NULL, 10));
     closedir(folder);
     return found;
 }
