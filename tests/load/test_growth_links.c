@@ -128,8 +128,10 @@ static double until_next(const struct run *run, double rate)
     double next = LOOK_S;
     for (unsigned i = 0; i < run->open; i++) {
         const struct connection *one = &run->connections[i];
-        double fills = fmin(run->quantum - one->filled, one->left) / (rate * one->weight);
-        next = fmin(next, one->waits_until_s > 0 ? one->waits_until_s - run->now_s : fills);
+        double at = one->waits_until_s - run->now_s;
+        if (one->waits_until_s <= 0)
+            at = SL_MIN(run->quantum - one->filled, one->left) / (rate * one->weight);
+        next = SL_MIN(next, at);
     }
     return fmax(next, 0);
 }
@@ -141,7 +143,7 @@ static void pass(struct run *run, double seconds, double rate)
         struct connection *one = &run->connections[i];
         if (one->waits_until_s > 0)
             continue;
-        double bytes = fmin(seconds * rate * one->weight, one->left);
+        double bytes = SL_MIN(seconds * rate * one->weight, one->left);
         one->left -= bytes;
         one->filled += bytes;
         run->come += bytes;

@@ -13,6 +13,7 @@
 #include "reader.h"
 #include "retry.h"
 #include "scratch.h"
+#include "seed.h"
 #include "thread.h"
 
 enum { RANGE_BYTES = 256 * 1024, RANGES = 8, OBJECT_BYTES = RANGES * RANGE_BYTES - 777 };
@@ -258,6 +259,7 @@ SL_TEST_LOOP(a_slow_link_sends_nothing_again, 0, 2)
 SL_TEST(a_retry_that_waits_is_left_alone)
 {
     int64_t before = (int64_t)sl_metric_get(SL_M_SOURCE_HEDGES);
+    uint64_t retries = sl_metric_get(SL_M_SOURCE_RETRIES);
     struct scene scene = {.connections = 4, .threads = 2};
     struct fake_clock_work work;
     open_scene(&scene);
@@ -267,6 +269,8 @@ SL_TEST(a_retry_that_waits_is_left_alone)
     fake_clock_hold();
     fake_clock_begin(&work, run_scene, &scene);
     SL_AWAIT(come_since(&scene) == OBJECT_BYTES - RANGE_BYTES, "the other ranges");
+    SL_AWAIT(sl_metric_get(SL_M_SOURCE_RETRIES) > retries, "the answer that asks to wait");
+    look(scene.threads);
     for (unsigned ms = 0; ms < 2000; ms += 20) {
         ck_assert_uint_eq(sl_server_request_count(scene.server), RANGES + 1);
         fake_clock_turn(LOOK_NS);
@@ -301,7 +305,6 @@ SL_TEST(stalls_by_chance_harm_no_byte)
     enum { SCENES = 16 };
     struct scene scenes[SCENES] = {0};
     pthread_t threads[SCENES];
-    srandom(20);
     for (size_t i = 0; i < SCENES; i++) {
         struct scene *scene = &scenes[i];
         *scene = (struct scene){.connections = connections[i % 4],
@@ -311,9 +314,9 @@ SL_TEST(stalls_by_chance_harm_no_byte)
         open_scene(scene);
         struct sl_step steps[3];
         for (size_t k = 0; k < SL_COUNT(steps); k++)
-            steps[k] = (struct sl_step){.first = 2 + (unsigned)random() % (RANGES + 3),
+            steps[k] = (struct sl_step){.first = 2 + (unsigned)sl_test_pick(RANGES + 3),
                                         .fault = k ? SL_FAULT_STALL : SL_FAULT_TRICKLE,
-                                        .after = random() % RANGE_BYTES};
+                                        .after = (int64_t)sl_test_pick(RANGE_BYTES)};
         sl_server_script(scene->server, steps, SL_COUNT(steps));
         pthread_create(&threads[i], NULL, load_scene, scene);
     }

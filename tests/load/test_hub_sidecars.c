@@ -5,8 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "await.h"
 #include "buf.h"
 #include "claims.h"
+#include "fake_clock.h"
 #include "hash.h"
 #include "hf_hub.h"
 #include "hf_options.h"
@@ -23,6 +25,7 @@
 #include "xet_store.h"
 
 enum { RANGE = 64 * 1024 };
+#define LOOK_NS (20 * SL_NS_PER_MS) /* readers look as often as this */
 #define SIDECAR "blob.bin.sluice.json"
 
 static char scratch[SL_SCRATCH_PATH_BYTES], path[SL_SCRATCH_PATH_BYTES + 16];
@@ -164,14 +167,26 @@ SL_TEST_LOOP(a_chunk_that_stays_wrong_is_never_published, 0, 4)
     ck_assert(sl_model_exists(path, ".sluice/ready") == (done == 0));
 }
 
+static void load_by_two(void *ignored)
+{
+    (void)ignored;
+    ck_assert_msg(load("auto", "readers: {connections: 2, rangeBytes: 64Ki}\n") == 0, "%s",
+                  err.message);
+}
+
 /* What Xet's own hash would tell is not known before the last byte has come. */
 SL_TEST(a_chunk_that_stays_wrong_is_mended_before_the_others_have_come)
 {
+    struct fake_clock_work work;
     put_sidecar();
     sl_xet_store_spoil(&xet, false);
     SL_SCRIPT(xet.cdn, {.path = "/xorb/2", .fault = SL_FAULT_SLOW});
-    ck_assert_msg(load("auto", "readers: {connections: 2, rangeBytes: 64Ki}\n") == 0, "%s",
-                  err.message);
+    fake_clock_hold();
+    fake_clock_begin(&work, load_by_two, NULL);
+    SL_AWAIT(sl_server_request_count(hub.cdn) > 0, "the request for the range that is wrong");
+    fake_clock_turn_until(&work.done, LOOK_NS, 1);
+    fake_clock_end(&work);
+    fake_clock_release();
     ck_assert_uint_eq(result.refetched_ranges, 1);
     ck_assert_uint_gt(hub.links, 0);
 }
