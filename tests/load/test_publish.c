@@ -436,7 +436,7 @@ static void expect_to_wait_in_vain(void)
     fake_clock_turn_until(&work.done, 100 * SL_NS_PER_MS, 1);
     fake_clock_end(&work);
     fake_clock_release();
-    ck_assert_uint_eq(work.took_ns, SL_NS_PER_S);
+    ck_assert_uint_ge(work.took_ns, SL_NS_PER_S);
 }
 
 SL_TEST(waiting_ends_with_ready_time_or_cancel)
