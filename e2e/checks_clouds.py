@@ -9,8 +9,9 @@ import urllib.parse
 import urllib.request
 
 import models
-from harness import CACHE, Skip, check, fixture, free_port, need_program, one_at_a_time, run_client
 from checks_upload import convert, digests
+from harness import CACHE, Skip, check, fixture, free_port, need_program, one_at_a_time, run_client
+from servers import go_program
 
 ROOMS = ("storage/cloud", "storage/gs", "storage/az", "storage/upload")
 FAKE_GCS = "github.com/fsouza/fake-gcs-server@v1.56.1"
@@ -35,34 +36,16 @@ def send(method, url, data=None, headers=None):
         return answer.status
 
 
-@fixture("google")
+@fixture("google", expensive=True)
 class Google:
     """fake-gcs-server with a bucket `models`."""
 
     def __init__(self, h):
-        own = os.path.join(CACHE, "bin", "fake-gcs-server")
         self.port = free_port()
-        h.serve("fake-gcs", [self.program(own), "-scheme", "http", "-host", "127.0.0.1", "-port", str(self.port),
+        h.serve("fake-gcs", [go_program("fake-gcs-server", FAKE_GCS), "-scheme", "http", "-host", "127.0.0.1", "-port", str(self.port),
                              "-backend", "memory", "-public-host", f"127.0.0.1:{self.port}"], self.port)
         send("POST", f"http://127.0.0.1:{self.port}/storage/v1/b?project=p", json.dumps({"name": "models"}).encode(),
              {"Content-Type": "application/json"})
-
-    @staticmethod
-    @one_at_a_time("go")
-    def program(own):
-        try:
-            return need_program("fake-gcs-server", own)
-        except Skip:
-            pass
-        try:
-            go = need_program("go", "/usr/local/go/bin/go")
-        except Skip:
-            raise Skip("no fake-gcs-server and no go to build it") from None
-        env = dict(os.environ, GOBIN=os.path.dirname(own), GOFLAGS="-buildvcs=false")
-        done = run_client([go, "install", FAKE_GCS], env=env, timeout=900)
-        if done.returncode:
-            raise Skip(f"go install {FAKE_GCS}: {done.stderr.strip()[-200:]}")
-        return own
 
     def env(self):
         return {"STORAGE_EMULATOR_HOST": f"127.0.0.1:{self.port}", "NO_GCE_CHECK": "true"}

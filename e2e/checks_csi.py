@@ -38,7 +38,7 @@ class CsiNode(Node):
         super().start(["unshare", "--mount", "--propagation", "private", self.h.program, "serve", self.config], **options)
 
 
-@fixture("csi_sanity")
+@fixture("csi_sanity", expensive=True)
 def csi_sanity(h):
     """Built once, into the cache."""
     return go_program("csi-sanity", SANITY)

@@ -66,7 +66,7 @@ def hub(_):
     return server
 
 
-@one_at_a_time("hub")
+@one_at_a_time("{}")
 def python_with(folder, module, packages):
     """A Python that imports a module, in a folder of the cache."""
     own = os.path.join(CACHE, folder)

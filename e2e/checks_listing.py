@@ -125,10 +125,13 @@ def a_directory_of_many_files_streams(h):
     """100,000 files below a directory: the same."""
     roots = {}
     for count in (KEYS // 100, KEYS):
-        roots[count] = h.directory(f"many-{count}")
+        roots[count] = h.fresh(f"many-{count}")
         for folder in range(FOLDERS):
             os.makedirs(os.path.join(roots[count], "model", f"part-{folder:02}"), exist_ok=True)
         for number in range(count):
             with open(os.path.join(roots[count], name_of(number)), "wb", buffering=0) as file:
                 file.write(b"0123456789abcdef")
-    return compare(h, roots[KEYS // 100] + "/", roots[KEYS] + "/", None)
+    note = compare(h, roots[KEYS // 100] + "/", roots[KEYS] + "/", None)
+    for root in roots.values():
+        h.remove(root)
+    return note

@@ -51,7 +51,7 @@ def cache():
     return os.environ.get("SLUICE_CACHE") or os.path.join(ROOT, ".cache")
 
 
-@one_at_a_time("python")
+@one_at_a_time("python-{1}")
 def environment_of(base, name, packages, *options):
     """The Python of an environment with these packages, which is made once."""
     mark = hashlib.sha256(" ".join(packages).encode()).hexdigest()[:12]

@@ -88,11 +88,12 @@ def only_one(name):
 
 
 def one_at_a_time(name):
-    """For functions that make something in CACHE, or in a folder of builds, unless it is there; name: of what they share."""
+    """For functions that make something in CACHE, or in a folder of builds, unless it is there. Calls with this name wait for each
+    other; it may be made of their arguments: "venv-{}"."""
     def add(function):
         @functools.wraps(function)
         def alone(*arguments, **options):
-            with only_one(name):
+            with only_one(name.format(*arguments)):
                 return function(*arguments, **options)
         return alone
     return add

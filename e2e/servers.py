@@ -12,7 +12,7 @@ from s3client import S3
 VERSITYGW = "github.com/versity/versitygw/cmd/versitygw@v1.7.0"
 
 
-@one_at_a_time("go")
+@one_at_a_time("go-{}")
 def go_program(name, module):
     """From PATH, a cache, or built by go: a minute or two, once."""
     own = os.path.join(CACHE, "bin", name)

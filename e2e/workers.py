@@ -23,7 +23,7 @@ CONTEXT = multiprocessing.get_context("fork")
 TIMES = os.path.join(harness.CACHE, "e2e-seconds.json")
 LONG_SECONDS = 8
 SLOWEST, ERROR_LINES = 10, 40
-PATIENCE = 120
+PATIENCE = 300  # seconds for its servers to end and its folders to go
 PR_SET_PDEATHSIG = 1
 
 
