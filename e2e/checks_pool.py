@@ -177,7 +177,7 @@ def one_copy(pool, users):
     return sum(held.values())
 
 
-@check()
+@check(alone=MODEL_BYTES > 1 << 30)  # then it takes most of the memory
 def sixteen_processes_of_a_pool_make_one_load_and_one_copy(h):
     """Sixteen processes attach in mid-load and use tensors before its end; its bytes come once and are in memory once;
     kills of a client and of the daemon harm nobody else."""

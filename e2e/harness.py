@@ -143,6 +143,11 @@ def in_starts(h, limit, attempt, tries=3):
     return took
 
 
+def processor_seconds():
+    """Of this process and of those that it has waited for."""
+    return sum(os.times()[:4])
+
+
 def catches_sigterm(process):
     """Has the program come so far that SIGTERM is handled?"""
     with open(f"/proc/{process.pid}/status") as file:
@@ -329,12 +334,14 @@ class Harness:
         return counts
 
     def try_check(self, one):
-        """(result, the line that tells it, seconds). A check that failed is not tried again."""
+        """(result, the line that tells it, (its seconds, those of processors for it and what it waited for)). A check that failed is not
+        tried again."""
         start = begin = time.monotonic()
+        used = processor_seconds()
         note, new = "", [need for need in one.needs if need not in self.fixtures]
         try:
             made = [self.fixture(need) for need in one.needs]
-            begin = time.monotonic()
+            begin, used = time.monotonic(), processor_seconds()
             note = one.function(self, *made) or ""
             result = "ok"
         except Skip as error:
@@ -345,7 +352,7 @@ class Harness:
                 traceback.print_exc()
         seconds, making = time.monotonic() - begin, begin - start
         after = f" after {making:.1f} s for {', '.join(new)}" if making >= 1 else ""
-        return result, f"{result:4} {one.name} ({seconds:.1f} s{after}){': ' + note if note else ''}", seconds
+        return result, f"{result:4} {one.name} ({seconds:.1f} s{after}){': ' + note if note else ''}", (seconds, processor_seconds() - used)
 
     @staticmethod
     def count(counts):
