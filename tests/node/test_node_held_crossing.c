@@ -293,7 +293,7 @@ static void step_any(struct crossing *crossing)
 SL_TEST_LOOP(what_is_counted_is_what_is_held_in_any_order, 0, 2)
 {
     struct crossing crossing = {.state = sl_test_seed() + (unsigned)_i};
-    unsigned count = sl_test_rounds(400, 4000);
+    unsigned count = sl_test_rounds(400, 1200);
     for (unsigned i = 0; i < KEPT_MAX; i++)
         crossing.kept[i] = (struct held_kept)HELD_NONE;
     reports = mmap(NULL, MORTALS * sizeof(*reports), PROT_READ | PROT_WRITE,
