@@ -14,6 +14,7 @@ from checks_python_open import environment
 from harness import ROOT, Skip, check
 
 ROOMS = ("lib/api", "lib/open", "python")
+# Each check is alone: an engine takes most of the memory.
 RUNS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "engine_runs.py")
 PATIENCE = 1500
 SETTINGS = {
@@ -147,7 +148,7 @@ def same(found, wanted):
         assert each == wanted, f"start {number}: {each}, not {wanted}"
 
 
-@check("versitygw")
+@check("versitygw", alone=True)
 def vllm_loads_from_everywhere(h, store):
     """Real vLLM on the processor: from a directory, a bucket and the pool, twice, it has the weights and the tokens of its own loader. The
     bucket sends the file once to each start and once to the pool. A weight that a file lacks is refused, or told where vLLM goes on."""
@@ -176,7 +177,7 @@ def vllm_loads_from_everywhere(h, store):
     return f"bytes of the file {size}; the bucket sent {sent[2]} to a start, {for_pool} to the pool, none to two starts from it"
 
 
-@check("hub")
+@check("hub", alone=True)
 def vllm_finds_a_model_of_the_hub_by_its_name(h, hub):
     """Real vLLM, offline and with its own loader, starts "org/wide" from what was published with layout hf-cache."""
     python_of("vllm")
@@ -187,7 +188,7 @@ def vllm_finds_a_model_of_the_hub_by_its_name(h, hub):
     same(found[1:], found[0])
 
 
-@check()
+@check(alone=True)
 def vllm_starts_from_a_deposit(h):
     """The first start of real vLLM keeps what it loaded in the pool; the second has the same weights and tokens, and asks for none of the model's."""
     python_of("vllm")
@@ -205,7 +206,7 @@ def vllm_starts_from_a_deposit(h):
     return keys[0]
 
 
-@check("versitygw")
+@check("versitygw", alone=True)
 def vllm_ranks_read_their_parts(h, store):
     """Two tensor-parallel ranks of real vLLM together fetch little more than the file; weights and tokens are those of its own loader with two
     ranks."""
@@ -222,7 +223,7 @@ def vllm_ranks_read_their_parts(h, store):
     return f"two ranks fetched {sent[1]} bytes of a file of {size}, {sent[1] / size:.3f} of it"
 
 
-@check()
+@check(alone=True)
 def sglang_takes_the_plugin(h):
     """Real SGLang, as far as it goes without its kernels: it finds the plugin, takes the format on its command line, and its own functions load a small module
     with our loader."""

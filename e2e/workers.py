@@ -260,10 +260,10 @@ class Crew:
             self.give_all()
             self.hear()
         while self.board.alone:
+            self.end_all(None, but=1)
             number = self.board.alone.pop(0)
             if self.over(number):
                 continue
-            self.end_all(None, but=1)
             if not self.workers:
                 self.workers.append(self.new())
             self.workers[0].begin(number)
@@ -320,8 +320,9 @@ class Crew:
                 print("     " + row, flush=True)
 
     def end_all(self, number, but=0):
-        """End the workers, but so many of them, those that have made most."""
-        ending = sorted(self.workers, key=lambda worker: -len(worker.made))[but:]
+        """End the workers, but so many of them, those that have made most of what is needed alone."""
+        needs = {need for one in self.board.alone for need in harness.CHECKS[one].needs}
+        ending = sorted(self.workers, key=lambda worker: -len(worker.made & needs))[but:]
         for worker in ending:
             worker.end(number)
         for worker in ending:
