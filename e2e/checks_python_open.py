@@ -125,10 +125,23 @@ def each_public_call_of_the_originals_is_compared(h):
     return run_tests(h, "test_beside")
 
 
+def lifetimes(of_forks):
+    """The names of the tests of lifetimes: those of forks, which take as long as the others together, or the others."""
+    with open(os.path.join(TESTS, "test_lifetimes.py"), encoding="utf-8") as file:
+        found = re.findall(r"^    def (test_\w+)", file.read(), re.M)
+    return [f"test_lifetimes.Lifetimes.{name}" for name in found if ("_fork" in name) == of_forks]
+
+
 @check()
 def models_and_tensors_outlive_what_they_may(h):
-    """The interpreter, forks, threads, cycles, interrupts; thousands of opens leave no descriptor and no mapping."""
-    return run_tests(h, "test_lifetimes")
+    """The interpreter, threads, cycles, interrupts; thousands of opens leave no descriptor and no mapping."""
+    return run_tests(h, *lifetimes(of_forks=False))
+
+
+@check()
+def forked_processes_leave_what_their_parents_have(h):
+    """They read and end, open again what their parent has open, and leave its streams and writers alone."""
+    return run_tests(h, *lifetimes(of_forks=True))
 
 
 @check()
@@ -191,6 +204,7 @@ def python_reads_onto_a_gpu(h):
     return " and ".join([run_tests(h, "test_gpu", env=fake_driver(h)), run_tests(h, "test_gpu")])
 
 
+@one_at_a_time("pyright")
 def pyright(python):
     """Where pyright is, which is installed once."""
     if not shutil.which("node") or not shutil.which("npm"):
@@ -208,15 +222,23 @@ def pyright(python):
     return env
 
 
+def no_finding_of_pyright(version):
+    python = environment_of_originals()
+    done = subprocess.run([python, "-m", "pyright", "-p", ".", "--pythonversion", version], capture_output=True, text=True, env=pyright(python),
+                          cwd=os.path.join(ROOT, "python"), timeout=PATIENCE)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-800:]
+
+
 @check()
 def pyright_finds_nothing_either(h):
-    """pyright in its strict mode, for the oldest Python that the package runs on and for the newest."""
-    python = environment_of_originals()
-    env = pyright(python)
-    for version in ("3.9", "3.14"):
-        done = subprocess.run([python, "-m", "pyright", "-p", ".", "--pythonversion", version], capture_output=True, text=True, env=env,
-                              cwd=os.path.join(ROOT, "python"), timeout=PATIENCE)
-        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-800:]
+    """pyright in its strict mode, for the oldest Python that the package runs on."""
+    no_finding_of_pyright("3.9")
+
+
+@check()
+def pyright_finds_nothing_for_the_newest_python(h):
+    """The same for the newest."""
+    no_finding_of_pyright("3.14")
 
 
 def source_of(python, package, place):

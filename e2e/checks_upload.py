@@ -8,7 +8,7 @@ import models
 from harness import Skip, check, fixture, free_port, http_get, need_program, sha256_file, wait_for
 
 ROOMS = ("storage/upload", "storage/http", "storage/s3")
-BUCKET = "uploads"
+BUCKET, ENDED = "uploads", "uploads-ended"
 BYTES = 192 << 20
 
 
@@ -87,8 +87,8 @@ def unfinished(store, bucket):
     return len(re.findall(b"<UploadId>", body))
 
 
-def status_of(store, key):
-    return store.request("GET", BUCKET, key, headers={"range": "bytes=0-0"})[0]
+def status_of(store, bucket, key):
+    return store.request("GET", bucket, key, headers={"range": "bytes=0-0"})[0]
 
 
 # ---- S3 -------------------------------------------------------------------------------------------
@@ -140,9 +140,9 @@ def upload_rgw(h, store, model_path):
 
 def ended_in_mid_upload(h, store, model_path, key, number):
     """sluice ended by a signal once the store has an unfinished upload."""
-    process = h.start("convert", model_path, f"s3://{BUCKET}/{key}", "--progress", "none", env=store.env())
+    process = h.start("convert", model_path, f"s3://{ENDED}/{key}", "--progress", "none", env=store.env())
     try:
-        wait_for("an upload", lambda: process.poll() is not None or unfinished(store, BUCKET) > 0)
+        wait_for("an upload", lambda: process.poll() is not None or unfinished(store, ENDED) > 0)
         early = process.poll() is None
         h.stop(process, number)
     finally:
@@ -153,20 +153,20 @@ def ended_in_mid_upload(h, store, model_path, key, number):
 @check("versitygw", "upload_model")
 def upload_ended(h, store, model_path):
     """SIGTERM in mid-upload aborts it; SIGKILL leaves parts that nobody sees; the next run is right."""
-    store.make_bucket(BUCKET)
+    store.make_bucket(ENDED)
     for number in (signal.SIGTERM, signal.SIGKILL):
         key = f"ended-{number}.tensors"
         for attempt in range(5):
             if ended_in_mid_upload(h, store, model_path, key, number):
                 break
-            store.request("DELETE", BUCKET, key)
+            store.request("DELETE", ENDED, key)
         else:
             raise AssertionError("every upload had ended before the signal")
-        assert status_of(store, key) == 404, "a part of an object is visible"
-        left = unfinished(store, BUCKET)
+        assert status_of(store, ENDED, key) == 404, "a part of an object is visible"
+        left = unfinished(store, ENDED)
         assert left == (0 if number == signal.SIGTERM else 1), f"{left} unfinished uploads after signal {number}"
-        convert(h, model_path, f"s3://{BUCKET}/{key}", env=store.env()).expect(0)
-        assert digests(h, f"s3://{BUCKET}/{key}", store.env()) == digests(h, model_path)
+        convert(h, model_path, f"s3://{ENDED}/{key}", env=store.env()).expect(0)
+        assert digests(h, f"s3://{ENDED}/{key}", store.env()) == digests(h, model_path)
 
 
 # ---- HTTP -----------------------------------------------------------------------------------------
