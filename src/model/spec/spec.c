@@ -165,6 +165,7 @@ static int read_document(struct reading *reading, struct sl_yaml_tree *tree, str
     const struct sl_yaml_pair *pool = sl_yaml_find(tree->root, "sink.pool");
     spec->has_pool = pool && pool->value->kind != SL_YAML_NULL;
     sl_spec_check(tree->root, spec, reading->placed || reading->pooled, &reading->complaints);
+    sl_spec_fix(tree->root, spec, &reading->complaints);
     check_twins(reading, tree->root);
     return 0;
 }

@@ -8,6 +8,7 @@
 
 #include <stddef.h>
 
+#include "fixed.h"
 #include "option.h"
 #include "sink.h"
 #include "source.h"
@@ -109,6 +110,7 @@ struct sl_spec_readers {
     uint64_t bandwidth;            /* bytes/s, 0 none: of the process */
     uint64_t connections_per_host; /* SL_AUTO_VALUE or 1..4096: of the process */
     uint64_t timeout_seconds;      /* of the whole load; 0 none. SL_E_TIMEOUT */
+    char *fixed;                   /* as it was written; struct sl_spec.fixed is what it says */
 };
 struct sl_spec_metadata {
     char *name;
@@ -123,7 +125,8 @@ struct sl_spec {
     struct sl_spec_sink sink;
     struct sl_spec_readers readers;
     char *listen;
-    bool has_pool; /* sink.pool was named */
+    bool has_pool;         /* sink.pool was named */
+    struct sl_fixed fixed; /* readers.fixed, else $SLUICE_FIXED */
 };
 /** The rows: all stores' sections are in it (stores.h). Borrowed, for good. */
 const struct sl_option_table *sl_spec_table(void);

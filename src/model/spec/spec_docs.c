@@ -169,11 +169,34 @@ int sl_spec_write_keys(const struct sl_option_table *table, struct sl_buf *out, 
     return page_table(&page, table, "");
 }
 
+static const char pins[] =
+    "## Words of `readers.fixed`\n\n"
+    "`usual`, or pairs with blanks or commas between them: `connections=8 range-bytes=16MiB`. What "
+    "is left out is as usual.\n"
+    "[When to pin a load](../load.md#pin-a-load).\n\n"
+    "| word | value | meaning |\n| --- | --- | --- |\n";
+
+static int write_pins(struct sl_buf *out, struct sl_err *err)
+{
+    struct page page = {out, err};
+    if (sl_buf_text(out, pins, err) < 0)
+        return -1;
+    for (const struct sl_option *row = sl_fixed_table.rows; row->member; row++) {
+        char word[64];
+        if (sl_buf_printf(out, err, "| `%s=` | ", sl_option_kebab(row, word)) < 0 ||
+            page_type(row, out, err) < 0 || sl_buf_text(out, " | ", err) < 0 ||
+            cell(&page, row->help) < 0 || sl_buf_text(out, " |\n", err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
 int sl_spec_write_reference(struct sl_buf *out, struct sl_err *err)
 {
-    if (sl_buf_text(out, introduction, err) < 0 || sl_buf_text(out, "## Keys\n\n", err) < 0)
+    if (sl_buf_text(out, introduction, err) < 0 || sl_buf_text(out, "## Keys\n\n", err) < 0 ||
+        sl_spec_write_keys(sl_spec_table(), out, err) < 0)
         return -1;
-    return sl_spec_write_keys(sl_spec_table(), out, err);
+    return write_pins(out, err);
 }
 
 /* ---- the JSON schema ------------------------------------------------------------------------ */

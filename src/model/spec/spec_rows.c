@@ -55,6 +55,12 @@ static int check_device(const char *text, struct sl_err *err)
     return sl_fail(err, SL_E_USAGE, "a device is host, cuda:0 or cuda:all, not '%.64s'", text);
 }
 
+static int check_fixed(const char *text, struct sl_err *err)
+{
+    struct sl_fixed fixed;
+    return sl_fixed_parse(text, &fixed, err);
+}
+
 /* ---- rows ----------------------------------------------------------------------------------- */
 
 static const struct sl_option metadata_rows[] = {
@@ -254,6 +260,12 @@ static const struct sl_option readers_rows[] = {
               .minimum = 1, .maximum = 4096, .flag = "connections-per-host"),
     SL_OPTION(sl_spec_readers, timeout_seconds, UINT, "0", "limit for the whole load; 0 is none",
               .minimum = 0, .maximum = 31536000, .flag = "timeout-seconds"),
+    SL_OPTION(sl_spec_readers, fixed, STRING, "",
+              "pins all that a load decides by itself: usual, or some of it, such as "
+              "'connections=8 threads=2 range-bytes=16MiB', and the rest as usual. Nothing is then "
+              "decided by measured times, processors or other loads. A load says at its end what "
+              "it had, in these words. Without it SLUICE_FIXED of the environment counts",
+              .check = check_fixed, .flag = "fixed", .value = "PINS"),
     SL_OPTION_END,
 };
 

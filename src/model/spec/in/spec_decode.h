@@ -33,6 +33,10 @@ int sl_spec_write_keys(const struct sl_option_table *table, struct sl_buf *out, 
  * which offers the pool. */
 void sl_spec_check(const struct sl_yaml_node *root, const struct sl_spec *spec, bool placed,
                    struct sl_complaints *complaints);
+/** spec_fixed.c: what is pinned, by readers.fixed or $SLUICE_FIXED, into spec->fixed and the keys
+ * that say the same. After sl_spec_check(). */
+void sl_spec_fix(const struct sl_yaml_node *root, struct sl_spec *spec,
+                 struct sl_complaints *complaints);
 /** spec_tensors.c: the rules under `tensors`; part of the above. */
 void sl_spec_check_tensors(const struct sl_yaml_node *root, const struct sl_spec *spec,
                            struct sl_complaints *complaints);
