@@ -1,7 +1,7 @@
 /*
- * What GPUs offer to do of a plan's work. For one GPU the spec and what was measured say it. What
- * goes to several is decrypted on each of them or on the host, so each must have kernels, and the
- * first is the one that is measured; casts and CRCs are the host's then.
+ * What GPUs offer to do of a plan's work. For one GPU the spec says it, what it pins, or what was
+ * measured. What goes to several is decrypted on each of them or on the host, so each must have
+ * kernels, and the first is the one that is measured; casts and CRCs are the host's then.
  */
 #include "gpu_fill.h"
 #include "gpu_opener.h"
@@ -17,23 +17,33 @@ struct offer {
     const struct sl_spec_pool *settings;
 };
 
-static enum sl_pool_decrypt setting_of(const struct offer *offer, enum sl_stage stage)
+/* *pinned: it is not the spec's setting, which is auto. */
+static enum sl_pool_decrypt setting_of(const struct offer *offer, enum sl_stage stage, bool *pinned)
 {
     const int settings[SL_STAGES] = {[SL_STAGE_DECRYPT] = offer->settings->decrypt,
                                      [SL_STAGE_CAST] = offer->settings->cast,
                                      [SL_STAGE_CRC] = offer->settings->crc};
-    return (enum sl_pool_decrypt)settings[stage];
+    const struct sl_fixed *fixed = &offer->plan->fixed;
+    const int places[SL_STAGES] = {[SL_STAGE_DECRYPT] = fixed->decrypt,
+                                   [SL_STAGE_CAST] = fixed->cast,
+                                   [SL_STAGE_CRC] = fixed->crc};
+    *pinned = fixed->on && settings[stage] == SL_DECRYPT_AUTO;
+    if (!*pinned)
+        return (enum sl_pool_decrypt)settings[stage];
+    return places[stage] == SL_FIXED_GPU ? SL_DECRYPT_GPU : SL_DECRYPT_HOST;
 }
 
 /* Must it be the host, for all of several GPUs? */
 static bool is_hosts(const struct offer *offer, enum sl_stage stage, struct sl_gpu_choice *choice)
 {
     struct sl_err why = SL_ERR_INIT;
+    bool pinned;
     if (offer->count > 1 && stage != SL_STAGE_DECRYPT) {
         snprintf(choice->why, sizeof(choice->why), "once for all GPUs");
         return true;
     }
-    for (size_t i = 1; setting_of(offer, stage) == SL_DECRYPT_AUTO && i < offer->count; i++) {
+    for (size_t i = 1; setting_of(offer, stage, &pinned) == SL_DECRYPT_AUTO && i < offer->count;
+         i++) {
         const struct sl_cuda_device *device = sl_gpu_device(offer->targets[i].gpu);
         if (sl_kernels_check(device, &why) == 0)
             continue;
@@ -64,10 +74,13 @@ static int does(void *arg, enum sl_stage stage, bool *is_done, struct sl_err *er
     const struct offer *offer = arg;
     struct sl_gpu *gpu = offer->targets[0].gpu;
     struct sl_gpu_choice choice = {.on_gpu = false};
-    if (!is_hosts(offer, stage, &choice) &&
-        sl_gpu_rates_choose(gpu, stage, share_of(offer, stage), setting_of(offer, stage), &choice,
-                            err) < 0)
+    bool pinned, is_host = is_hosts(offer, stage, &choice);
+    enum sl_pool_decrypt setting = setting_of(offer, stage, &pinned);
+    if (!is_host &&
+        sl_gpu_rates_choose(gpu, stage, share_of(offer, stage), setting, &choice, err) < 0)
         return -1;
+    if (!is_host && pinned)
+        snprintf(choice.why, sizeof(choice.why), "the load is pinned");
     char place[32] = "the host";
     if (choice.on_gpu)
         snprintf(place, sizeof(place), "cuda:%d%s", sl_gpu_device(gpu)->ordinal,

@@ -26,12 +26,16 @@ enum {
     MOST_AUTO = 64,
     MOST_SMALL = 128, /* 30 ms away that is 4,000 requests/s: a store allows them */
     MOST_LOCAL = 8,
+    FIXED_USUAL = 8,
+    FIXED_THREADS = 2,
+    FIXED_OPENINGS = 32,
     MOST_USEFUL = 4096,
     SMALL_REQUEST_BYTES = 1024 * 1024,
 
     MOST_OF_LOAD = 1024,
     BUFFER_BYTES = 256 * 1024,
     BUFFER_BYTES_MIN = 64 * 1024,
+    PAGE_BYTES = 4096,
     LARGE_BUFFER_BYTES = 1024 * 1024, /* two threads that fill one file wait less for each other */
     MEMORY_BYTES = 48 * 1024 * 1024,
 
@@ -101,6 +105,13 @@ unsigned sl_concurrency_small(uint64_t connections, unsigned descriptors)
     return (unsigned)SL_MAX(SL_MIN(wanted, (uint64_t)descriptors), 1u);
 }
 
+unsigned sl_concurrency_openings(const struct sl_fixed *fixed, uint64_t connections)
+{
+    uint64_t most = is_auto(connections) ? (uint64_t)FIXED_OPENINGS : connections;
+    uint64_t usual = SL_MIN(most, (uint64_t)FIXED_OPENINGS);
+    return fixed->on ? (unsigned)sl_fixed_or(fixed->openings, usual) : 0;
+}
+
 /* ---- a plan ---------------------------------------------------------------------------------- */
 
 /* No more than this, because of that. */
@@ -133,6 +144,10 @@ struct sl_connections sl_concurrency_of_plan(const struct sl_plan_facts *facts)
             (struct sl_connections){FIRST_SMALL, MOST_SMALL, SL_CONNECTIONS_SMALL, SL_BOUND_AUTO};
     if (facts->rows && is_auto(facts->given) && !facts->local)
         connections.most = MOST_SMALL;
+    if (facts->fixed && connections.why == SL_CONNECTIONS_USUAL)
+        connections.first = FIXED_USUAL;
+    if (facts->fixed)
+        connections.most = connections.first;
     size_t parts = SL_MIN(facts->ranges + facts->composed, (size_t)MOST_USEFUL);
     bound(&connections, SL_MAX((unsigned)parts, 1u), SL_BOUND_RANGES);
     bound(&connections, facts->descriptors, SL_BOUND_DESCRIPTORS);
@@ -167,15 +182,22 @@ static void fit_memory(const struct sl_load_facts *facts, struct sl_concurrency 
     uint64_t buffers = facts->grows ? 2 : 1;
     unsigned host = facts->host ? facts->host : (unsigned)MOST_OF_LOAD;
     connections->most = SL_MIN(SL_MAX(connections->most, 1u), (unsigned)MOST_OF_LOAD);
+    bool window = facts->fixed.on && facts->fixed.window_bytes != SL_AUTO_VALUE;
     out->buffer_bytes = are_requests_tiny(facts) ? BUFFER_BYTES_MIN : BUFFER_BYTES;
-    while (facts->connections && out->buffer_bytes > BUFFER_BYTES_MIN &&
+    if (window)
+        out->buffer_bytes =
+            (size_t)(facts->fixed.window_bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+    while (facts->connections && !window && out->buffer_bytes > BUFFER_BYTES_MIN &&
            connections->most * buffers * out->buffer_bytes > memory)
         out->buffer_bytes /= 2;
     uint64_t fit = memory / (buffers * out->buffer_bytes);
     bound(connections, (unsigned)SL_MIN(SL_MAX(fit, 1u), (uint64_t)MOST_OF_LOAD), SL_BOUND_MEMORY);
     unsigned most = connections->most, room = (unsigned)SL_MIN(fit, (uint64_t)host);
-    out->stand_ins = room > most ? SL_MIN(room - most, most + SL_THREADS_MAX) : 0;
+    bool more = room > most && !facts->fixed.on;
+    out->stand_ins = more ? SL_MIN(room - most, most + SL_THREADS_MAX) : 0;
     fit_large(memory, buffers, out);
+    if (facts->fixed.on)
+        out->large = 0;
     bound(connections, host, SL_BOUND_HOST); /* more would wait for each other */
 }
 
@@ -239,8 +261,12 @@ static void decide_threads(const struct sl_load_facts *facts, struct sl_concurre
     unsigned all = SL_MAX(SL_MIN(facts->processors, (unsigned)THREADS_AUTO), 1u);
     unsigned left = all > facts->threads_of_all ? all - facts->threads_of_all : 0;
     unsigned part = SL_MAX(SL_MIN(all / SL_MAX(facts->loads, 1u), left), 1u);
-    if (facts->threads) {
-        out->threads = SL_MIN(SL_MIN(facts->threads, (unsigned)SL_THREADS_MAX), most);
+    unsigned given = facts->threads;
+    unsigned usual = most < 2 * CONNECTIONS_A_THREAD ? 1 : (unsigned)FIXED_THREADS;
+    if (facts->fixed.on)
+        given = (unsigned)sl_fixed_or(facts->fixed.threads, given ? given : usual);
+    if (given) {
+        out->threads = SL_MIN(SL_MIN(given, (unsigned)SL_THREADS_MAX), most);
         out->threads_why = SL_THREADS_GIVEN;
         return;
     }
@@ -261,7 +287,10 @@ void sl_concurrency_decide(const struct sl_load_facts *facts, struct sl_concurre
     fit_memory(facts, out);
     unsigned first = given ? out->connections.most : out->connections.first;
     out->connections.first = SL_MIN(SL_MAX(first, 1u), out->connections.most);
-    begin_growth(facts, out);
+    if (facts->fixed.on)
+        sl_growth_init(&out->growth, out->connections.most, out->connections.most);
+    else
+        begin_growth(facts, out);
     decide_threads(facts, out);
 }
 

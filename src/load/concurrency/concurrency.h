@@ -6,7 +6,8 @@
  * A load asks as its facts become known: sl_concurrency_preconnect() and sl_concurrency_per_host()
  * before it plans, sl_concurrency_of_plan() when it has planned, sl_concurrency_decide() when it
  * begins to read. While it reads growth.h moves the number of connections, and
- * sl_concurrency_share() says how many of them are a thread's.
+ * sl_concurrency_share() says how many of them are a thread's. A load that is pinned (fixed.h) is
+ * told its numbers, or has constants in their place, and they stay.
  *
  * Loads share processors: sl_concurrency_open_load() and sl_concurrency_take_threads() count who
  * has them, for the process. Those that read from one host share its connections (host_growth.h).
@@ -20,6 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "fixed.h"
 #include "growth.h"
 #include "weigh.h"
 
@@ -64,6 +66,9 @@ unsigned sl_concurrency_per_host(uint64_t per_host, uint64_t connections);
 unsigned sl_concurrency_preconnect(uint64_t connections, unsigned descriptors);
 /** How many small requests a load may have on their way at a time. Both as above. */
 unsigned sl_concurrency_small(uint64_t connections, unsigned descriptors);
+/** How many small requests a load that is pinned sends side by side while it opens objects; 0: it
+ * is not. connections: as in the spec. */
+unsigned sl_concurrency_openings(const struct sl_fixed *fixed, uint64_t connections);
 
 /* ---- a plan ---------------------------------------------------------------------------------- */
 
@@ -82,6 +87,7 @@ struct sl_plan_facts {
     uint64_t requests;    /* that bring the ranges; 0: one a range */
     bool rows;            /* it may turn out that rows are better asked for one by one */
     bool in_order;        /* the store has its objects only from their beginnings on */
+    bool fixed;           /* it stays with those it begins with */
 };
 /** As far as the plan alone says. */
 struct sl_connections sl_concurrency_of_plan(const struct sl_plan_facts *facts);
@@ -105,6 +111,7 @@ struct sl_load_facts {
     struct sl_cpu_time (*cpu)(void); /* of the process; NULL: not known */
     unsigned loads, threads_of_all;  /* of the process, now; this load counts as one */
     unsigned known; /* connections that the host's last load needed; 0: not known */
+    struct sl_fixed fixed;
 };
 struct sl_concurrency {
     struct sl_connections connections;

@@ -34,8 +34,8 @@ static const struct sl_option rows[] = {
               "`readers.requestPrice`, with `slices: least-bytes` and from local files 1 KiB",
               .minimum = 1024, .maximum = 8 << 20),
     SL_OPTION(sl_fixed, openings, UINT, "",
-              "small requests at a time while objects are opened; usually as many as "
-              "`connections` or `readers.connections` says, else 8, at most 32",
+              "small requests at a time while objects are opened; usually 32, or as many as "
+              "`readers.connections` or `connections=` says, if these are fewer",
               .minimum = 1, .maximum = 32),
     SL_OPTION(sl_fixed, preconnect, UINT, "",
               "connections made while the store's first answer is awaited; usually 0", .minimum = 0,

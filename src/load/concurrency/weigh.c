@@ -26,7 +26,7 @@ static const double CHANGED = 1.3, SAME = 0.95;
 
 const char *sl_worth_why_name(enum sl_worth_why why)
 {
-    static const char *const names[] = {"least", "assumed", "known", "measured"};
+    static const char *const names[] = {"least", "assumed", "known", "measured", "fixed"};
     return (unsigned)why < SL_COUNT(names) ? names[why] : "";
 }
 
@@ -44,6 +44,8 @@ static double link_rate(const struct sl_worth_facts *facts)
 
 uint64_t sl_request_worth(const struct sl_worth_facts *facts, uint64_t row)
 {
+    if (facts->fixed_bytes)
+        return facts->fixed_bytes;
     if (facts->least)
         return SL_WORTH_BYTES_MIN;
     double link = link_rate(facts), each = SL_MAX(connection_rate(facts), link);
@@ -61,8 +63,9 @@ uint64_t sl_request_worth(const struct sl_worth_facts *facts, uint64_t row)
 void sl_weigh_init(struct sl_weigh *weigh, const struct sl_worth_facts *facts,
                    enum sl_worth_why why)
 {
-    *weigh = (struct sl_weigh){
-        .why = facts->least ? SL_WORTH_LEAST : why, .facts = *facts, .settled = facts->least};
+    *weigh = (struct sl_weigh){.why = facts->least ? SL_WORTH_LEAST : why,
+                               .facts = *facts,
+                               .settled = facts->least || facts->fixed_bytes};
 }
 
 uint64_t sl_weigh_span(const struct sl_weigh *weigh)

@@ -15,12 +15,13 @@ enum { SL_WORTH_BYTES_MIN = 1024, SL_WORTH_BYTES_MAX = 8 * 1024 * 1024 };
 
 /** Why it is worth that. */
 enum sl_worth_why {
-    SL_WORTH_LEAST,   /* readers.slices: least-bytes, or a store without a way to it */
-    SL_WORTH_ASSUMED, /* from the time of an answer, over a link of 10 Gbit/s */
-    SL_WORTH_KNOWN,   /* from what an earlier load of this process had of the host */
-    SL_WORTH_MEASURED /* from what this load has */
+    SL_WORTH_LEAST,    /* readers.slices: least-bytes, or a store without a way to it */
+    SL_WORTH_ASSUMED,  /* from the time of an answer, over a link of 10 Gbit/s */
+    SL_WORTH_KNOWN,    /* from what an earlier load of this process had of the host */
+    SL_WORTH_MEASURED, /* from what this load has */
+    SL_WORTH_FIXED     /* the load is pinned */
 };
-/** "least", "assumed", "known", "measured". */
+/** "least", "assumed", "known", "measured", "fixed". */
 const char *sl_worth_why_name(enum sl_worth_why why);
 
 struct sl_worth_facts {
@@ -30,6 +31,7 @@ struct sl_worth_facts {
     unsigned connections; /* that a load may have: so many requests wait at the same time */
     unsigned processors;  /* that it may use; at least 1 */
     uint64_t price_bytes; /* what a request costs beside its time */
+    uint64_t fixed_bytes; /* what a request is worth, whatever else; 0: not pinned */
 };
 /** What a request for so many bytes is worth: a gap before them that is shorter is fetched. */
 uint64_t sl_request_worth(const struct sl_worth_facts *facts, uint64_t row);

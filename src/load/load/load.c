@@ -60,7 +60,8 @@ static struct sl_reader_config reader_config(const struct load *load)
 static int await_keys(struct load *load, const struct sl_plan *plan, struct sl_err *err)
 {
     uint64_t begin_ns = sl_now_ns();
-    sl_prefault_during_key(load->to->sink, plan);
+    if (!plan->fixed.on)
+        sl_prefault_during_key(load->to->sink, plan);
     if (sl_plan_await_keys(plan, err) < 0 || sl_cancel_check(load->cancel, err) < 0)
         return -1;
     load->result->key_seconds = seconds_since(begin_ns);
@@ -70,11 +71,12 @@ static int await_keys(struct load *load, const struct sl_plan *plan, struct sl_e
 static int read_plan(struct load *load, const struct sl_plan *plan,
                      const struct sl_reader_config *config, struct sl_err *err)
 {
-    struct sl_prefault prefault;
+    struct sl_prefault prefault = {0};
     struct sl_prestage prestage;
     uint64_t begin_ns = sl_now_ns();
     sl_progress_set_state(load->progress, SL_LOAD_READING);
-    sl_prefault_start(&prefault, load->to->sink, plan);
+    if (!plan->fixed.on)
+        sl_prefault_start(&prefault, load->to->sink, plan);
     sl_prestage_start(&prestage, plan);
     int done = sl_reader_run(plan, load->to->sink, load->to->journal, config, err);
     sl_prestage_end(&prestage);
@@ -187,8 +189,10 @@ static int make_plan(struct load *load, const struct sl_spec *spec, struct sl_pl
     struct sl_source_config config;
     uint64_t begin_ns = sl_now_ns();
     sl_spec_source_config(spec, load->cancel, load->progress, &config);
-    config.preconnect =
-        sl_concurrency_preconnect(spec->readers.connections, sl_descriptors_for_connections());
+    config.preconnect = spec->fixed.on
+                            ? (unsigned)sl_fixed_or(spec->fixed.preconnect, 0)
+                            : sl_concurrency_preconnect(spec->readers.connections,
+                                                        sl_descriptors_for_connections());
     if (load->elsewhere)
         config.unreachable_seconds = 0;
     config.no_mirrors = load->blamed;

@@ -1,6 +1,7 @@
 /*
  * One thread asks for one object after another, in the order in which they are read: its requests
- * are small, and so it is soon ahead of the readers. Nobody waits for it.
+ * are small, and so it is soon ahead of the readers. Nobody waits for it, unless the load is
+ * pinned: how far it gets before the load ends is a matter of time.
  */
 #include "prestage.h"
 
@@ -34,7 +35,11 @@ void sl_prestage_start(struct sl_prestage *prestage, const struct sl_plan *plan)
         return;
     for (uint32_t i = 0; i < plan->source_count; i++)
         prestage->names[i] = sl_source_name(plan->sources[i].source);
-    prestage->started = sl_thread_start(&prestage->thread, "sl-prestage", ask, prestage, NULL) == 0;
+    if (plan->fixed.on)
+        ask(prestage);
+    else
+        prestage->started =
+            sl_thread_start(&prestage->thread, "sl-prestage", ask, prestage, NULL) == 0;
 }
 
 void sl_prestage_end(struct sl_prestage *prestage)

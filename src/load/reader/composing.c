@@ -14,6 +14,8 @@ enum { BLOCK_BYTES = SL_PIECE_BYTES, CHUNK_BYTES = 256 * 1024 };
 /* What one thread needs. */
 struct composer {
     struct sl_reader *reader;
+    unsigned thread;
+    struct sl_block_cursor own; /* of a load that is pinned */
     struct sl_tensor_reader *from;
     const struct sl_index *index; /* that `from` reads */
     uint8_t *block, *chunk;
@@ -28,21 +30,36 @@ bool sl_reader_composes(const struct sl_plan *plan)
     return false;
 }
 
-/* The next block: bytes from *begin on of the plaintext of *mapping. */
-static bool take_block(struct sl_reader *reader, const struct sl_mapping **mapping, uint64_t *begin)
+static bool next_block(const struct sl_plan *plan, struct sl_block_cursor *cursor,
+                       const struct sl_mapping **mapping, uint64_t *begin)
 {
-    const struct sl_plan *plan = reader->plan;
+    for (; cursor->target < plan->target_count; cursor->target++) {
+        *mapping = &plan->mappings[cursor->target];
+        *begin = cursor->bytes;
+        cursor->bytes += BLOCK_BYTES;
+        cursor->count++;
+        if (*begin < sl_mapping_composed(*mapping))
+            return true;
+        cursor->bytes = 0;
+        cursor->count--;
+    }
+    return false;
+}
+
+/* The next block: bytes from *begin on of the plaintext of *mapping. Where the load is pinned each
+ * thread has blocks of its own. */
+static bool take_block(struct composer *composer, const struct sl_mapping **mapping,
+                       uint64_t *begin)
+{
+    struct sl_reader *reader = composer->reader;
     SL_LOCKED(&reader->lock);
     if (reader->locked.err.kind)
         return false;
-    for (; reader->locked.composed < plan->target_count; reader->locked.composed++) {
-        *mapping = &plan->mappings[reader->locked.composed];
-        *begin = reader->locked.composed_bytes;
-        reader->locked.composed_bytes += BLOCK_BYTES;
-        if (*begin < sl_mapping_composed(*mapping))
+    if (!reader->plan->fixed.on)
+        return next_block(reader->plan, &reader->locked.composed, mapping, begin);
+    while (next_block(reader->plan, &composer->own, mapping, begin))
+        if ((composer->own.count - 1) % reader->concurrency.threads == composer->thread)
             return true;
-        reader->locked.composed_bytes = 0;
-    }
     return false;
 }
 
@@ -116,7 +133,7 @@ static int compose_all(struct composer *composer, struct sl_err *err)
     const struct sl_mapping *mapping;
     uint64_t begin;
     composer->writer.reader = composer->reader;
-    while (take_block(composer->reader, &mapping, &begin)) {
+    while (take_block(composer, &mapping, &begin)) {
         if (!composer->block && !(composer->block = sl_alloc_aligned(64, BLOCK_BYTES, err)))
             return -1;
         if (!composer->chunk && !(composer->chunk = sl_alloc_aligned(64, CHUNK_BYTES, err)))
@@ -127,9 +144,9 @@ static int compose_all(struct composer *composer, struct sl_err *err)
     return sl_writer_flush(&composer->writer, err);
 }
 
-void sl_reader_compose(struct sl_reader *reader)
+void sl_reader_compose(struct sl_reader *reader, unsigned thread)
 {
-    struct composer composer = {.reader = reader};
+    struct composer composer = {.reader = reader, .thread = thread};
     struct sl_err err = SL_ERR_INIT;
     if (compose_all(&composer, &err) < 0)
         sl_reader_fail(reader, &err);

@@ -122,3 +122,13 @@ const struct sl_range *sl_file_queues_take(struct sl_file_queues *queues, unsign
     sl_file_queues_note(queues, thread, range);
     return range;
 }
+
+const struct sl_range *sl_file_queues_deal(struct sl_file_queues *queues, unsigned thread,
+                                           size_t number)
+{
+    if (number >= queues->range_count)
+        return NULL;
+    queues->taken++;
+    sl_file_queues_note(queues, thread, &queues->ranges[number]);
+    return &queues->ranges[number];
+}

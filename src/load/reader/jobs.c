@@ -49,6 +49,20 @@ bool sl_reader_take(struct sl_reader *reader, unsigned thread, struct sl_reader_
     return true;
 }
 
+bool sl_reader_deal(struct sl_reader *reader, unsigned thread, size_t number,
+                    struct sl_reader_job *job)
+{
+    SL_LOCKED(&reader->lock);
+    const struct sl_range *range =
+        reader->locked.err.kind ? NULL
+                                : sl_file_queues_deal(&reader->locked.queues, thread, number);
+    if (!range)
+        return false;
+    job->range = *range;
+    reader->locked.busy++;
+    return true;
+}
+
 void sl_reader_leave(struct sl_reader *reader, unsigned thread)
 {
     SL_LOCKED(&reader->lock);

@@ -139,12 +139,13 @@ static void decide(struct sl_reader *reader)
         .processors = sl_cpu_count(),
         .processor_limit = sl_cgroup_cpus_recent(),
         .cpu = sl_cpu_time,
+        .fixed = plan->fixed,
     };
     struct sl_store *store = plan->source_count ? sl_source_store(plan->sources[0].source) : NULL;
     struct sl_host_needs needs;
     if (store)
         reader->facts.host = sl_store_host_connections(store);
-    if (store && sl_host_memory_recall(sl_store_uri(store), &needs))
+    if (store && !plan->fixed.on && sl_host_memory_recall(sl_store_uri(store), &needs))
         reader->facts.known = needs.connections;
     sl_concurrency_decide(&reader->facts, &reader->concurrency);
     reader->locked.hedge_credit = SL_HEDGE_CREDIT;
@@ -193,7 +194,8 @@ static void remember_host(const struct sl_reader *reader, uint64_t requests)
 {
     uint64_t ns = sl_now_ns() - reader->began_ns;
     uint64_t come = sl_counter_get(&reader->landed) + sl_counter_get(&reader->dropped);
-    if (ns < REMEMBERED_NS || !reader->plan->source_count || come < requests * WHOLE_REQUEST_BYTES)
+    if (ns < REMEMBERED_NS || !reader->plan->source_count || reader->plan->fixed.on ||
+        come < requests * WHOLE_REQUEST_BYTES)
         return;
     const struct sl_growth *growth = &reader->locked.growth.own;
     bool tried = growth->why == SL_GROWTH_ROSE || growth->why == SL_GROWTH_SAME ||
@@ -256,7 +258,7 @@ static void *run_thread(void *arg)
 {
     const struct thread_start *start = arg;
     struct sl_cancel *before = sl_thread_cancel_set(start->reader->config->cancel);
-    sl_reader_compose(start->reader);
+    sl_reader_compose(start->reader, start->thread);
     sl_reader_thread_run(start->reader, start->thread);
     sl_thread_cancel_set(before);
     return NULL;
@@ -366,6 +368,8 @@ static int run_reader(struct sl_reader *reader, struct sl_err *err)
                                       .delivery = delivery_of,
                                       .arg = reader,
                                       .progress = reader->config->progress};
+    if (reader->plan->fixed.on)
+        config.threads = reader->concurrency.threads;
     const struct sl_stage_device *device = reader->config->device;
     const struct sl_stage_results results = {take_crc, reader};
     if (find_vouches(reader, err) < 0)

@@ -29,6 +29,7 @@ struct entry {
     bool large; /* so is its buffer */
     bool quiet; /* it waits, and poll() found nothing for it */
     enum sl_slot_pace pace;
+    size_t number; /* of the range that it reads next, where the load is pinned */
     uint64_t deadline_ns;
     int first_fd, fd_count; /* in self->fds, while it waits */
 };
@@ -37,7 +38,12 @@ struct reader_thread {
     unsigned number; /* of the load, from 0: the calling thread */
     struct entry *entries;
     unsigned count, capacity; /* of entries */
-    unsigned large;           /* of them */
+    unsigned opened;          /* slots so far */
+    struct {
+        size_t begin, end; /* of the ranges */
+        size_t step;       /* from one that a slot reads to its next */
+    } dealt;               /* where the load is pinned */
+    unsigned large;        /* of them */
     struct pollfd *fds;
     bool used_up;                /* no range of the plan is left: slots help each other */
     unsigned doubtful;           /* slots, when they were looked at last */
@@ -88,26 +94,67 @@ static void close_slot(struct reader_thread *self, unsigned number)
         sl_reader_leave(self->reader, self->number);
 }
 
-static int open_slot(struct reader_thread *self, const struct sl_reader_job *job,
+/* Where the load is pinned each thread has a part of the ranges that follow one another, as large
+ * as its part of the connections, and each of its slots every so many-th of these. So who is faster
+ * reads no more, and few files have two writers. */
+static void find_part(struct reader_thread *self)
+{
+    const struct sl_reader *reader = self->reader;
+    size_t all = reader->concurrency.connections.most, threads = reader->concurrency.threads;
+    size_t before = self->number * (all / threads) + SL_MIN((size_t)self->number, all % threads);
+    self->dealt.step = all / threads + (self->number < all % threads);
+    self->dealt.begin = reader->work.range_count * before / all;
+    self->dealt.end = reader->work.range_count * (before + self->dealt.step) / all;
+}
+
+static bool take(struct reader_thread *self, size_t *number, struct sl_reader_job *job)
+{
+    struct sl_reader *reader = self->reader;
+    if (!reader->plan->fixed.on)
+        return sl_reader_take(reader, self->number, job);
+    bool found = *number < self->dealt.end && sl_reader_deal(reader, self->number, *number, job);
+    *number += found ? self->dealt.step : 0;
+    return found;
+}
+
+static int open_slot(struct reader_thread *self, const struct sl_reader_job *job, size_t number,
                      struct sl_err *err)
 {
     bool large = self->large < sl_concurrency_large(&self->reader->concurrency, self->number);
     struct sl_slot *slot = sl_slot_new(self->reader, large, err);
     if (!slot)
         return -1;
-    self->entries[self->count++] = (struct entry){.slot = slot, .large = large};
+    self->entries[self->count++] = (struct entry){.slot = slot, .large = large, .number = number};
+    self->opened++;
     self->large += large;
     report_connections(self->reader, 1);
-    return sl_slot_start(slot, job, err);
+    int failed = sl_slot_start(slot, job, err);
+    SL_LOCKED(&self->reader->lock);
+    self->reader->locked.begun++;
+    return failed;
+}
+
+/* Whether each slot has its connection. Who composes needs another one first, and may wait for it.
+ */
+static bool have_all_begun(struct sl_reader *reader)
+{
+    if (sl_reader_composes(reader->plan))
+        return true;
+    SL_LOCKED(&reader->lock);
+    return reader->locked.begun >=
+           SL_MIN((size_t)reader->concurrency.connections.most, reader->work.range_count);
 }
 
 static int open_missing(struct reader_thread *self, struct sl_err *err)
 {
+    const struct sl_reader *reader = self->reader;
+    const unsigned *there = reader->plan->fixed.on ? &self->opened : &self->count;
     struct sl_reader_job job;
-    for (unsigned wanted = share(self); self->count < wanted;) {
-        if (!sl_reader_take(self->reader, self->number, &job))
+    for (unsigned wanted = share(self); *there < wanted;) {
+        size_t number = self->dealt.begin + self->opened;
+        if (!take(self, &number, &job))
             break;
-        if (open_slot(self, &job, err) < 0)
+        if (open_slot(self, &job, number, err) < 0)
             return -1;
     }
     return 0;
@@ -115,19 +162,23 @@ static int open_missing(struct reader_thread *self, struct sl_err *err)
 
 /*
  * A slot came to the end of its range: give it another, or the hope of one that a slow slot gives
- * away; else let it go. 1 if it is gone.
+ * away; else let it go. 1 if it is gone. Where the load is pinned it keeps its connection until all
+ * have one: else it depended on time which of them would go on with it.
  */
 static int assign(struct reader_thread *self, unsigned number, struct sl_err *err)
 {
     struct entry *entry = &self->entries[number];
     bool wanted = self->count <= share(self);
     struct sl_reader_job job;
-    bool found = wanted && sl_reader_take(self->reader, self->number, &job);
-    set_idle(self, entry, wanted && !found && !sl_reader_finished(self->reader));
+    bool found = wanted && take(self, &entry->number, &job);
+    bool fixed = self->reader->plan->fixed.on;
+    bool stays = wanted && !found && (!fixed || !have_all_begun(self->reader));
+    set_idle(self, entry, stays && !sl_reader_finished(self->reader));
     if (found)
         return sl_slot_start(entry->slot, &job, err);
     if (entry->idle) {
-        sl_slot_rest(entry->slot);
+        if (!fixed)
+            sl_slot_rest(entry->slot);
         return 0;
     }
     close_slot(self, number);
@@ -224,11 +275,13 @@ static int wait_for_slots(struct reader_thread *self, bool moving, struct sl_err
     return 0;
 }
 
-/* The first thread steers the number of connections for all. */
+/* The first thread steers the number of connections for all, unless that is pinned. */
 static void steer(struct reader_thread *self)
 {
     struct sl_reader *reader = self->reader;
     unsigned throttled = 0;
+    if (reader->plan->fixed.on)
+        return;
     for (unsigned i = 0; i < self->count; i++)
         throttled += sl_slot_take_throttled(self->entries[i].slot);
     uint64_t bytes = sl_counter_get(&reader->landed), now = sl_now_ns();
@@ -316,6 +369,8 @@ static int look_after(struct reader_thread *self, struct sl_err *err)
     self->looked_ns = now;
     if (send_again(self, err) < 0 || keep_what_came(self, now, err) < 0)
         return -1;
+    if (self->reader->plan->fixed.on)
+        return 0;
     if (!self->used_up && !(self->used_up = sl_reader_used_up(self->reader)))
         return 0;
     while (sl_reader_hungry(self->reader)) {
@@ -356,6 +411,7 @@ void sl_reader_thread_run(struct sl_reader *reader, unsigned thread)
         self.fds =
             sl_alloc_array(FIXED_FDS + (size_t)capacity * SL_IO_POLL_MAX, sizeof(*self.fds), &err);
     int failed = -1;
+    find_part(&self);
     if (self.fds) {
         self.fds[0] = (struct pollfd){sl_cancel_fd(reader->config->cancel), POLLIN, 0};
         self.fds[1] = (struct pollfd){sl_cancel_fd(reader->stop), POLLIN, 0};

@@ -311,7 +311,8 @@ enum sl_slot_state sl_slot_fill_window(struct sl_slot *slot, struct sl_err *err)
 static void choose_length(struct sl_slot *slot)
 {
     const struct sl_reader *reader = slot->reader;
-    if (slot->place.memory || reader->forms || slot->window_bytes < slot->window_most)
+    if (slot->place.memory || reader->forms || slot->window_bytes < slot->window_most ||
+        reader->plan->fixed.on)
         return;
     size_t next = sl_concurrency_window(&reader->concurrency, slot->window_most,
                                         sl_now_ns() - slot->opened_ns);

@@ -97,7 +97,8 @@ int sl_slot_hedge(struct sl_slot *slot, enum sl_slot_pace pace, struct sl_err *e
     struct sl_reader *reader = slot->reader;
     struct sl_source *source = reader->plan->sources[slot->range.source].source;
     uint64_t now_ns = sl_now_ns(), awaited = sl_slot_awaits(slot);
-    if (slot->hedges == HEDGES_MAX || reader->config->hedge == SL_HEDGE_OFF)
+    if (slot->hedges == HEDGES_MAX || reader->config->hedge == SL_HEDGE_OFF ||
+        reader->plan->fixed.on)
         return 0;
     struct sl_slow slow = {.landed_then = slot->landed_then,
                            .quiet_ns = now_ns - slot->moved_ns,

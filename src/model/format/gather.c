@@ -88,8 +88,9 @@ static size_t choose_width(const struct gather *gather)
     size_t runs = 1;
     for (size_t i = gather->next + 1; i < gather->count; i++)
         runs += items[i].begin > items[i - 1].end + SL_GATHER_GAP_BYTES;
-    return SL_MIN(SL_MAX(runs / RUNS_EACH, (size_t)CONNECTIONS_FEW),
-                  (size_t)SL_GATHER_CONNECTIONS_MAX);
+    size_t width = SL_MAX(runs / RUNS_EACH, (size_t)CONNECTIONS_FEW);
+    return sl_store_openings(sl_source_store(gather->source),
+                             SL_MIN(width, (size_t)SL_GATHER_CONNECTIONS_MAX));
 }
 
 static int start_run(struct gather *gather, struct run *run, struct sl_err *err)

@@ -266,8 +266,8 @@ static int read_numbered(void *arg, size_t number, struct sl_err *err)
 static int read_all_shards(struct sl_store *store, struct map *map, struct sl_err *err)
 {
     struct shards shards = {store, map};
-    return sl_side_by_side(map->shard_count, SL_OPENINGS_MAX, "sl-index", read_numbered, &shards,
-                           err);
+    return sl_side_by_side(map->shard_count, sl_store_openings(store, map->shard_count), "sl-index",
+                           read_numbered, &shards, err);
 }
 
 /* ---- one index of all ------------------------------------------------------------------------ */

@@ -350,9 +350,9 @@ static void drop_rivals(struct sl_plan_own *own)
 /* Open what is not open yet. Behind sl_side_by_side() there is no other thread. */
 static int open_all(struct sl_plan *plan, struct opener *opener, struct sl_err *err)
 {
-    size_t most = SL_MIN(count_requests(plan->own), (size_t)SL_OPENINGS_MAX);
-    int failed = sl_side_by_side(plan->own->candidate_count, (unsigned)most, "sl-open",
-                                 open_numbered, opener, err);
+    unsigned most = sl_store_openings(plan->own->store, count_requests(plan->own));
+    int failed =
+        sl_side_by_side(plan->own->candidate_count, most, "sl-open", open_numbered, opener, err);
     plan->index_requests += opener->locked.requests;
     plan->index_bytes += opener->locked.bytes;
     opener->locked.requests = opener->locked.bytes = 0;

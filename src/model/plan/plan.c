@@ -224,6 +224,7 @@ struct sl_plan *sl_plan_new(const struct sl_spec *spec, const struct sl_plan_out
         return NULL;
     pthread_mutex_init(&plan->own->ahead.lock, NULL);
     plan->own->spec = spec;
+    plan->fixed = spec->fixed;
     plan->own->output = *output;
     plan->own->picks = picks;
     return sl_steal(&plan);

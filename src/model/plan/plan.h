@@ -131,6 +131,7 @@ struct sl_plan {
     uint64_t fetch_bytes; /* over the network, gaps included, but for those of rows */
     struct sl_plan_rows rows;
     struct sl_weigh weigh;   /* what a request is worth, and why */
+    struct sl_fixed fixed;   /* of the spec: what of the load is pinned */
     uint64_t skipped_bytes;  /* of the objects, not fetched */
     uint64_t sink_bytes;     /* at the destination */
     uint64_t unhashed_bytes; /* fetched bytes that no check covers */

@@ -88,7 +88,8 @@ static void choose_connections(struct sl_plan *plan)
                                   .descriptors = sl_descriptors_for_connections(),
                                   .requests = plan->range_count - plan->rows.whole.requests +
                                               plan->rows.wanted.requests,
-                                  .rows = plan->rows.rows > 0};
+                                  .rows = plan->rows.rows > 0,
+                                  .fixed = plan->fixed.on};
     for (size_t i = 0; plan->mappings && i < plan->target_count; i++)
         facts.composed += plan->mappings[i].composed;
     plan->connections = sl_concurrency_of_plan(&facts);

@@ -200,8 +200,8 @@ static void *run_ahead(void *arg)
 {
     struct sl_plan_own *own = arg;
     struct sl_err unused = SL_ERR_INIT;
-    (void)sl_side_by_side(own->listed_count, SL_OPENINGS_MAX, "sl-sidecar", read_ahead, own,
-                          &unused);
+    (void)sl_side_by_side(own->listed_count, sl_store_openings(own->store, own->listed_count),
+                          "sl-sidecar", read_ahead, own, &unused);
     return NULL;
 }
 
@@ -217,7 +217,7 @@ void sl_plan_begin_sidecars(struct sl_plan *plan)
         any = any || listed->wanted;
     }
     own->ahead.started =
-        any && wanted(plan) &&
+        any && wanted(plan) && sl_store_openings(own->store, own->listed_count + 1) > 1 &&
         sl_thread_start(&own->ahead.thread, "sl-sidecars", run_ahead, own, NULL) == 0;
 }
 
@@ -268,9 +268,8 @@ static int read_all(struct sl_plan *plan, size_t count, struct sl_err *err)
         own->sidecars[i] = sl_steal(&listed->read);
         count--;
     }
-    size_t most = SL_MIN(count, (size_t)SL_OPENINGS_MAX);
-    int failed =
-        sl_side_by_side(plan->source_count, (unsigned)most, "sl-sidecar", read_numbered, plan, err);
+    int failed = sl_side_by_side(plan->source_count, sl_store_openings(own->store, count),
+                                 "sl-sidecar", read_numbered, plan, err);
     plan->index_requests += own->ahead.locked.requests; /* no other thread is left */
     plan->index_bytes += own->ahead.locked.bytes;
     return failed;

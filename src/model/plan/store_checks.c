@@ -128,8 +128,8 @@ int sl_plan_check_stores(struct sl_plan *plan, struct sl_err *err)
     if (!sums)
         return -1;
     struct asking asking = {.plan = plan, .sums = sums};
-    if (sl_side_by_side(plan->source_count, (unsigned)SL_MIN(count, (size_t)SL_OPENINGS_MAX),
-                        "sl-ask", ask, &asking, err) < 0)
+    if (sl_side_by_side(plan->source_count, sl_store_openings(plan->own->store, count), "sl-ask",
+                        ask, &asking, err) < 0)
         return -1;
     plan->index_requests += requests;
     for (uint32_t i = 0; i < plan->source_count; i++) {

@@ -10,6 +10,8 @@
 #include "plan_parts.h"
 #include "thread.h"
 
+enum { FIXED_WORTH_BYTES = 64 * 1024 };
+
 static unsigned processors(void)
 {
     double limit = sl_cgroup_cpus_recent();
@@ -17,14 +19,31 @@ static unsigned processors(void)
     return limit > 0 && limit < all ? SL_MAX((unsigned)limit, 1u) : all;
 }
 
+/* Of a load that is pinned. */
+static void fix_worth(struct sl_plan *plan, bool least)
+{
+    const struct sl_spec_readers *readers = &plan->own->spec->readers;
+    uint64_t usual =
+        least ? (uint64_t)SL_WORTH_BYTES_MIN
+              : SL_MIN(FIXED_WORTH_BYTES + readers->request_price, (uint64_t)SL_WORTH_BYTES_MAX);
+    const struct sl_worth_facts facts = {
+        .least = least, .fixed_bytes = sl_fixed_or(plan->fixed.request_worth, usual)};
+    sl_weigh_init(&plan->weigh, &facts, SL_WORTH_FIXED);
+}
+
 void sl_plan_weigh(struct sl_plan *plan)
 {
     const struct sl_spec_readers *readers = &plan->own->spec->readers;
     struct sl_store *store = plan->own->store;
     struct sl_host_needs needs = {0};
+    bool least = readers->slices == SL_SLICES_LEAST_BYTES || sl_store_traits(store)->local;
+    if (plan->fixed.on) {
+        fix_worth(plan, least);
+        return;
+    }
     bool known = sl_host_memory_recall(sl_store_uri(store), &needs);
     struct sl_worth_facts facts = {
-        .least = readers->slices == SL_SLICES_LEAST_BYTES || sl_store_traits(store)->local,
+        .least = least,
         .wait_ns = sl_store_first_byte_ns(store),
         .bytes_per_s = needs.bytes_per_s,
         .connections = sl_concurrency_small(readers->connections, sl_descriptors_for_connections()),

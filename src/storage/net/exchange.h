@@ -37,6 +37,7 @@ struct sl_connect {
      * answer is on its way: time to sl_exchange_connect() others. May be NULL */
     void (*distant)(void *arg, const struct sl_exchange *exchange);
     void *distant_arg;
+    bool distant_always;    /* it is called wherever the server is */
     struct sl_cancel *stop; /* ends sl_exchange_simple() as cancel does: the caller's own reason */
 };
 

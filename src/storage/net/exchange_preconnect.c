@@ -24,7 +24,8 @@ uint64_t sl_exchange_distance_end(const struct sl_exchange *exchange)
 
 void sl_exchange_report_distance(struct sl_exchange *exchange)
 {
-    if (!may_report(exchange) || (sl_link_away_ns(exchange->link) < SL_LATENCY_NEAR_NS &&
+    bool always = exchange->connect.distant_always;
+    if (!may_report(exchange) || (!always && sl_link_away_ns(exchange->link) < SL_LATENCY_NEAR_NS &&
                                   sl_now_ns() < sl_exchange_distance_end(exchange)))
         return;
     exchange->distant = true;

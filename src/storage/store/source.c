@@ -196,6 +196,18 @@ unsigned sl_store_host_connections(const struct sl_store *store)
     return store->config.host_connections;
 }
 
+unsigned sl_store_openings(const struct sl_store *store, size_t count)
+{
+    unsigned most = store->config.openings ? store->config.openings : (unsigned)SL_OPENINGS_MAX;
+    return (unsigned)SL_MIN(count, (size_t)most);
+}
+
+unsigned sl_store_connected_ahead(struct sl_store *store)
+{
+    SL_LOCKED(&store->locked.mutex);
+    return store->locked.preconnected ? store->config.preconnect : 0;
+}
+
 /* Lanes for whoever will read: the store keeps them until they are taken. */
 static void preconnect(void *arg, const struct sl_exchange *like)
 {
@@ -224,6 +236,7 @@ struct sl_connect sl_store_connect(struct sl_store *store)
     return (struct sl_connect){
         .distant = ahead ? preconnect : NULL,
         .distant_arg = store,
+        .distant_always = store->config.ahead_always,
         .tls = store->config.tls,
         .cancel = store->config.cancel,
         .stall_seconds = store->config.stall_seconds,

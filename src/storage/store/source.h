@@ -37,7 +37,7 @@ struct sl_progress;
 enum sl_hedge { SL_HEDGE_AUTO, SL_HEDGE_OFF };
 
 enum { SL_STORE_KINDS_MAX = 16 };
-/** Small requests that a caller sends side by side while it opens objects. */
+/** Small requests that a caller sends side by side while it opens objects, at most. */
 enum { SL_OPENINGS_MAX = 32 };
 
 /** The values of one kind's options: a struct that the table describes. */
@@ -56,6 +56,9 @@ struct sl_source_config {
     unsigned host_connections;    /* of this process to one host; 0: any number */
     unsigned preconnect;      /* connections made at once to a server that turns out to be far away,
                             while the store's first request is out; 0: none */
+    bool ahead_always;        /* they are made whether it is far away or not */
+    unsigned openings;        /* small requests side by side while objects are opened; 0:
+                            SL_OPENINGS_MAX */
     uint64_t bandwidth;       /* bytes/s that loads of this process read together; 0: no limit */
     enum sl_hedge hedge;      /* of what comes before the ranges; theirs is sl_reader_config's */
     struct sl_cancel *cancel; /* may be NULL */
@@ -119,6 +122,10 @@ bool sl_store_in_order(struct sl_store *store);
  * thread.
  */
 bool sl_store_blame_mirrors(struct sl_store *store, const struct sl_err *why);
+/** How many of `count` small requests to send side by side, by its configuration. */
+unsigned sl_store_openings(const struct sl_store *store, size_t count);
+/** Connections that were made ahead of need, as far as it was tried. */
+unsigned sl_store_connected_ahead(struct sl_store *store);
 /** Is it to be told of the objects of a load before they are read (sl_store_prestage())? */
 bool sl_store_prestages(const struct sl_store *store);
 /** Ask it to have these objects at hand, one after another. Nothing is read. Blocks; ends on `stop`

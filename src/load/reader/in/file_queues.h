@@ -38,6 +38,9 @@ void sl_file_queues_release(struct sl_file_queues *queues);
 bool sl_file_queues_left(const struct sl_file_queues *queues);
 /** The next range for a thread (below SL_THREADS_MAX), borrowed; NULL: none is left. */
 const struct sl_range *sl_file_queues_take(struct sl_file_queues *queues, unsigned thread);
+/** The same of a load that is pinned: the range of this number, each once; NULL: past the last. */
+const struct sl_range *sl_file_queues_deal(struct sl_file_queues *queues, unsigned thread,
+                                           size_t number);
 /** A thread is about to write this range, or a part of one, wherever it has it from. */
 void sl_file_queues_note(struct sl_file_queues *queues, unsigned thread,
                          const struct sl_range *range);

@@ -77,6 +77,12 @@ void sl_repair_release(struct sl_repair *repair);
 
 /* ---- what the threads share ----------------------------------------------------------------- */
 
+/** The next block of what is composed. */
+struct sl_block_cursor {
+    size_t target;  /* whose blocks are taken */
+    uint64_t bytes; /* of it: taken */
+    uint64_t count; /* of all blocks: taken */
+};
 struct sl_reader {
     const struct sl_plan *plan;
     struct sl_sink *sink;
@@ -109,8 +115,7 @@ struct sl_reader {
     pthread_mutex_t lock;
     struct {
         struct sl_file_queues queues;
-        size_t composed;             /* the target whose blocks are taken */
-        uint64_t composed_bytes;     /* of it: taken */
+        struct sl_block_cursor composed;
         struct sl_reader_job *given; /* what slots gave away, at most given_max */
         unsigned given_count;
         unsigned busy;         /* ranges that are being read */
@@ -120,6 +125,7 @@ struct sl_reader {
         unsigned hedge_credit; /* each range adds 1, a request sent again takes many */
         struct sl_pace pace;
         unsigned slots;              /* open now */
+        size_t begun;                /* slots so far, each with its first request */
         unsigned slots_most;         /* that were open at a time */
         size_t window_most;          /* that a slot chose */
         unsigned wanted;             /* connections that the growth asks for */
@@ -141,6 +147,9 @@ enum sl_vouch sl_reader_vouch(const struct sl_reader *reader, uint32_t source);
 /** Something to read for one of the threads, to be followed by sl_reader_ended(). False if there is
  * nothing now or the load has failed. */
 bool sl_reader_take(struct sl_reader *reader, unsigned thread, struct sl_reader_job *job);
+/** The same of a load that is pinned: the range of this number, which nobody else takes. */
+bool sl_reader_deal(struct sl_reader *reader, unsigned thread, size_t number,
+                    struct sl_reader_job *job);
 /** This thread reads nothing for now: others may go on with its file. */
 void sl_reader_leave(struct sl_reader *reader, unsigned thread);
 /** An answer began, so long after its request; fresh: on a connection that may be new. */
@@ -280,8 +289,9 @@ void sl_transform_turn(struct sl_transform *transform);
 /* ---- composing: what no range of bytes gives (composing.c) ----------------------------------- */
 
 bool sl_reader_composes(const struct sl_plan *plan);
-/** Take block after block until none is left or the load fails. Any thread. */
-void sl_reader_compose(struct sl_reader *reader);
+/** Take block after block until none is left or the load fails; if it is pinned, those of this
+ * thread. Any thread. */
+void sl_reader_compose(struct sl_reader *reader, unsigned thread);
 
 /* ---- slot: one connection, range after range ------------------------------------------------ */
 
