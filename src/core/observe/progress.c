@@ -41,6 +41,7 @@ struct sl_progress {
         uint64_t ended_ns; /* 0 while it runs */
         struct sl_err err;
         char trouble[SL_TROUBLE_BYTES]; /* counts while `troubled` */
+        char decided[SL_DECIDED_BYTES];
     } locked;
     struct sl_progress *next; /* guarded by the list's lock */
 };
@@ -269,6 +270,14 @@ void sl_progress_set_connections(struct sl_progress *progress, unsigned count)
         atomic_store(&progress->connections, count);
 }
 
+void sl_progress_set_decided(struct sl_progress *progress, const char *text)
+{
+    if (!progress)
+        return;
+    SL_LOCKED(&progress->lock);
+    snprintf(progress->locked.decided, sizeof(progress->locked.decided), "%s", text);
+}
+
 static bool end(struct sl_progress *progress, const struct sl_err *err)
 {
     SL_LOCKED(&progress->lock);
@@ -372,6 +381,7 @@ void sl_progress_view(struct sl_progress *progress, struct sl_progress_view *vie
         SL_LOCKED(&progress->lock);
         ended_ns = progress->locked.ended_ns;
         view->err = progress->locked.err;
+        memcpy(view->decided, progress->locked.decided, sizeof(view->decided));
         if (!ended_ns && atomic_load(&progress->troubled))
             memcpy(view->trouble, progress->locked.trouble, sizeof(view->trouble));
     }
@@ -445,6 +455,7 @@ void sl_progress_json(struct sl_json *json, const struct sl_progress_view *view)
     sl_json_key_uint(json, "wasted_bytes", view->wasted);
     sl_json_key_uint(json, "fallbacks", view->fallbacks);
     sl_json_key_uint(json, "connections", view->connections);
+    sl_json_key_string(json, "decided", *view->decided ? view->decided : NULL);
     sl_json_key_string(json, "trouble", *view->trouble ? view->trouble : NULL);
     sl_json_key_double(json, "seconds", view->seconds);
     sl_json_key_double(json, "bytes_per_second", view->bytes_per_second);

@@ -27,7 +27,7 @@ enum sl_load_state {
 const char *sl_load_state_name(enum sl_load_state state);
 
 struct sl_progress;
-enum { SL_TROUBLE_BYTES = 256 };
+enum { SL_TROUBLE_BYTES = 256, SL_DECIDED_BYTES = 320 };
 /** name and uri (already without secrets) and path are copied. Registers it in the list.
  * SL_E_NO_SPACE. */
 struct sl_progress *sl_progress_new(const char *name, const char *uri, const char *path,
@@ -65,6 +65,8 @@ void sl_progress_add_fallback(struct sl_progress *progress);
 /** Bytes came from a mirror of the store's own. */
 void sl_progress_add_mirrored(struct sl_progress *progress, uint64_t bytes);
 void sl_progress_set_connections(struct sl_progress *progress, unsigned count);
+/** What the load decided by itself, in the words of readers.fixed; copied. */
+void sl_progress_set_decided(struct sl_progress *progress, const char *text);
 /** Ends it: PUBLISHED (err NULL) or FAILED with a copy of err. */
 void sl_progress_finish(struct sl_progress *progress, const struct sl_err *err);
 
@@ -80,6 +82,7 @@ struct sl_progress_view {
     double bytes_per_second;        /* over the last few seconds */
     double seconds_left;            /* negative if unknown */
     char trouble[SL_TROUBLE_BYTES]; /* "try 3 of 8: cannot connect to …", or "" */
+    char decided[SL_DECIDED_BYTES]; /* once it has ended; "": it read nothing */
     struct sl_err err;
 };
 void sl_progress_view(struct sl_progress *progress, struct sl_progress_view *view);

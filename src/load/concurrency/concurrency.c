@@ -294,6 +294,33 @@ void sl_concurrency_decide(const struct sl_load_facts *facts, struct sl_concurre
     decide_threads(facts, out);
 }
 
+/* Of the longest windows a few may have been all that the memory held. */
+static size_t window_of_all(const struct sl_load_facts *facts,
+                            const struct sl_concurrency *concurrency, unsigned connections,
+                            size_t longest)
+{
+    uint64_t memory = facts->memory_bytes ? facts->memory_bytes : MEMORY_BYTES;
+    size_t window = SL_MAX(longest, concurrency->buffer_bytes);
+    while (window > concurrency->buffer_bytes &&
+           (uint64_t)connections * (facts->grows ? 2 : 1) * window > memory)
+        window /= 2;
+    return window;
+}
+
+struct sl_fixed sl_concurrency_decided(const struct sl_load_facts *facts,
+                                       const struct sl_concurrency *concurrency, unsigned last,
+                                       size_t window_bytes)
+{
+    struct sl_fixed decided = sl_fixed_none();
+    unsigned connections = SL_MIN(SL_MAX(last, 1u), concurrency->connections.most);
+    decided.on = true;
+    decided.connections = connections;
+    decided.threads = SL_MIN(concurrency->threads, connections);
+    decided.window_bytes = window_of_all(facts, concurrency, connections, window_bytes);
+    decided.hedge = 0;
+    return decided;
+}
+
 /* ---- while it reads -------------------------------------------------------------------------- */
 
 struct sl_thread_room sl_concurrency_room(const struct sl_concurrency *concurrency)

@@ -124,6 +124,11 @@ struct sl_concurrency {
     enum sl_threads_why threads_why;
     struct sl_growth growth; /* how the number of connections goes on from here */
 };
+/** What pins a load to what this one had in the end: so many connections, and its longest window.
+ */
+struct sl_fixed sl_concurrency_decided(const struct sl_load_facts *facts,
+                                       const struct sl_concurrency *concurrency, unsigned last,
+                                       size_t window_bytes);
 /** *out is filled in whole. */
 void sl_concurrency_decide(const struct sl_load_facts *facts, struct sl_concurrency *out);
 /** It became known later what the server takes to begin an answer, in ns: as

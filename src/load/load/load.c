@@ -367,6 +367,10 @@ static void note_end(struct load *load)
     result->fallbacks = counts.fallbacks;
     result->mirrored = counts.mirrored;
     result->destination = *result->path ? sl_pages_of_path(result->path) : "";
+    sl_progress_set_decided(load->progress, result->reading.decided);
+    if (*result->reading.decided)
+        sl_log(SL_LOG_INFO, "model '%.100s': decided: %s",
+               load->spec->metadata.name ? load->spec->metadata.name : "", result->reading.decided);
 }
 
 int sl_load_run_to(const struct sl_spec *spec, struct sl_load_destination *to,

@@ -1,4 +1,5 @@
-/* What a load tells when it is over: to programs as JSON, to people in one line. */
+/* What a load tells when it is over: to programs as JSON, to people in one line. What it decided is
+ * a line of its own (load.c), in words that pin the next one. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -23,6 +24,7 @@ static void json_reading(struct sl_json *json, const struct sl_load_result *resu
     sl_json_key_uint(json, "files_shared", reading->shared_files);
     sl_json_key_uint(json, "range_bytes", result->range_bytes);
     sl_json_key_uint(json, "buffer_bytes", reading->buffer_bytes);
+    sl_json_key_string(json, "decided", reading->decided);
 }
 
 /* Slices that take rows: what they were asked for with. */
@@ -91,16 +93,6 @@ __attribute__((format(printf, 2, 3))) static void add(char text[SUMMARY_BYTES], 
     va_end(args);
 }
 
-static void add_reading(char text[SUMMARY_BYTES], const struct sl_reader_outcome *reading)
-{
-    char connections[40], threads[40];
-    if (reading->threads)
-        add(text, ", up to %s (%s, %u at first), %s",
-            sl_human_count(reading->most, "connection", connections),
-            sl_connections_why_name(reading->why), reading->first,
-            sl_human_count(reading->threads, "thread", threads));
-}
-
 static void add_changes(char text[SUMMARY_BYTES], const struct sl_load_result *result)
 {
     const struct {
@@ -162,7 +154,6 @@ const char *sl_load_summary(const struct sl_load_result *result, char text[SUMMA
     sl_human_bytes(seconds > 0 ? (uint64_t)((double)read / seconds) : 0, rate);
     add(text, "%s in %.2f s, %s/s, %s, %s", bytes, result->seconds, rate, files,
         sl_human_count(result->tensors, "tensor", tensors));
-    add_reading(text, &result->reading);
     add_changes(text, result);
     add_rows(text, result);
     add_checks(text, result);

@@ -209,6 +209,34 @@ static void remember_host(const struct sl_reader *reader, uint64_t requests)
     sl_host_memory_note(sl_store_uri(store), &needs);
 }
 
+/* What pins the next load to what this one had. What was pinned is told as it was, even where there
+ * was nothing to do by it. */
+static void print_decided(const struct sl_reader *reader, char text[SL_FIXED_TEXT_BYTES])
+{
+    const struct sl_plan *plan = reader->plan;
+    const struct sl_fixed *fixed = &plan->fixed;
+    struct sl_store *store = plan->source_count ? sl_source_store(plan->sources[0].source) : NULL;
+    struct sl_fixed decided = sl_concurrency_decided(
+        &reader->facts, &reader->concurrency, reader->locked.wanted, reader->locked.window_most);
+    int *const places[SL_STAGES] = {[SL_STAGE_DECRYPT] = &decided.decrypt,
+                                    [SL_STAGE_CAST] = &decided.cast,
+                                    [SL_STAGE_CRC] = &decided.crc};
+    const int pinned[SL_STAGES] = {[SL_STAGE_DECRYPT] = fixed->decrypt,
+                                   [SL_STAGE_CAST] = fixed->cast,
+                                   [SL_STAGE_CRC] = fixed->crc};
+    for (int i = 0; i < SL_STAGES; i++)
+        *places[i] = fixed->on && pinned[i] >= 0                 ? pinned[i]
+                     : sl_plan_on_device(plan, (enum sl_stage)i) ? SL_FIXED_GPU
+                                                                 : SL_FIXED_HOST;
+    decided.range_bytes = plan->range_bytes;
+    decided.request_worth = sl_request_worth(&reader->locked.weigh.facts, 0);
+    decided.openings = store ? sl_store_openings(store, SL_OPENINGS_MAX) : SL_OPENINGS_MAX;
+    decided.preconnect = fixed->on ? sl_fixed_or(fixed->preconnect, 0)
+                         : store   ? sl_store_connected_ahead(store)
+                                   : 0;
+    sl_fixed_print(&decided, text);
+}
+
 /* There is no other thread any more. */
 static void report_outcome(const struct sl_reader *reader)
 {
@@ -235,6 +263,8 @@ static void report_outcome(const struct sl_reader *reader)
             .worth_why = reader->locked.weigh.why,
             .rows = reader->plan->rows.rows,
         };
+    if (outcome && reader->started)
+        print_decided(reader, outcome->decided);
 }
 
 /* What the threads take from. There is no other thread yet. */

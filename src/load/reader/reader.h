@@ -30,6 +30,8 @@ struct sl_reader_outcome {
     uint64_t dropped;    /* bytes that lay there */
     uint64_t worth;      /* what a request was worth when it ended, in bytes */
     enum sl_worth_why worth_why;
+    char decided[SL_FIXED_TEXT_BYTES]; /* all of it as readers.fixed takes it; "": nothing was read
+                                        */
 };
 
 struct sl_reader_config {

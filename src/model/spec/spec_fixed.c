@@ -76,7 +76,7 @@ void sl_spec_fix(const struct sl_yaml_node *root, struct sl_spec *spec,
         fixing.mark.origin = "SLUICE_FIXED";
     }
     if (sl_fixed_parse(text, &fixing.fixed, &why) < 0)
-        sl_complain(complaints, fixing.mark, "%s", why.message);
+        sl_complain(complaints, fixing.mark, "'fixed': %s", why.message);
     else if (fixing.fixed.on)
         fix_keys(&fixing, root);
     spec->fixed = fixing.fixed;
