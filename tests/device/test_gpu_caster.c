@@ -200,6 +200,7 @@ static void put_golden(const char *name, char *more, size_t room)
 
 SL_TEST(auto_is_where_it_was_measured_to_be_faster)
 {
+    sl_test_adapts();
     static const float elapsed_ms[] = {FAST, SLOW};
     char more[SL_SCRATCH_PATH_BYTES + 300];
     size_t bytes;
@@ -230,6 +231,7 @@ SL_TEST(auto_is_where_it_was_measured_to_be_faster)
 /* What the GPU casts is on the link as it came, what the host casts as what it becomes. */
 SL_TEST(a_slow_link_is_for_what_is_less_to_copy)
 {
+    sl_test_adapts();
     static const struct {
         const char *more;
         bool on_gpu;
@@ -264,6 +266,7 @@ static void read_log(int where, char *text, size_t room)
 
 SL_TEST(the_log_says_of_each_load_who_does_what_and_why)
 {
+    sl_test_adapts();
     static const char *const words[] = {"': casting on cuda:0: auto, measured: the GPU ",
                                         "': casting on the host: auto, measured: the GPU "};
     char text[4000];
@@ -294,6 +297,22 @@ SL_TEST(nothing_is_measured_that_nobody_asks_for)
     ck_assert_uint_eq(gpu_fill.fake->calls("cuEventElapsedTime"), 0);
 }
 
+SL_TEST(a_load_that_is_pinned_measures_nothing)
+{
+    static const char *const pins[] = {"usual", "cast=host", "cast=gpu"};
+    fill_case_put_model("m.safetensors", "a,b", 1000);
+    reopen(FAST);
+    for (size_t i = 0; i < SL_COUNT(pins); i++) {
+        uint64_t before = cast_bytes();
+        char more[128];
+        snprintf(more, sizeof(more), "tensors: {cast: {F32: F16}}\nreaders: {fixed: %s}\n",
+                 pins[i]);
+        sl_pool_model_free(fill_case_load("memory://m.safetensors", more));
+        ck_assert_int_eq(cast_bytes() > before, i == 2);
+    }
+    ck_assert_uint_eq(gpu_fill.fake->calls("cuEventElapsedTime"), 0);
+}
+
 SL_TEST(without_kernels_the_host_casts_unless_it_must_not)
 {
     struct sl_err err = SL_ERR_INIT;
@@ -315,6 +334,7 @@ SL_TEST(without_kernels_the_host_casts_unless_it_must_not)
 
 SL_TEST(a_measurement_that_fails_leaves_the_host)
 {
+    sl_test_adapts();
     static const char *const calls[] = {
         "cuMemCreate",        "cuMemAddressReserve", "cuMemExportToShareableHandle",
         "cuModuleLoadData",   "cuModuleGetFunction", "cuLaunchKernel",

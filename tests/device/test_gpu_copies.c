@@ -113,6 +113,7 @@ SL_TEST(copies_have_one_set_of_data_files)
 
 SL_TEST(encrypted_tensors_are_decrypted_on_each)
 {
+    sl_test_adapts();
     char directory[SL_SCRATCH_PATH_BYTES], more[SL_SCRATCH_PATH_BYTES + 64];
     struct fake_cuda_counts counts;
     int scratch = sl_scratch_open(directory);

@@ -83,6 +83,7 @@ SL_TEST(every_tensor_of_reference_files_lies_on_the_device)
 
 SL_TEST(encrypted_tensors_are_decrypted_where_they_land)
 {
+    sl_test_adapts();
     fake_images_set(&image, 1);
     ck_assert_uint_gt(compare_all(""), 0);
     fake_images_set(NULL, 0);
@@ -122,6 +123,7 @@ static void fill_sealed(const char *name, int decrypt, const char *words, bool o
 
 SL_TEST(the_spec_says_where_to_decrypt)
 {
+    sl_test_adapts();
     fake_images_set(&image, 1);
     fill_sealed("v5-long-encrypted", SL_DECRYPT_AUTO, NULL, true);
     fill_sealed("v5-long-encrypted", SL_DECRYPT_GPU, NULL, true);

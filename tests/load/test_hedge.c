@@ -392,4 +392,4 @@ SL_TEST(the_pace_is_the_median_of_the_last)
     ck_assert_uint_eq(sl_pace_expect(&pace, 100), 8);
 }
 
-SL_CASE(.seconds = 60)
+SL_CASE(.seconds = 60, .adapts = true)

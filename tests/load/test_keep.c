@@ -26,7 +26,7 @@ enum {
     CAME = 200 * 1024,    /* of each range, less than a window */
     OPENING = 128 * 1024, /* what a load asks for to see what there is */
 };
-static const char usual[] = "readers: {rangeBytes: 1Mi, connections: 8, hedge: off}\n";
+static const char usual[] = "readers: {rangeBytes: 1Mi, connections: 8}\n";
 
 static char scratch[SL_SCRATCH_PATH_BYTES], path[SL_SCRATCH_PATH_BYTES + 16];
 static int scratch_fd;
@@ -178,6 +178,7 @@ SL_TEST(a_slow_store_sees_few_connections)
     struct sl_load_result result;
     struct sl_err err;
     struct sl_specs specs;
+    sl_test_adapts();
     uint8_t *more = sl_model_noise(12 * MIB, 7);
     sl_server_put(server, "/m/weights.bin", more, 12 * MIB, "\"two\"");
     sl_server_pace(server, 3000000);

@@ -120,7 +120,7 @@ SL_TEST(shards_and_their_sidecars_are_opened_in_one_round_trip)
     answer_backwards(2, 2 * SHARDS);
     snprintf(spec, sizeof(spec),
              "source: {uri: \"s3://bucket/m/\", s3: {endpoint: \"%s\", region: r, addressing: "
-             "path, anonymous: true}}\nreaders: {hedge: off}\n",
+             "path, anonymous: true}}\n",
              sl_server_url(server, ""));
     load(spec, &result);
     ck_assert_uint_eq(result.files, SHARDS);
@@ -139,7 +139,7 @@ SL_TEST(shards_that_an_index_names_are_opened_in_one_round_trip)
     sl_buf_text(&text, "}}", NULL);
     sl_server_put(server, "/bucket/m/model.safetensors.index.json", text.data, text.used, "\"i\"");
     answer_backwards(2, SHARDS);
-    snprintf(spec, sizeof(spec), "source: {uri: \"%s\"}\nreaders: {hedge: off}\n",
+    snprintf(spec, sizeof(spec), "source: {uri: \"%s\"}\n",
              sl_server_url(server, "/bucket/m/model.safetensors.index.json"));
     load(spec, &result);
     ck_assert_uint_eq(result.tensors, SHARDS);

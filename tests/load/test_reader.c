@@ -77,6 +77,7 @@ SL_TEST_LOOP(windows_of_a_fast_source_grow_as_far_as_the_memory_goes, 0, 4)
     char path[SL_SCRATCH_PATH_BYTES];
     int directory = sl_scratch_open(path);
     uint8_t *data = malloc(BYTES);
+    sl_test_adapts();
     sl_made_noise(data, BYTES, 6);
     ck_assert_int_eq(sl_memory_put("fast", data, BYTES, &err), 0);
     struct sl_made *made = sl_made_new();
@@ -349,6 +350,7 @@ SL_TEST_LOOP_OF(served_claims, an_idle_connection_takes_over_from_a_slow_one, 0,
     enum { BYTES = 8 * 1024 * 1024, CUT = BYTES / 2 }; /* either may be the slow one */
     struct sl_server *server = sl_server_start();
     uint8_t *data = malloc(BYTES);
+    sl_test_adapts();
     sl_made_noise(data, BYTES, 5);
     sl_server_put(server, "/object", data, BYTES, "\"v1\"");
     SL_SCRIPT(server,
@@ -400,6 +402,7 @@ SL_TEST_OF(served_claims, connections_grow_by_themselves)
 {
     struct sl_err err = SL_ERR_INIT;
     struct sl_server *server = sl_server_start();
+    sl_test_adapts();
     size_t bytes = (size_t)PACED_RANGES * PACED_RANGE;
     uint8_t *data = malloc(bytes);
     sl_made_noise(data, bytes, 4);

@@ -112,11 +112,8 @@ static int load(struct scene *scene, int hashes, unsigned connections, uint64_t 
     char path[SL_SCRATCH_PATH_BYTES];
     bool resumed;
     int directory = sl_scratch_open(path), failed = -1;
-    /* Another request for the same bytes would take the wrong ones to nobody. */
-    struct sl_reader_config reader = {.connections = connections,
-                                      .threads = 1 + connections / 3,
-                                      .hedge = SL_HEDGE_OFF,
-                                      .progress = scene->progress};
+    struct sl_reader_config reader = {
+        .connections = connections, .threads = 1 + connections / 3, .progress = scene->progress};
     struct sl_form_options wanted = {.uri = sl_server_url(scene->server, "/object"),
                                      .config = &config,
                                      .hashes = hashes,

@@ -134,15 +134,12 @@ static void teardown(void)
 }
 
 static unsigned fail_at;
-static bool waits_for_slow_requests;
 
 static int load(const char *uri, const char *more)
 {
     struct sl_specs specs;
     err = (struct sl_err)SL_ERR_INIT;
     sl_model_spec(&specs, uri, path, more);
-    if (waits_for_slow_requests)
-        specs.items[0].readers.hedge = SL_HEDGE_OFF;
     sl_alloc_fail_at(fail_at);
     int done = sl_load_run(&specs.items[0], NULL, NULL, &result, &err);
     sl_specs_release(&specs);
@@ -185,9 +182,7 @@ static void must_fetch_again(const char *more, unsigned times)
 {
     int64_t before = (int64_t)sl_metric_get(SL_M_REFETCHED_RANGES);
     flip_some(times);
-    waits_for_slow_requests = true;
     must_load(more);
-    waits_for_slow_requests = false;
     ck_assert_int_eq((int64_t)sl_metric_get(SL_M_REFETCHED_RANGES) - before,
                      (int64_t)result.refetched_ranges);
     ck_assert_uint_eq(result.refetched_ranges, times * flip_count);
@@ -327,6 +322,7 @@ SL_TEST(a_load_that_was_broken_off_finds_wrong_bytes_in_what_it_keeps)
 /* Of a slow request what is left is sent again. */
 SL_TEST(hedged_ranges_are_checked_like_others)
 {
+    sl_test_adapts();
     SL_SCRIPT(server, {.path = "/m.bin", .first = 5, .fault = SL_FAULT_STALL, .after = 30000},
               {.path = "/m.bin", .first = 9, .fault = SL_FAULT_SHORT, .after = 5000});
     must_fetch_again("verify: {sidecar: require}\nreaders: {connections: 4, rangeBytes: 128Ki}\n",

@@ -249,6 +249,7 @@ static const int64_t stall_after[] = {-1, 0, 100, 100};
 
 SL_TEST_LOOP(a_stall_in_mid_load_holds_nobody_up, 0, SL_COUNT(stall_after))
 {
+    sl_test_adapts();
     struct sl_err err = SL_ERR_INIT;
     bool secure = _i % 2;
     struct sl_server *server = secure ? sl_server_start_tls() : sl_server_start();

@@ -179,8 +179,7 @@ static void close_device(struct device *device)
 
 static int run(struct device *device, struct sl_err *err)
 {
-    struct sl_reader_config config = {
-        .connections = 3, .threads = 2, .hedge = SL_HEDGE_OFF, .device = &device->ops};
+    struct sl_reader_config config = {.connections = 3, .threads = 2, .device = &device->ops};
     *err = (struct sl_err)SL_ERR_INIT;
     return sl_reader_run(plan_of(device), device->sink, NULL, &config, err);
 }

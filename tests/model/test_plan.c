@@ -335,6 +335,7 @@ SL_TEST(identity_follows_versions_and_wishes_but_not_cutting)
 
 SL_TEST(small_objects_begin_with_more_connections)
 {
+    sl_test_adapts();
     struct sl_specs specs;
     char name[32];
     for (int i = 0; i < 200; i++) {

@@ -94,6 +94,28 @@ static void set_environment(void)
         setenv("SLUICE", SL_PROGRAM, 0);
 }
 
+void sl_test_adapts(void)
+{
+    unsetenv("SLUICE_FIXED");
+}
+
+static void pin(void)
+{
+    setenv("SLUICE_FIXED", "usual", 1);
+}
+
+/* A test that wants no environment is pinned like others. */
+int __real_clearenv(void);
+int __wrap_clearenv(void);
+int __wrap_clearenv(void)
+{
+    bool pinned = getenv("SLUICE_FIXED") != NULL;
+    int done = __real_clearenv();
+    if (pinned)
+        pin();
+    return done;
+}
+
 static bool is_wanted(const char *name)
 {
     bool result = wanted_count == 0;
@@ -139,6 +161,7 @@ static void choose(Suite *suite)
             continue;
         if (of != last) {
             cases = tcase_create("claims");
+            tcase_add_checked_fixture(cases, of->adapts ? sl_test_adapts : pin, NULL);
             tcase_add_checked_fixture(cases, of->setup, of->teardown);
             if (of->seconds)
                 tcase_set_timeout(cases, of->seconds);

@@ -28,10 +28,18 @@
 struct sl_claim_case {
     void (*setup)(void), (*teardown)(void); /* around each claim, in its process; NULL: none */
     unsigned seconds;                       /* time limit of a claim; 0: CK_DEFAULT_TIMEOUT */
+    bool adapts;                            /* as if each began with sl_test_adapts() */
     /** Once, before the first claim, in the parent; false: the program is skipped (sl_skipped()
      * said why). Of SL_CASE alone; NULL: none. */
     bool (*prepare)(void);
 };
+
+/**
+ * Loads of a claim are pinned (`--fixed usual`), and so are those of programs that it starts:
+ * SLUICE_FIXED is set. So no clock decides what a test counts. Where what a load decides by itself
+ * is the subject, a claim says so before it parses a spec or makes a plan.
+ */
+void sl_test_adapts(void);
 
 struct sl_claim {
     const TTest *test;

@@ -25,6 +25,7 @@ struct sl_made *sl_made_new(void)
 {
     struct sl_made *made = must(calloc(1, sizeof(*made)));
     made->plan.connections = (struct sl_connections){.first = 4, .most = 4};
+    sl_fixed_parse(getenv("SLUICE_FIXED"), &made->plan.fixed, NULL); /* as a spec's */
     return made;
 }
 
