@@ -99,14 +99,19 @@ def one_at_a_time(name):
     return add
 
 
+def fixed(connections, range_bytes):
+    """Words of readers.fixed."""
+    return f"connections={connections} range-bytes={range_bytes}"
+
+
 def pinned(*more, connections=CONNECTIONS, range_bytes=RANGE_BYTES):
     """Arguments of a load which asks for the same ranges each time, and for none twice because it is slow."""
-    return ("--connections", str(connections), "--range-bytes", str(range_bytes), "--hedge", "off", *more)
+    return ("--fixed", fixed(connections, range_bytes), *more)
 
 
 def readers_pinned(connections=CONNECTIONS, range_bytes=RANGE_BYTES):
     """The same as a line of a spec."""
-    return f"readers: {{connections: {connections}, rangeBytes: {range_bytes}, hedge: off}}\n"
+    return f"readers: {{fixed: '{fixed(connections, range_bytes)}'}}\n"
 
 
 def choose(words, checks):
