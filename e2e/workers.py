@@ -216,7 +216,7 @@ def joined(sets):
     return groups
 
 
-class Crew:
+class Workers:
     """The workers and their board."""
 
     def __init__(self, checks, count, program, keep=False, seconds=None):
