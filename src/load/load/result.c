@@ -93,6 +93,14 @@ __attribute__((format(printf, 2, 3))) static void add(char text[SUMMARY_BYTES], 
     va_end(args);
 }
 
+static void add_reading(char text[SUMMARY_BYTES], const struct sl_reader_outcome *reading)
+{
+    char connections[40];
+    if (reading->threads)
+        add(text, ", up to %s (%s)", sl_human_count(reading->most, "connection", connections),
+            sl_connections_why_name(reading->why));
+}
+
 static void add_changes(char text[SUMMARY_BYTES], const struct sl_load_result *result)
 {
     const struct {
@@ -154,6 +162,7 @@ const char *sl_load_summary(const struct sl_load_result *result, char text[SUMMA
     sl_human_bytes(seconds > 0 ? (uint64_t)((double)read / seconds) : 0, rate);
     add(text, "%s in %.2f s, %s/s, %s, %s", bytes, result->seconds, rate, files,
         sl_human_count(result->tensors, "tensor", tensors));
+    add_reading(text, &result->reading);
     add_changes(text, result);
     add_rows(text, result);
     add_checks(text, result);
