@@ -110,7 +110,7 @@ def bandwidth_is_kept(h, nginx):
 
 @check("nginx", alone=True, late=True)  # it measures time
 def bandwidth_is_used(h, nginx):
-    """10 MB/s are no less either, within 5 %."""
+    """A limit of 10 MB/s is used to within 5 %."""
     for models in (1, 2):
         allowed, took, _, free = limited(h, nginx, models)
         assert took <= 1.05 * allowed + 2 * free + 0.2, f"{models} models in {took:.2f} s, allowed are {allowed:.2f}, without a limit {free:.2f}"
