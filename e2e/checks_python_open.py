@@ -144,7 +144,7 @@ def forked_processes_leave_what_their_parents_have(h):
     return run_tests(h, *lifetimes(of_forks=True))
 
 
-@check()
+@check(late=True)
 def lifetimes_hold_under_the_address_sanitizer(h):
     """The same, threads and parts of tensors too, with a library that watches each access (scripts/build --sanitize address,undefined)."""
     watched = os.path.join(ROOT, "build-address", "lib", "libsluice.so.0")
