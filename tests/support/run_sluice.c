@@ -108,7 +108,10 @@ void run_copy(struct ran *ran, const char *const *arguments)
         int none = open("/dev/null", O_RDONLY | O_CLOEXEC);
         if (dup2(none, 0) < 0 || dup2(out, 1) < 0 || dup2(err, 2) < 0)
             _exit(126);
-        exit(sl_cli_main(count, argv));
+        int code = sl_cli_main(count, argv);
+        fflush(NULL);
+        _exit(
+            code); /* exit() would have a sanitizer look for leaks in all that the test has, too */
     }
     collect(ran, pid, out, err);
 }
