@@ -20,11 +20,11 @@ def clone(h):
         raise Skip("this is not a git checkout")
     folder = h.fresh("clone")
     subprocess.run(["git", "clone", "--quiet", ROOT, folder], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    git(folder, "checkout", "--quiet", "-B", "work")  # a branch without an upstream, whatever is checked out here
     shutil.copy(os.path.join(ROOT, "scripts", "affected"), os.path.join(folder, "scripts", "affected"))
     git(folder, "add", "--all")
     git(folder, "-c", "user.name=n", "-c", "user.email=e@example.com", "commit", "--quiet", "--allow-empty", "-m", "the same")
     git(folder, "update-ref", "refs/remotes/origin/main", "HEAD")
-    git(folder, "branch", "--quiet", "--unset-upstream")
     return folder
 
 
