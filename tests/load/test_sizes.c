@@ -269,7 +269,7 @@ static void teardown(void)
 SL_TEST_LOOP(every_claim_is_judged_before_it_costs_anything, 0, PLACES)
 {
     enum place place = (enum place)_i;
-    for (size_t i = (size_t)_i % SIZES_STEP; i < SIZES_CLAIMS; i += SIZES_STEP)
+    for (size_t i = (size_t)_i % SL_TEST_STEP; i < SIZES_CLAIMS; i += SL_TEST_STEP)
         for (enum command command = PLAN; command < COMMANDS; command++) {
             be_silent();
             snprintf(claim, sizeof(claim), "%s", sizes_claims[i]);
@@ -282,7 +282,7 @@ SL_TEST_LOOP(every_claim_is_judged_before_it_costs_anything, 0, PLACES)
 SL_TEST(claims_from_a_seed_are_judged_too)
 {
     uint64_t state = sl_test_seed();
-    for (unsigned i = 0; i < sl_test_rounds(RANDOM_RUNS, RANDOM_RUNS_WHOLE); i += SIZES_STEP) {
+    for (unsigned i = 0; i < sl_test_rounds(RANDOM_RUNS, RANDOM_RUNS_WHOLE); i += SL_TEST_STEP) {
         be_silent();
         sizes_random(&state, claim, sizeof(claim));
         enum place place = (enum place)sl_test_draw(&state, PLACES);

@@ -337,7 +337,7 @@ SL_TEST_LOOP(every_length_in_a_header_is_judged_before_it_costs_anything, 0, (in
 {
     struct trial trials[SIZES_CLAIMS];
     unsigned count = 0;
-    for (size_t i = (size_t)_i % SIZES_STEP; i < SIZES_CLAIMS; i += SIZES_STEP) {
+    for (size_t i = (size_t)_i % SL_TEST_STEP; i < SIZES_CLAIMS; i += SL_TEST_STEP) {
         trials[count] = (struct trial){.place = &places[_i]};
         snprintf(trials[count++].claim, sizeof(claim), "%s", sizes_claims[i]);
     }
@@ -350,7 +350,7 @@ SL_TEST_LOOP(every_length_in_a_header_is_judged_before_it_costs_anything, 0, (in
 SL_TEST(lengths_from_a_seed_are_judged_too)
 {
     uint64_t state = sl_test_seed();
-    unsigned count = sl_test_rounds(RANDOM_RUNS, RANDOM_RUNS_WHOLE) / SIZES_STEP;
+    unsigned count = sl_test_rounds(RANDOM_RUNS, RANDOM_RUNS_WHOLE) / SL_TEST_STEP;
     struct trial *trials = calloc(count, sizeof(*trials));
     ck_assert_ptr_nonnull(trials);
     for (unsigned i = 0; i < count; i++) {

@@ -225,7 +225,7 @@ static uint64_t try_one(const struct place *place, enum command command)
 
 SL_TEST_LOOP(every_length_of_redis_is_judged_before_it_costs_anything, 0, (int)SL_COUNT(places))
 {
-    for (size_t i = (size_t)_i % SIZES_STEP; i < SIZES_CLAIMS; i += SIZES_STEP)
+    for (size_t i = (size_t)_i % SL_TEST_STEP; i < SIZES_CLAIMS; i += SL_TEST_STEP)
         for (enum command command = INSPECT; command < COMMANDS; command++) {
             snprintf(claim, sizeof(claim), "%s", sizes_claims[i]);
             try_one(&places[_i], command);
@@ -246,7 +246,7 @@ SL_TEST(no_room_is_made_for_elements_that_are_only_announced)
 SL_TEST(lengths_of_redis_from_a_seed_are_judged_too)
 {
     uint64_t state = sl_test_seed();
-    for (unsigned i = 0; i < sl_test_rounds(RANDOM_RUNS, RANDOM_RUNS_WHOLE); i += SIZES_STEP) {
+    for (unsigned i = 0; i < sl_test_rounds(RANDOM_RUNS, RANDOM_RUNS_WHOLE); i += SL_TEST_STEP) {
         sizes_random(&state, claim, sizeof(claim));
         const struct place *place = &places[sl_test_draw(&state, SL_COUNT(places))];
         try_one(place, (enum command)sl_test_draw(&state, COMMANDS));

@@ -8,12 +8,14 @@
 
 #include "alloc_fail.h"
 #include "claims.h"
+#include "fake_clock.h"
 #include "form_maker.h"
 #include "memory_store.h"
 #include "metrics.h"
 #include "range_server.h"
 #include "reader.h"
 #include "scratch.h"
+#include "seed.h"
 #include "thread.h"
 
 static const unsigned connection_counts[] = {1, 2, 3, 8};
@@ -69,7 +71,7 @@ static void arrives(unsigned seed, bool encrypted, int hashes, int directory)
 
 SL_TEST(tensors_by_chance_arrive_as_they_should)
 {
-    for (unsigned seed = 0; seed < 80; seed++) {
+    for (unsigned seed = 0; seed < 80; seed += SL_TEST_STEP) {
         char path[SL_SCRATCH_PATH_BYTES];
         int directory = sl_scratch_open(path);
         static const int hashes[] = {SL_HASHES_AUTO, SL_HASHES_ALL, SL_HASHES_OFF};
@@ -296,7 +298,7 @@ SL_TEST(a_failing_allocation_ends_it)
     sl_form_add_random(form, 7, true);
     sl_form_add_random(form, 8, false);
     plan_it(form, SL_HASHES_ALL, 65536);
-    for (unsigned nth = 1; failed; nth++) {
+    for (unsigned nth = 1; failed; nth += SL_TEST_STEP) {
         memset(&err, 0, sizeof(err));
         struct sl_sink *sink = open_sink(form, -1);
         sl_alloc_fail_at(nth);
@@ -340,7 +342,7 @@ static void interrupt_and_resume(unsigned seed, unsigned nth)
 
 SL_TEST(an_interrupted_load_resumes)
 {
-    for (unsigned seed = 40; seed < 52; seed++)
+    for (unsigned seed = 40; seed < 52; seed += SL_TEST_STEP)
         for (unsigned nth = 2; nth < 120; nth = nth * 2 + 1)
             interrupt_and_resume(seed, nth);
 }
@@ -483,6 +485,7 @@ SL_TEST(pieces_that_break_off_are_made_whole)
     static struct scene scenes[SL_COUNT(steps)];
     uint64_t hedges = sl_metric_get(SL_M_SOURCE_HEDGES);
     pthread_t threads[SL_COUNT(steps)];
+    fake_clock_run();
     for (size_t i = 0; i < SL_COUNT(steps); i++) {
         scenes[i].step = steps[i];
         open_scene(&scenes[i], connection_counts[1 + i % 3]);

@@ -5,6 +5,7 @@
 
 #include "alloc_fail.h"
 #include "fake_images.h"
+#include "seed.h"
 
 struct gpu_fill_case gpu_fill;
 static const uint8_t image_data[] = "// none";
@@ -40,7 +41,7 @@ void gpu_fill_fail_allocations(const char *uri, const char *more,
                                void (*prepare)(struct sl_spec *spec))
 {
     struct sl_pool_model *model = NULL;
-    for (unsigned nth = 1; !model; nth++) {
+    for (unsigned nth = 1; !model; nth += SL_TEST_STEP) {
         struct sl_err err = SL_ERR_INIT;
         struct sl_specs specs;
         struct sl_fill_config config = {.name = "m", .places = &fill_case_place, .place_count = 1};

@@ -19,6 +19,19 @@ uint64_t sl_test_seed(void);
 /** How many rounds a random search takes: `gate`, or `whole` if SLUICE_TEST_SEED is set. */
 unsigned sl_test_rounds(unsigned gate, unsigned whole);
 
+/**
+ * How far apart like cases are tried that differ by a number: failing allocations, seeds, claims.
+ * The thread sanitizer makes each ten times as slow, and any seventh shows what it looks for. A
+ * prime: what else goes by the number is tried in all its ways.
+ */
+enum {
+#ifdef __SANITIZE_THREAD__
+    SL_TEST_STEP = 7,
+#else
+    SL_TEST_STEP = 1,
+#endif
+};
+
 /** The next number of a sequence, below `below`; *state is its seed before the first. */
 uint64_t sl_test_draw(uint64_t *state, uint64_t below);
 /** The same of one sequence for the process, of its seed; for one thread. */

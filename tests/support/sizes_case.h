@@ -14,13 +14,6 @@ enum {
     SIZES_PEAK_KIB = 64 * 1024,
     SIZES_SECONDS_MAX = 20, /* of a processor; what is wrong takes for ever */
     SIZES_CLAIMS = 12,
-/* Of how many claims and runs one is tried: those in one place differ by their bytes alone, and a
- * process costs the thread sanitizer ten times as much. */
-#ifdef __SANITIZE_THREAD__
-    SIZES_STEP = 4,
-#else
-    SIZES_STEP = 1,
-#endif
 };
 /** Decimal, as headers, listings and JSON have them; the last is "-1". */
 extern const char *const sizes_claims[SIZES_CLAIMS];
