@@ -33,6 +33,11 @@ EXAMPLE = """import sys, torch, safetensors.torch as st
 st.save_file({"a.weight": torch.arange(4096 * 64.0).reshape(4096, 64), "b": torch.ones(1 << 20)}, sys.argv[1])
 torch.save({"w": torch.ones(4), "w_optimizer": torch.ones(4)}, sys.argv[2])
 """
+# Twelve layers of 16 MiB, each of two tensors.
+LAYERS = """import sys, torch, safetensors.torch as st
+st.save_file({f"model.layers.{layer}.{name}.weight": torch.full((1 << 21,), 1.0 + layer) for layer in range(12) for name in ("up", "down")},
+             sys.argv[1])
+"""
 # A base of two layers, and an adapter of a rank for one of them or for both, as PEFT writes it.
 ADAPTERS = """import json, os, sys, torch, safetensors.torch as st
 place, = sys.argv[1:]
@@ -311,6 +316,30 @@ def safetensors_own_tests_pass_against_our_door(h):
     passed = len(re.findall(r"^PASSED ", done.stdout, re.M))
     assert passed > 30 and failed <= set(FAILING), done.stdout[-4000:]
     return f"{passed} passed, {len(failed)} failed: " + "; ".join(f"{name}: {FAILING[name]}" for name in sorted(failed))
+
+
+@check()
+def what_is_dropped_is_freed_at_once(h):
+    """Each way to read × store × framework, and the doors, with the collector of cycles switched off: one tensor in memory, or a group of them;
+    what raises or is left keeps nothing."""
+    return run_tests(h, "test_dropped")
+
+
+@check("versitygw")
+def a_model_is_read_layer_by_layer_in_the_memory_of_one(h, store):
+    """examples/layer_by_layer.py over S3: 192 MiB are read, and memory grows by less than three layers."""
+    python, path = environment_of_originals(), os.path.join(h.directory("layers"), "m.safetensors")
+    subprocess.run([python, "-W", "ignore", "-c", LAYERS, path], check=True, env=environment(h))
+    store.make_bucket("layers")
+    with open(path, "rb") as file:
+        store.put("layers", "m.safetensors", file.read())
+    done = subprocess.run([python, "-W", "ignore", os.path.join(ROOT, "examples", "layer_by_layer.py"), "s3://layers/m.safetensors"],
+                          capture_output=True, text=True, env={**environment(h), **store.env()}, stdin=subprocess.DEVNULL, timeout=PATIENCE)
+    assert done.returncode == 0, done.stderr[-2000:]
+    read, once, grown = map(int, re.search(r"(\d+) MiB read, of which at most (\d+) at once; memory grew by (\d+) MiB", done.stdout).groups())
+    assert done.stdout.count(": 2 tensors, norm ") == 12 and (read, once) == (192, 16), done.stdout
+    assert grown < 3 * once, done.stdout
+    return f"{read} MiB, {once} at once, memory grew by {grown}"
 
 
 @check("nginx")

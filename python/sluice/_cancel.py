@@ -12,6 +12,30 @@ from . import _fork
 _Result = TypeVar("_Result")
 
 
+class Raised:
+    """An exception on its way to where it is raised again. It knows the frames that it went through, and they know who keeps it: whoever
+    raises it keeps it no longer, or all that these frames hold would wait for the collector of cycles."""
+
+    def __init__(self) -> None:
+        self._error: Optional[BaseException] = None
+
+    def __bool__(self) -> bool:
+        return self._error is not None
+
+    def keep(self, error: Optional[BaseException]) -> None:
+        """Instead of what was kept; None: nothing."""
+        self._error = error
+
+    def again(self) -> None:
+        """Raise it, if there is one."""
+        error, self._error = self._error, None
+        try:
+            if error is not None:
+                raise error
+        finally:
+            del error
+
+
 class Cancel:
     """A descriptor that becomes readable when whoever has this says so. Whoever works under it keeps it alive. Any thread."""
 
@@ -60,7 +84,7 @@ class _Aside:
         self._work, self._cancel = work, cancel
         self._lock, self._ended = threading.Lock(), threading.Event()
         self._entered = self._given_up = False
-        self._raised: Optional[BaseException] = None
+        self._raised = Raised()
 
     def _run(self) -> None:
         with self._lock:
@@ -70,7 +94,7 @@ class _Aside:
         try:
             self._work()
         except BaseException as error:  # raised again by the main thread
-            self._raised = error
+            self._raised.keep(error)
         finally:
             self._ended.set()
 
@@ -93,8 +117,7 @@ class _Aside:
         except BaseException:
             self._give_up()
             raise
-        if self._raised is not None:
-            raise self._raised
+        self._raised.again()
 
 
 def aside(work: Callable[[], None], cancel: Cancel) -> None:

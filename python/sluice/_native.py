@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Optional, Union, cast
 
 from . import _fork, _structs
 from ._array import Memory
-from ._cancel import Cancel, aside, current, interruptible
+from ._cancel import Cancel, Raised, aside, current, interruptible
 from ._error import SluiceError
 from ._key import Phrase
 from ._library import KIND_FILE, Error, Meta, Tensor
@@ -87,37 +87,31 @@ Progress = Callable[[int, int], object]
 
 
 class Calls:
-    """Callbacks of one call. What one raises ends the call, and is raised when that has returned."""
+    """Callbacks of one call. What one raises ends the call, and is raised when that has returned. What C calls does not know this object:
+    arrays that a callback knows would wait for the collector of cycles."""
 
     def __init__(self, progress: Optional[Progress], done: Optional[Callable[[int], object]] = None) -> None:
-        self.raised: Optional[BaseException] = None
-        self._progress, self._done = progress, done
-        self.progress = _structs.PROGRESS(self._on_progress) if progress else _structs.PROGRESS()
-        self.done = _structs.DONE(self._on_done) if done else _structs.DONE()
+        self._raised = raised = Raised()
 
-    def _guarded(self, function: Callable[..., object], *arguments: int) -> int:
-        if self.raised is None:
-            try:
-                function(*arguments)
-            except BaseException as error:  # raised again where the call was made
-                self.raised = error
-        return 0 if self.raised is None else 1
+        def guarded(function: Callable[..., object], *arguments: int) -> int:
+            if not raised:
+                try:
+                    function(*arguments)
+                except BaseException as error:  # raised again where the call was made
+                    raised.keep(error)
+            return 1 if raised else 0
 
-    def _on_progress(self, _: Any, done: int, total: int) -> int:
-        return self._guarded(self._progress, done, total) if self._progress else 0
-
-    def _on_done(self, _: Any, index: int) -> int:
-        return self._guarded(self._done, index) if self._done else 0
+        self.progress = _structs.PROGRESS(lambda _, now, total: guarded(progress, now, total)) if progress else _structs.PROGRESS()
+        self.done = _structs.DONE(lambda _, index: guarded(done, index)) if done else _structs.DONE()
 
     def call(self, name: str, *arguments: Any) -> None:
         """The exception of a callback is worth more than that the call was canceled by it."""
         try:
             call(name, *arguments)
         except SluiceError:
-            if self.raised is None:
+            if not self._raised:
                 raise
-        if self.raised is not None:
-            raise self.raised
+        self._raised.again()
 
 
 class Held(Memory):

@@ -41,7 +41,7 @@ class _Stream:
         self._ready: deque[tuple[str, Any]] = deque()
         self._left: deque[int] = deque()  # of each group that was begun, how many tensors were not taken
         self._ended = self._stopped = False
-        self._error: Optional[BaseException] = None
+        self._raised = _cancel.Raised()
         self._thread: Optional[threading.Thread] = threading.Thread(
             target=_cancel.under, args=(self._cancel, self._run), name="sluice stream", daemon=True
         )
@@ -62,13 +62,14 @@ class _Stream:
                 self._cancel.cancel()
         if self._thread is not None:
             self._thread.join()
+        self._raised.keep(None)
 
     def forked(self) -> None:
         """Its thread is not here, and what it waits for is the parent's."""
         _streams.discard(self)
         self._changed, self._thread, self._ended = threading.Condition(), None, True
         self._ready.clear()
-        self._error = SluiceError("this stream was begun before this process was forked: begin it again here", "USAGE", "forked")
+        self._raised.keep(SluiceError("this stream was begun before this process was forked: begin it again here", "USAGE", "forked"))
 
     def _arrived(self, name: str, array: Any) -> None:
         with self._changed:
@@ -95,7 +96,7 @@ class _Stream:
                     self._read(group, _progress.within(self._tell, before, total))
                 before += size
         except BaseException as error:  # raised again where the stream is taken from
-            self._error = error
+            self._raised.keep(error)
         finally:
             with self._changed:
                 self._ended = True
@@ -117,8 +118,7 @@ class _Stream:
             with self._changed:
                 self._changed.wait_for(lambda: self._ready or self._ended)
                 if not self._ready:
-                    if self._error is not None:
-                        raise self._error
+                    self._raised.again()
                     return
                 pair = self._ready.popleft()
                 self._left[0] -= 1

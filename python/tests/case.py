@@ -42,7 +42,7 @@ class Server(http.server.ThreadingHTTPServer):
             pass
 
         def head(self):
-            data = self.server.data
+            data = memoryview(self.server.data)  # what is sent is not copied
             found = re.match(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
             begin = int(found[1]) if found else 0
             end = min(int(found[2]) + 1 if found and found[2] else len(data), len(data))
