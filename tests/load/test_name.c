@@ -19,8 +19,10 @@ static int judge(const char *name, size_t bytes)
 SL_TEST(ordinary_names_pass)
 {
     static const char *const names[] = {
-        "model.safetensors", "a/b/c.json", "...",  "a..b", ".hidden", ".sluice2",
-        "a/.sluice",         "a b+c%20",   "ü/日", "-",    "a/..b/c", ".sluice.json",
+        "model.safetensors", "a/b/c.json",      "...",           "a..b",         ".hidden",
+        ".sluice2",          "a/.sluice",       "a b+c%20",      "ü/日",         "-",
+        "a/..b/c",           ".sluice.json",    "m.sluice-edit", ".sluice-edit", ".sluice-new",
+        ".m.sluice-edits",   "a/m.sluice-lock",
     };
     for (size_t i = 0; i < SL_COUNT(names); i++)
         ck_assert_msg(judge(names[i], strlen(names[i])) == 0, "%s", names[i]);
@@ -29,8 +31,28 @@ SL_TEST(ordinary_names_pass)
 SL_TEST(names_that_leave_or_confuse_are_refused)
 {
     static const char *const names[] = {
-        "",   "/",   "/etc/passwd", ".",    "..",   "../x",  "a/../b", "a/..",    "a//b",
-        "a/", "./a", "a/./b",       "a\\b", "a\nb", "a\x7f", "\x01",   ".sluice", ".sluice/ready",
+        "",
+        "/",
+        "/etc/passwd",
+        ".",
+        "..",
+        "../x",
+        "a/../b",
+        "a/..",
+        "a//b",
+        "a/",
+        "./a",
+        "a/./b",
+        "a\\b",
+        "a\nb",
+        "a\x7f",
+        "\x01",
+        ".sluice",
+        ".sluice/ready",
+        ".m.sluice-edit",
+        "a/.m.sluice-new",
+        ".m.sluice-lock/x",
+        "a/.x.sluice-edit/b",
     };
     for (size_t i = 0; i < SL_COUNT(names); i++)
         ck_assert_msg(judge(names[i], strlen(names[i])) == -1, "%s", names[i]);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "buf.h"
+#include "own_names.h"
 #include "sink.h"
 
 enum { NAME_BYTES_MAX = 1024, COMPONENT_BYTES_MAX = 255, QUOTED_BYTES_MAX = 200 };
@@ -36,7 +37,6 @@ static const char *byte_fault(const char *name, size_t bytes)
 
 static const char *name_fault(const char *name, size_t bytes)
 {
-    static const char own[] = ".sluice";
     if (bytes == 0)
         return "is empty";
     if (bytes > NAME_BYTES_MAX)
@@ -50,10 +50,10 @@ static const char *name_fault(const char *name, size_t bytes)
         const char *slash = memchr(name + begin, '/', bytes - begin);
         size_t end = slash ? (size_t)(slash - name) : bytes;
         fault = component_fault(name + begin, end - begin);
-        if (!fault && begin == 0 && end == sizeof(own) - 1 && memcmp(name, own, end) == 0)
-            fault = "lies in '.sluice', which is ours";
         begin = end + 1;
     }
+    if (!fault && sl_own_name(name, bytes))
+        fault = "is a name of sluice's own files";
     return fault;
 }
 

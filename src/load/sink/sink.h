@@ -133,7 +133,7 @@ const uint8_t *sl_heap_data(const struct sl_sink *sink, uint32_t file);
 /**
  * Judge a name from a listing or an index as a path below the destination: no empty, "." or ".."
  * component, not absolute, no NUL (bytes counted), no backslash, no control characters, components
- * <= 255 bytes, whole <= 1024, not ".sluice". SL_E_FORMAT, code "E_NAME", quoting it.
+ * <= 255 bytes, whole <= 1024, none of ours (own_names.h). SL_E_FORMAT, code "E_NAME", quoting it.
  */
 int sl_name_check(const char *name, size_t bytes, struct sl_err *err);
 

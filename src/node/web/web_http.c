@@ -13,6 +13,7 @@
 #include <time.h>
 
 #include "mem.h"
+#include "own_names.h"
 
 /* ---- paths ---------------------------------------------------------------------------------- */
 
@@ -27,15 +28,10 @@ static int hex_digit(char c)
 
 static bool segment_refused(const char *segment, size_t bytes, bool last)
 {
-    static const char *const refused[] = {".", "..", ".sluice"};
     if (bytes == 0)
         return !last;
-    if (bytes > NAME_MAX)
-        return true;
-    for (size_t i = 0; i < SL_COUNT(refused); i++)
-        if (strlen(refused[i]) == bytes && memcmp(segment, refused[i], bytes) == 0)
-            return true;
-    return false;
+    return bytes > NAME_MAX || (bytes <= 2 && memcmp(segment, "..", bytes) == 0) ||
+           sl_own_name(segment, bytes);
 }
 
 /* After decoding, since "%2e%2e" is ".." too. */

@@ -16,8 +16,8 @@ enum { SL_WEB_PATH_BYTES = 4096 };
  * "" for "/".
  *
  * @return  0, or the status to answer with: 400 (bad escape, NUL, no leading slash), 404 (a segment
- * that is empty, ".", "..", ".sluice" or longer than a name can be), 414. A slash at the end is
- * kept.
+ * that is empty, ".", "..", of ours (own_names.h) or longer than a name can be), 414. A slash at
+ * the end is kept.
  */
 int sl_web_path_decode(const char *url, char path[SL_WEB_PATH_BYTES]);
 

@@ -1,5 +1,5 @@
 /* A directory as a list: HTML for people, JSON when it is asked for. Sorted, limited, without
- * .sluice. */
+ * names of ours. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "mem.h"
+#include "own_names.h"
 #include "web_http.h"
 #include "web_parts.h"
 
@@ -72,7 +73,7 @@ static int add_entry(struct listing *listing, int directory, const char *name, s
 
 static bool is_hidden(const char *name)
 {
-    return strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || strcmp(name, ".sluice") == 0;
+    return strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || sl_own_name(name, strlen(name));
 }
 
 /* Adds the files below a folder; false: there are too many, or it cannot be read. */

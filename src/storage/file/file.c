@@ -32,6 +32,7 @@
 #include "file_edit.h"
 #include "file_store.h"
 #include "log.h"
+#include "own_names.h"
 #include "url.h"
 
 enum {
@@ -231,11 +232,10 @@ static int read_names(DIR *directory, struct names *names, struct sl_err *err)
 
 static int walk_directory(struct walk *walk, int fd, unsigned depth, struct sl_err *err);
 
-static int look_behind(struct walk *walk, const char *name, struct stat *info, struct sl_err *err)
+static int look_behind(struct walk *walk, struct stat *info, struct sl_err *err)
 {
     const struct place *place = walk->store->impl;
-    sl_autofree char *path =
-        sl_asprintf(err, "%s%s%s", place->base, sl_buf_string(&walk->name), name);
+    sl_autofree char *path = sl_asprintf(err, "%s%s", place->base, sl_buf_string(&walk->name));
     if (!path)
         return -1;
     sl_autoclose int fd = open_at(place, path, O_PATH);
@@ -246,39 +246,43 @@ static int look_behind(struct walk *walk, const char *name, struct stat *info, s
     return sl_fail_errno(err, SL_E_NOT_FOUND, errno, "cannot follow the link '%s'", path);
 }
 
-/* One name of a directory: a file is told, a directory entered, anything else passed over. */
-static int walk_entry(struct walk *walk, int parent, const char *name, unsigned depth,
+/* One name of a directory, which walk->name ends with: a file is told, a directory entered,
+ * anything else passed over. */
+static int take_entry(struct walk *walk, int parent, const char *name, unsigned depth,
                       struct sl_err *err)
 {
     struct stat info;
-    size_t before = walk->name.used;
-    if ((depth == 0 && strcmp(name, ".sluice") == 0) || sl_file_edit_is_own(name))
+    if (sl_own_name(walk->name.data, walk->name.used))
         return 0;
     if (fstatat(parent, name, &info, AT_SYMLINK_NOFOLLOW) < 0)
         return errno == ENOENT ? 0 : fail_open(err, errno, name);
     bool link = S_ISLNK(info.st_mode);
-    if (link && look_behind(walk, name, &info, err) < 0)
+    if (link && look_behind(walk, &info, err) < 0)
         return -1;
-    if (sl_buf_text(&walk->name, name, err) < 0)
-        return -1;
-
-    int result = 0;
     if (S_ISREG(info.st_mode)) {
         struct sl_entry entry = {sl_buf_string(&walk->name), (uint64_t)info.st_size, ""};
         walk->found++;
-        result = walk->each(&entry, walk->arg, err);
-    } else if (S_ISDIR(info.st_mode) && !link) {
-        int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        if (fd < 0)
-            result = fail_open(err, errno, sl_buf_string(&walk->name));
-        else if (sl_buf_text(&walk->name, "/", err) < 0)
-            result = -1, close(fd);
-        else
-            result = walk_directory(walk, fd, depth + 1, err);
-    } else {
-        sl_log(SL_LOG_WARN, "left out '%s%s': neither a file nor a directory of its own",
-               ((struct place *)walk->store->impl)->base, sl_buf_string(&walk->name));
+        return walk->each(&entry, walk->arg, err);
     }
+    if (S_ISDIR(info.st_mode) && !link) {
+        if (sl_buf_text(&walk->name, "/", err) < 0)
+            return -1;
+        int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        return fd < 0 ? fail_open(err, errno, sl_buf_string(&walk->name))
+                      : walk_directory(walk, fd, depth + 1, err);
+    }
+    sl_log(SL_LOG_WARN, "left out '%s%s': neither a file nor a directory of its own",
+           ((struct place *)walk->store->impl)->base, sl_buf_string(&walk->name));
+    return 0;
+}
+
+static int walk_entry(struct walk *walk, int parent, const char *name, unsigned depth,
+                      struct sl_err *err)
+{
+    size_t before = walk->name.used;
+    if (sl_buf_text(&walk->name, name, err) < 0)
+        return -1;
+    int result = take_entry(walk, parent, name, depth, err);
     walk->name.used = before;
     walk->name.data[before] = 0;
     return result;

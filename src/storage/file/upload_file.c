@@ -4,8 +4,8 @@
  * Its bytes go into a file without a name (O_TMPFILE) of the destination's own folder, so that
  * whatever ends before sl_upload_finish() leaves nothing, and what is linked then is on the right
  * file system. Where that is not to be had (NFS, FUSE) it has a hidden name instead:
- * .NAME.XXXXXX.part, which a killed process leaves behind and nobody reads. Replacing goes through
- * such a name too, since a link cannot replace: rename() does, atomically.
+ * .NAME.XXXXXX.sluice-new, which a killed process leaves behind and nobody reads. Replacing goes
+ * through such a name too, since a link cannot replace: rename() does, atomically.
  *
  * The file is synced before it gets its name: a conversion takes long and is kept. The kernel is
  * told to write back as bytes come, so that the sync at the end finds little to do.
@@ -140,8 +140,8 @@ static int with_temporary(struct file *file, int (*take)(struct file *file, cons
 {
     for (unsigned i = 0; i < TEMPORARY_TRIES; i++) {
         uint64_t random = (sl_now_ns() + i) * 0x9e3779b97f4a7c15ull ^ (uint64_t)getpid() << 32;
-        char *name =
-            sl_asprintf(err, ".%.200s.%06llx.part", file->name, (unsigned long long)(random >> 40));
+        char *name = sl_asprintf(err, ".%.200s.%06llx.sluice-new", file->name,
+                                 (unsigned long long)(random >> 40));
         if (!name)
             return -1;
         if (take(file, name) == 0) {

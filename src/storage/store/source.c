@@ -14,6 +14,7 @@
 #include "fetch.h"
 #include "fork_guard.h"
 #include "log.h"
+#include "own_names.h"
 #include "metrics.h"
 #include "store_kind.h"
 
@@ -280,11 +281,12 @@ struct wanted {
     void *arg;
 };
 
-/* What a store lists beside what it was asked for is passed over. */
+/* What a store lists beside what it was asked for, and names of ours, are passed over. */
 static int take_wanted(const struct sl_entry *entry, void *arg, struct sl_err *err)
 {
     const struct wanted *wanted = arg;
-    if (strncmp(entry->name, wanted->begin, strlen(wanted->begin)) != 0)
+    if (strncmp(entry->name, wanted->begin, strlen(wanted->begin)) != 0 ||
+        sl_own_name(entry->name, strlen(entry->name)))
         return 0;
     if (check_size(wanted->store->uri, entry->name, entry->bytes, err) < 0)
         return -1;

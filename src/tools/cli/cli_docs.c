@@ -288,6 +288,32 @@ static int write_options(struct sl_buf *out, struct sl_err *err)
                        err);
 }
 
+static int write_files(struct sl_buf *out, struct sl_err *err)
+{
+    if (generated(out, "Files of sluice's own", "files", err) < 0)
+        return -1;
+    return sl_buf_text(
+        out,
+        "What sluice keeps beside files and in folders that others may write or read: who writes "
+        "it, who reads it, and what is asked of it before it is believed.\nWhat is found wanting "
+        "is passed over with a warning, or refused with what to do. No file of a model has one of "
+        "these names: listings\nof all stores leave them out, and archives, manifests and "
+        "destinations refuse them.\n\n"
+        "| file | written by | read by | believed if |\n| --- | --- | --- | --- |\n"
+#define SL_OWN_BESIDE(end, writer, reader, proof)                                                  \
+    "| `.NAME" end "` beside NAME | " writer " | " reader " | " proof " |\n"
+#define SL_OWN_BELOW(name, writer, reader, proof)                                                  \
+    "| `" name "` in a model's folder | " writer " | " reader " | " proof " |\n"
+#define SL_OWN_NODE(name, writer, reader, proof)                                                   \
+    "| `" name "` in a node's directory | " writer " | " reader " | " proof " |\n"
+#include "own_names.def"
+#undef SL_OWN_BESIDE
+#undef SL_OWN_BELOW
+#undef SL_OWN_NODE
+        ,
+        err);
+}
+
 static int write_man_overview(struct sl_buf *out, struct sl_err *err)
 {
     return sl_cli_write_man(NULL, out, err);
@@ -309,13 +335,14 @@ static const struct page {
     {"formats", "reference/formats.md", write_formats},
     {"options", "reference/options.md", write_options},
     {"http", "reference/http.md", write_http},
+    {"files", "reference/files.md", write_files},
     {"man", "man/sluice.1", write_man_overview},
 };
 
 const char *sl_cli_topics(void)
 {
-    return "spec, schema, node, commands, errors, metrics, sources, formats, options, http, man, "
-           "all";
+    return "spec, schema, node, commands, errors, metrics, sources, formats, options, http, files, "
+           "man, all";
 }
 
 static int write_all(struct sl_buf *out, struct sl_err *err)

@@ -69,12 +69,11 @@ static bool ends_with(const char *text, const char *end)
     return a >= b && strcmp(text + a - b, end) == 0;
 }
 
-/* Neither sidecars nor signatures, nor what sluice keeps beside a published model. */
+/* Neither sidecars nor signatures. */
 static int take_entry(const struct sl_entry *entry, void *arg, struct sl_err *err)
 {
     struct names *names = arg;
     if (ends_with(entry->name, SL_SIDECAR_SUFFIX) || ends_with(entry->name, ".minisig") ||
-        strncmp(entry->name, ".sluice/", 8) == 0 ||
         !sl_plan_matches(&names->spec->source.include, entry->name, true) ||
         sl_plan_matches(&names->spec->source.exclude, entry->name, false))
         return 0;

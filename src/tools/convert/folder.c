@@ -196,7 +196,7 @@ static int take_entry(const struct sl_entry *entry, void *arg, struct sl_err *er
     struct listing *listing = arg;
     const struct sl_spec_source *source = &listing->job->config->spec->source;
     bool signature;
-    if (strncmp(entry->name, ".sluice/", 8) == 0 || !matches(&source->include, entry->name, true) ||
+    if (!matches(&source->include, entry->name, true) ||
         matches(&source->exclude, entry->name, false))
         return 0;
     if (sl_name_check(entry->name, strlen(entry->name), err) < 0)

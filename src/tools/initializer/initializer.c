@@ -23,6 +23,7 @@
 #include "hash.h"
 #include "local_links.h"
 #include "log.h"
+#include "own_names.h"
 #include "storage_env.h"
 #include "stores.h"
 #include "tree.h"
@@ -99,7 +100,7 @@ static int hash_request(const struct run *run, struct pair *pair, struct sl_err 
 static bool is_passed(const char *name, bool top)
 {
     return strcmp(name, ".") == 0 || strcmp(name, "..") == 0 ||
-           (top && strcmp(name, ".sluice") == 0);
+           (top && sl_own_name(name, strlen(name)));
 }
 
 /* The one file that a load published, below a folder (taken): itself and its name; -1 with errno.

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "lower_bound.h"
+#include "own_names.h"
 #include "owners.h"
 #include "sink.h"
 #include "tree.h"
@@ -188,7 +189,7 @@ static int walk_folder(struct walk *walk, int fd, size_t used, unsigned depth, s
         const char *leaf = entry->d_name;
         size_t bytes = strlen(leaf);
         if (strcmp(leaf, ".") == 0 || strcmp(leaf, "..") == 0 ||
-            (depth == 0 && strcmp(leaf, ".sluice") == 0))
+            (depth == 0 && sl_own_name(leaf, bytes)))
             continue;
         if (used + 1 + bytes >= sizeof(walk->from)) {
             done = sl_tree_fail(err, ENAMETOOLONG, "move", walk->from);

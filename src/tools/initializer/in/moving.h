@@ -15,7 +15,7 @@ void sl_moving_free(struct sl_moving *moving);
 SL_AUTO_DEFINE(sl_moving)
 
 /**
- * List what lies below from_fd (taken over, even on failure), but a folder .sluice there. `strip`
+ * List what lies below from_fd (taken over, even on failure), but names of ours there. `strip`
  * is cut off the beginnings of names, with the slashes behind it, as KServe's own initializer cuts
  * a prefix off keys: it need not end at a slash. Every name is judged as it is afterwards:
  * SL_E_FORMAT, code E_NAME.

@@ -1,0 +1,15 @@
+/* Names that are ours, whoever gives them to a file: no model has one of them. */
+#ifndef SL_OWN_NAMES_H
+#define SL_OWN_NAMES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/**
+ * Is it a name of sluice's own files? name: `bytes` bytes, a path relative to the folder of a
+ * model, or one component of it. Ours is what lies below .sluice, and what the rows of
+ * own_names.def say of files beside others, in any folder. Any thread; cannot fail.
+ */
+bool sl_own_name(const char *name, size_t bytes);
+
+#endif
