@@ -40,7 +40,7 @@ def run_killer(h, *words):
 @check()
 def whoever_reads_a_file_in_mid_edit_refuses_it(h):
     """Edits are killed at each of their calls: safetensors, torch, tensorizer and zipslicer read the old content, the new one, or refuse the
-    file until sluice has opened it, and never read a mix."""
+    file until the next edit has completed it, and never read a mix."""
     said = []
     for kind in KINDS:
         folder = h.fresh("edited")
@@ -99,13 +99,14 @@ def dated(path):
 
 @check()
 def a_daemon_has_one_version_of_an_edited_file_or_the_other(h):
-    """Told to look again at a file that is between two contents, the daemon completes its own model's, and that is another version; a client
+    """While a file is between two contents the daemon goes on with what it has. Once the edit is completed it is another version; a client
     that has the old one keeps it whole."""
     pool = Edited(h, "edited-model")
     before, first = pool.node.model("m")["version"], pool.attach("m")
     assert seen(first) == OLD
     run_killer(h, pool.path, "leave")
     assert seen(pool.attach("m")) == OLD, "what is in memory is not asked for again"
+    h.sluice("inspect", "--complete-edit", pool.path).expect(0)
     assert pool.node.ask("POST", "/v1/models/m/load", "")[0] == 202
     wait_for("another version", lambda: pool.node.model("m")["version"] != before)
     pool.node.await_state("m")
@@ -122,8 +123,10 @@ def a_daemon_changes_no_file_that_a_client_names(h):
     run_killer(h, pool.path, "leave")
     before = dated(pool.path)
     said = pool.attach(uri).communicate(timeout=PATIENCE)[1].decode()
-    assert "is not complete: let its owner open it once" in said, said
+    assert "let its owner run 'sluice inspect --complete-edit'" in said, said
     assert dated(pool.path) == before, "somebody wrote to it"
-    h.sluice("inspect", pool.path).expect(0)
+    h.sluice("inspect", pool.path).expect(5)
+    assert dated(pool.path) == before, "reading wrote to it"
+    h.sluice("inspect", "--complete-edit", pool.path).expect(0)
     assert [pool.tried_again(uri), seen(first)] == [NEW, OLD]
     pool.end()

@@ -1,6 +1,6 @@
 """Edits that are killed at each of their calls, and what safetensors, torch, tensorizer and zipslicer then make of the file: argument path,
 whose name says the kind. edit_killer.c is preloaded. It prints, as JSON, how often each reader found the old content, the new one, or refused
-the file; after sluice has opened it, what was refused must be read, as the new content. Anything else ends it with an error.
+the file; after the next edit has completed it, what was refused must be read, as the new content. Anything else ends it with an error.
 
 With a second argument the file is there, and is left between the mark and the end of such an edit."""
 import ctypes
@@ -124,6 +124,8 @@ def try_all(path, saved, wanted, counts):
         assert os.stat(path).st_ino == node, "it was not changed where it lies"
         said = {name: verdict(read, path, wanted) for name, read in readers.items()}
         assert len(set(said.values())) == 1, f"call {nth}: {said}"
+        with sluice.edit(path):
+            pass
         with sluice.open(path, framework="torch") as model:
             after = "new" if equal(keep_all(model), wanted) else "old"
         assert after == ("new" if "refused" in said.values() else said[next(iter(said))]), f"call {nth}: {said}, then {after}"

@@ -13,7 +13,6 @@
 #include "alloc_fail.h"
 #include "claims.h"
 #include "convert_case.h"
-#include "file_edit.h"
 #include "golden.h"
 #include "hash.h"
 #include "open_case.h"
@@ -325,12 +324,47 @@ static void expect_killed(enum what what, unsigned at)
     ck_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 }
 
+/* An editor that changes nothing completes what one before left. */
+static int complete(void)
+{
+    struct sluice_editor *editor;
+    int done = sluice_edit(path, NULL, &editor, &error);
+    if (done == 0)
+        sluice_edit_abandon(editor);
+    return done;
+}
+
+/* What a reader makes of a file that was left: what is in it, or that it is between two contents;
+ * and it is as it was afterwards, with all that lies beside it. */
+static bool look_without_change(uint32_t before, uint32_t after)
+{
+    size_t bytes, now_bytes;
+    struct sluice_source *source;
+    unsigned there = sl_case_files(sl_case_scratch);
+    uint8_t *left = take_file(&bytes);
+    bool read = sluice_open(path, NULL, &source, &error) == 0;
+    if (read) {
+        sluice_close(source);
+        uint32_t found = sum_of(path);
+        ck_assert(found == before || found == after);
+    } else {
+        ck_assert_str_eq(error.code, "changed");
+        ck_assert_ptr_nonnull(strstr(error.message, "'sluice inspect --complete-edit'"));
+    }
+    uint8_t *now = take_file(&now_bytes);
+    ck_assert(bytes == now_bytes && memcmp(left, now, bytes) == 0);
+    ck_assert_uint_eq(sl_case_files(sl_case_scratch), there);
+    free(left);
+    free(now);
+    return read;
+}
+
 /* KINDS times what can be done. */
 SL_TEST_LOOP(killed_at_any_call_it_is_the_old_or_the_new_one, 0, KINDS *WHATS)
 {
     size_t bytes;
     enum what what = _i % WHATS;
-    unsigned olds = 0, news = 0;
+    unsigned olds = 0, news = 0, halves = 0;
     let_files_be_old();
     make_file(_i / WHATS);
     if (what == APPEND)
@@ -343,6 +377,8 @@ SL_TEST_LOOP(killed_at_any_call_it_is_the_old_or_the_new_one, 0, KINDS *WHATS)
     for (unsigned at = 1; at <= most; at++) {
         put_back(data, bytes);
         expect_killed(what, at);
+        halves += !look_without_change(before, after);
+        ck_assert_msg(complete() == 0, "killed at call %u of %u: %s", at, most, error.message);
         uint32_t found = sum_of(path);
         ck_assert_msg(found == before || found == after, "killed at call %u of %u", at, most);
         olds += found == before;
@@ -352,6 +388,7 @@ SL_TEST_LOOP(killed_at_any_call_it_is_the_old_or_the_new_one, 0, KINDS *WHATS)
         ck_assert_uint_eq(sum_of(path), after);
     }
     ck_assert(olds > 0 && news > 0);
+    ck_assert(what != SAME_SIZE || halves > 0);
     free(data);
 }
 
@@ -379,6 +416,9 @@ SL_TEST_LOOP(an_allocation_that_fails_leaves_the_old_or_the_new_one, 0, KINDS *W
     put_back(data, bytes);
     unsigned nth = 1;
     for (; change_without_memory(what, nth, &done); nth++) {
+        struct sluice_error said = error;
+        ck_assert_msg(complete() == 0, "allocation %u: %s", nth, error.message);
+        error = said;
         uint32_t found = sum_of(path);
         ck_assert_msg(found == after || (done < 0 && found == before), "allocation %u", nth);
         ck_assert_msg(done == 0 || error.kind == SLUICE_NO_SPACE, "%s", error.message);
@@ -405,6 +445,9 @@ SL_TEST_LOOP(a_call_that_fails_leaves_the_old_or_the_new_one, 0, KINDS *WHATS)
         wrong_at = at;
         int done = change(what);
         wrong_at = 0;
+        struct sluice_error said = error;
+        ck_assert_msg(complete() == 0, "call %u of %u: %s", at, most, error.message);
+        error = said;
         uint32_t found = sum_of(path);
         ck_assert_msg(found == after || (done < 0 && found == before), "call %u of %u", at, most);
         ck_assert(done == 0 || error.message[0]);
@@ -451,97 +494,6 @@ SL_TEST(a_source_that_was_opened_before_says_that_it_changed)
     ck_assert_int_eq(sluice_read(source, &read, 1, NULL, &error), -1);
     ck_assert_str_eq(error.code, "changed");
     sluice_close(source);
-}
-
-/* A change of `what` that was killed when the mark stood in the file. */
-static void leave_half(enum what what)
-{
-    size_t bytes;
-    uint8_t *data = take_file(&bytes);
-    unsigned most = count_calls(what);
-    for (unsigned at = 1; at <= most; at++) {
-        size_t now_bytes;
-        put_back(data, bytes);
-        expect_killed(what, at);
-        uint8_t *now = take_file(&now_bytes);
-        bool marked = now[0] == 0xff;
-        free(now);
-        if (marked) {
-            free(data);
-            return;
-        }
-    }
-    ck_abort_msg("no call left a mark");
-}
-
-static void journal_of(char journal[SL_CASE_PATH_BYTES])
-{
-    sl_case_path(".m.safetensors.sluice-edit", journal);
-}
-
-SL_TEST(a_damaged_journal_is_told_and_not_followed)
-{
-    char journal[SL_CASE_PATH_BYTES];
-    size_t bytes, now_bytes;
-    struct sluice_source *source;
-    make_file(SAFETENSORS);
-    leave_half(SAME_SIZE);
-    journal_of(journal);
-    int fd = open(journal, O_WRONLY);
-    ck_assert_int_eq(__real_pwrite64(fd, "x", 1, 200), 1);
-    close(fd);
-    uint8_t *before = take_file(&bytes);
-    ck_assert_int_eq(sluice_open(path, NULL, &source, &error), -1);
-    ck_assert_int_eq(error.kind, SLUICE_INTEGRITY);
-    ck_assert_ptr_nonnull(strstr(error.message, "journal"));
-    uint8_t *now = take_file(&now_bytes);
-    ck_assert(bytes == now_bytes && memcmp(before, now, bytes) == 0);
-    free(before);
-    free(now);
-}
-
-/* What another may write to is not what the owner wanted. */
-SL_TEST(a_journal_that_others_can_write_to_is_not_followed)
-{
-    char journal[SL_CASE_PATH_BYTES];
-    struct sluice_source *source;
-    make_file(SAFETENSORS);
-    leave_half(SAME_SIZE);
-    journal_of(journal);
-    ck_assert_int_eq(chmod(journal, 0666), 0);
-    ck_assert_int_eq(sluice_open(path, NULL, &source, &error), -1);
-    ck_assert_int_eq(error.kind, SLUICE_AUTH);
-    ck_assert_int_eq(chmod(journal, 0600), 0);
-    sluice_close(open_it(path, NULL));
-}
-
-/* The journal of a file that is another one by now. */
-SL_TEST(a_journal_without_its_mark_does_nothing)
-{
-    char journal[SL_CASE_PATH_BYTES];
-    make_file(SAFETENSORS);
-    leave_half(SAME_SIZE);
-    make_file(SAFETENSORS); /* renamed to its name */
-    uint32_t sum = sum_of(path);
-    journal_of(journal);
-    ck_assert_int_eq(access(journal, F_OK), -1);
-    ck_assert(is_read("model.layers.1.weight", noise + 400, 4000));
-    ck_assert_uint_eq(sum_of(path), sum);
-}
-
-SL_TEST(a_journal_is_completed_through_a_link_and_is_no_part_of_a_folder)
-{
-    char link[SL_CASE_PATH_BYTES], folder[SL_CASE_PATH_BYTES];
-    make_file(SAFETENSORS);
-    leave_half(SAME_SIZE);
-    sl_case_path("sub", folder);
-    ck_assert_int_eq(mkdir(folder, 0755), 0);
-    sl_case_path("sub/link.safetensors", link);
-    ck_assert_int_eq(symlink(path, link), 0);
-    sum_of(link);
-    ck_assert(is_read("model.layers.1.weight", noise + 8000, 4000));
-    ck_assert(sl_file_edit_is_own(".m.safetensors.sluice-edit"));
-    ck_assert(!sl_file_edit_is_own("m.sluice-edit") && !sl_file_edit_is_own(".sluice-edit"));
 }
 
 static void expect_refused(const char *file, enum sluice_error_kind kind)

@@ -1,5 +1,5 @@
-/* A file that an editor left between its mark and its end, opened with memory that fails; and names
- * that are looked up with such memory. */
+/* A file that an editor left between its mark and its end: what completes it, and what drops the
+ * journal; all of it with memory that fails; and names that are looked up with such memory. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -12,6 +12,7 @@
 #include "claims.h"
 #include "convert_case.h"
 #include "open_case.h"
+#include "own_names.h"
 #include "sluice_edit.h"
 #include "torch_maker.h"
 
@@ -56,18 +57,6 @@ static void write_file(const char *to, const uint8_t *data, size_t bytes)
     close(fd);
 }
 
-static uint8_t *take_file(const char *from, size_t *bytes)
-{
-    struct stat info;
-    int fd = open(from, O_RDONLY);
-    ck_assert_int_eq(fstat(fd, &info), 0);
-    *bytes = (size_t)info.st_size;
-    uint8_t *data = malloc(*bytes + 1);
-    ck_assert_int_eq(read(fd, data, *bytes), (ssize_t)*bytes);
-    close(fd);
-    return data;
-}
-
 static void take_tensor(uint8_t data[BYTES])
 {
     struct sluice_source *source = open_it(path, NULL);
@@ -96,7 +85,9 @@ static void make_file(enum kind kind)
         free(data);
     } else {
         const struct sluice_tensor tensor = vector(before);
-        ck_assert_int_eq(sluice_create(path, NULL, &writer, &error), 0);
+        const struct sluice_create_options options = {.size = sizeof(options),
+                                                      .flags = SLUICE_REPLACE};
+        ck_assert_int_eq(sluice_create(path, &options, &writer, &error), 0);
         ck_assert_int_eq(sluice_write(writer, &tensor, &error), 0);
         ck_assert_msg(sluice_finish(writer, &error) == 0, "%s", error.message);
     }
@@ -122,41 +113,43 @@ static void leave_marked(void)
     ck_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
 }
 
-/* With allocation `nth` failing; false: there was none so late. */
-static bool open_without_memory(unsigned nth, struct sluice_source **source)
+/* A reader and an editor with allocation `nth` failing; false: neither made so many. */
+static bool open_without_memory(unsigned nth)
 {
-    *source = NULL;
+    struct sluice_source *source;
+    struct sluice_editor *editor = NULL;
     sl_alloc_fail_at(nth);
-    int done = sluice_open(path, NULL, source, &error);
+    ck_assert_int_eq(sluice_open(path, NULL, &source, &error), -1);
     bool failed = sl_alloc_count() >= nth;
+    ck_assert_msg(strcmp(error.code, "changed") == 0 || (failed && error.kind == SLUICE_NO_SPACE),
+                  "allocation %u: %s", nth, error.message);
+    sl_alloc_fail_at(nth);
+    int done = sluice_edit(path, NULL, &editor, &error);
+    failed = sl_alloc_count() >= nth || failed;
     sl_alloc_fail_at(0);
     ck_assert_msg(done == 0 || error.kind == SLUICE_NO_SPACE, "allocation %u: %s", nth,
                   error.message);
+    sluice_edit_abandon(editor);
     return failed;
 }
 
 SL_TEST_LOOP(an_allocation_that_fails_leaves_a_marked_file_for_the_next_one, 0, KINDS)
 {
     uint8_t found[BYTES];
-    size_t bytes, journal_bytes;
-    struct sluice_source *source;
+    struct sluice_editor *editor;
     let_files_be_old();
-    make_file(_i);
-    leave_marked();
-    uint8_t *data = take_file(path, &bytes), *kept = take_file(journal, &journal_bytes);
     unsigned nth = 1;
     for (bool failed = true; failed; nth++) {
-        write_file(path, data, bytes);
-        write_file(journal, kept, journal_bytes);
-        failed = open_without_memory(nth, &source);
-        sluice_close(source);
+        make_file(_i);
+        leave_marked();
+        failed = open_without_memory(nth);
+        ck_assert_int_eq(sluice_edit(path, NULL, &editor, &error), 0);
+        sluice_edit_abandon(editor);
         take_tensor(found);
         ck_assert_msg(memcmp(found, after, BYTES) == 0, "allocation %u", nth);
         ck_assert_int_eq(access(journal, F_OK), -1);
     }
     ck_assert_uint_gt(nth, 10);
-    free(data);
-    free(kept);
 }
 
 /* A name is there, or it is not, or nobody knows: it is never taken for absent. */
@@ -181,4 +174,126 @@ SL_TEST_LOOP(an_allocation_that_fails_lets_no_name_in_twice, 0, KINDS)
                       error.message);
         ck_assert(!known || error.kind == SLUICE_USAGE);
     }
+}
+
+/* ---- what completes it ----------------------------------------------------------------------- */
+
+static uint8_t *take_file(size_t *bytes)
+{
+    struct stat info;
+    int fd = open(path, O_RDONLY);
+    ck_assert_int_eq(fstat(fd, &info), 0);
+    *bytes = (size_t)info.st_size;
+    uint8_t *data = malloc(*bytes + 1);
+    ck_assert_int_eq(read(fd, data, *bytes), (ssize_t)*bytes);
+    close(fd);
+    return data;
+}
+
+static void expect_file(const uint8_t *data, size_t bytes)
+{
+    size_t now_bytes;
+    uint8_t *now = take_file(&now_bytes);
+    ck_assert(bytes == now_bytes && memcmp(data, now, bytes) == 0);
+    free(now);
+}
+
+static void write_at(const char *to, size_t at, const void *data, size_t bytes)
+{
+    int fd = open(to, O_WRONLY);
+    ck_assert_int_eq(pwrite(fd, data, bytes, (off_t)at), (ssize_t)bytes);
+    close(fd);
+}
+
+static int complete(void)
+{
+    struct sluice_editor *editor;
+    int done = sluice_edit(path, NULL, &editor, &error);
+    if (done == 0)
+        sluice_edit_abandon(editor);
+    return done;
+}
+
+static void expect_tensor(const uint8_t wanted[BYTES])
+{
+    uint8_t found[BYTES];
+    take_tensor(found);
+    ck_assert_mem_eq(found, wanted, BYTES);
+}
+
+SL_TEST(a_damaged_journal_is_told_and_not_followed)
+{
+    size_t bytes;
+    struct sluice_source *source;
+    make_file(SAFETENSORS);
+    leave_marked();
+    write_at(journal, 200, "x", 1);
+    uint8_t *data = take_file(&bytes);
+    ck_assert_int_eq(sluice_open(path, NULL, &source, &error), -1);
+    ck_assert_str_eq(error.code, "changed");
+    ck_assert_int_eq(complete(), -1);
+    ck_assert_int_eq(error.kind, SLUICE_INTEGRITY);
+    ck_assert_ptr_nonnull(strstr(error.message, "journal"));
+    expect_file(data, bytes);
+    free(data);
+}
+
+/* The journal of a file that is another one by now, or that was written over in place, by a program
+ * that knows no lock. */
+SL_TEST_LOOP(a_journal_of_what_is_not_there_any_more_does_nothing, 0, 2)
+{
+    char other[SL_CASE_PATH_BYTES];
+    size_t bytes;
+    make_file(SAFETENSORS);
+    uint8_t *data = take_file(&bytes);
+    leave_marked();
+    sl_case_path("other", other);
+    write_file(_i ? path : other, data, bytes);
+    if (_i == 0)
+        ck_assert_int_eq(rename(other, path), 0);
+    ck_assert_int_eq(complete(), 0);
+    expect_file(data, bytes);
+    expect_tensor(before);
+    const struct sluice_tensor tensor = vector(after);
+    struct sluice_editor *editor;
+    ck_assert_int_eq(sluice_edit(path, NULL, &editor, &error), 0);
+    ck_assert_int_eq(sluice_replace(editor, &tensor, &error), 0);
+    ck_assert_int_eq(sluice_commit(editor, &error), 0);
+    expect_tensor(after);
+    ck_assert_int_eq(access(journal, F_OK), -1);
+    free(data);
+}
+
+/* The last of the eight bytes is 0xff, and one of the others is none of the journal's. */
+SL_TEST_LOOP(a_mark_of_which_one_byte_is_another_is_none, 0, 7)
+{
+    size_t bytes;
+    make_file(SAFETENSORS);
+    uint8_t *was = take_file(&bytes);
+    leave_marked();
+    uint8_t *data = take_file(&bytes);
+    ck_assert_uint_eq(data[7], 0xff);
+    write_at(path, (size_t)_i, &(uint8_t){(uint8_t)~was[_i]}, 1);
+    free(data);
+    data = take_file(&bytes);
+    ck_assert_int_eq(complete(), -1);
+    ck_assert_int_eq(error.kind, SLUICE_FORMAT);
+    expect_file(data, bytes);
+    free(data);
+    free(was);
+}
+
+SL_TEST(a_journal_is_completed_through_a_link_and_is_no_part_of_a_folder)
+{
+    char link[SL_CASE_PATH_BYTES];
+    struct sluice_editor *editor;
+    make_file(SAFETENSORS);
+    leave_marked();
+    ck_assert_int_eq(mkdir(sl_case_path("sub", link), 0755), 0);
+    ck_assert_int_eq(symlink(path, sl_case_path("sub/link.safetensors", link)), 0);
+    ck_assert_int_eq(sluice_edit(link, NULL, &editor, &error), 0);
+    sluice_edit_abandon(editor);
+    expect_tensor(after);
+    const char *name_of_journal = strrchr(journal, '/') + 1;
+    ck_assert(sl_own_name(name_of_journal, strlen(name_of_journal)));
 }

@@ -51,12 +51,12 @@ SLUICE_API int sluice_append(struct sluice_editor *editor, const struct sluice_t
 SLUICE_API int sluice_delete(struct sluice_editor *editor, const char *name, uint64_t name_bytes,
                              struct sluice_error *error);
 /**
- * Do all of it, or, after an error or a crash, nothing: whatever is killed when, sluice then reads
- * the file as it was or as it shall be. What stays where it is is not written again;
- * docs/library.md says when that is so, and what other programs see. Blocks. The editor is gone,
- * however it ends. SLUICE_NO_SPACE: the message says so if the next who opens the file completes
- * it. SLUICE_FORMAT: a tensor that the format cannot hold. SLUICE_INTEGRITY, code "changed":
- * somebody wrote to it meanwhile.
+ * Do all of it, or, after an error or a crash, nothing: whatever is killed when, the file is as it
+ * was, or as it shall be once the next edit has completed it; readers refuse it until then, code
+ * "changed". What stays where it is is not written again; docs/library.md says when that is so, and
+ * what other programs see. Blocks. The editor is gone, however it ends. SLUICE_NO_SPACE: the
+ * message says so if the next edit completes it. SLUICE_FORMAT: a tensor that the format cannot
+ * hold. SLUICE_INTEGRITY, code "changed": somebody wrote to it meanwhile.
  */
 SLUICE_API int sluice_commit(struct sluice_editor *editor, struct sluice_error *error);
 /** The editor is gone, and nothing was changed. NULL is fine. */

@@ -15,6 +15,8 @@
 #include "sluice_edit.h"
 #include "stores.h"
 
+_Static_assert((int)SL_EDIT_SEAL_BYTES == (int)SL_FILE_SEAL_BYTES, "one seal");
+
 struct sluice_editor {
     struct sl_file_edit *file;
     struct sl_store *store;

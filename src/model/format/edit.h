@@ -27,9 +27,11 @@ struct sl_edit {
     size_t count;
     struct sl_edit_piece *pieces;
     size_t piece_count, piece_capacity;
-    uint64_t seal; /* eight bytes of the present object without which nobody reads it, and whose
-                      place is the same in the new one */
+    /* Eight bytes of the present object without which nobody reads it, and whose place is the same
+     * in the new one. With 0xff as the last of them nobody reads it, either. */
+    uint64_t seal;
 };
+enum { SL_EDIT_SEAL_BYTES = 8 };
 
 /**
  * Plan it. index, items and what they point to are borrowed until the release; pieces point there

@@ -462,22 +462,14 @@ static int open_channel(struct sl_channel *channel, struct sl_err *err)
     return channel->fd < 0 ? fail_at(place, err, errno, channel->source->impl) : 0;
 }
 
-/* A change that was begun and not completed is completed first, unless others name what is opened.
- */
-static int complete_edit(struct sl_channel *channel, struct sl_err *err)
-{
-    const struct place *place = channel->source->store->impl;
-    int found = sl_file_edit_check(channel->fd, place->root_fd < 0, err);
-    return found > 0 ? open_channel(channel, err) : found;
-}
-
 static int file_channel_start(struct sl_channel *channel, struct sl_source *source, uint64_t begin,
                               uint64_t end, bool first, struct sl_err *err)
 {
     channel->source = source;
     if (open_channel(channel, err) < 0)
         return -1;
-    if ((first && complete_edit(channel, err) < 0) || check_version(channel, first, err) < 0) {
+    if ((first && sl_file_edit_check(channel->fd, err) < 0) ||
+        check_version(channel, first, err) < 0) {
         file_channel_abort(channel);
         return -1;
     }

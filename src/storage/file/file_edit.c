@@ -1,37 +1,44 @@
-/* Who changes a file: its lock, its place, and the choice between the file and a new one. */
+/*
+ * Who changes a file: its lock, its place, and the choice between the file and a new one.
+ *
+ * A path is resolved once, to a folder; the file and all that lies beside it are opened below that
+ * without following links.
+ *
+ * The lock is a flock on .NAME.sluice-lock, which is there while somebody edits. Who may read the
+ * file and no more cannot open it, so cannot hold it either; a lock on the file itself could be
+ * held by every reader. What somebody else put at its name is removed, or the edit is refused where
+ * that is not allowed: to go on without a lock would be to let two editors write at once.
+ */
 #include "file_edit.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "exact_io.h"
 #include "file_journal.h"
+#include "log.h"
 
-enum { COPY_BYTES = 1 << 20, OPEN_TRIES = 5 };
+enum {
+    COPY_BYTES = 1 << 20,
+    OPEN_TRIES = 5,
+    QUIET = O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, /* nothing waits, nothing is followed */
+};
 #define JOURNAL_SUFFIX ".sluice-edit"
 #define FRESH_SUFFIX   ".sluice-new"
+#define LOCK_SUFFIX    ".sluice-lock"
 
 struct sl_file_edit {
     struct sl_file_place place;
     struct stat seen; /* when it was opened: programs that know no lock may write, too */
 };
-
-static bool ends_with(const char *name, const char *end)
-{
-    size_t a = strlen(name), b = strlen(end);
-    return a > b && strcmp(name + a - b, end) == 0;
-}
-
-bool sl_file_edit_is_own(const char *name)
-{
-    return name[0] == '.' && (ends_with(name, JOURNAL_SUFFIX) || ends_with(name, FRESH_SUFFIX));
-}
 
 /* ---- the place ------------------------------------------------------------------------------- */
 
@@ -42,39 +49,98 @@ int sl_file_edit_fail(const struct sl_file_place *place, int number, struct sl_e
                          place->path);
 }
 
+/* Does the name still mean what is open? */
+static bool is_still(const struct sl_file_place *place, const char *name, int fd)
+{
+    struct stat named, opened;
+    return fstatat(place->folder, name, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+           fstat(fd, &opened) == 0 && named.st_ino == opened.st_ino &&
+           named.st_dev == opened.st_dev;
+}
+
 void sl_file_place_release(struct sl_file_place *place)
 {
+    if (place->lock_fd >= 0 && is_still(place, place->lock, place->lock_fd))
+        unlinkat(place->folder, place->lock, 0); /* before others can have it */
+    sl_autoclose_(&place->lock_fd);
     sl_autoclose_(&place->folder);
-    sl_autoclose_(&place->fd); /* and the lock */
+    sl_autoclose_(&place->fd);
     free(place->path);
     free(place->journal);
     free(place->fresh);
+    free(place->lock);
 }
 
-int sl_file_place_open(struct sl_file_place *place, const char *path, int fd, struct sl_err *err)
+int sl_file_place_open(struct sl_file_place *place, const char *path, struct sl_err *err)
 {
-    *place = (struct sl_file_place){.folder = -1, .fd = fd};
+    *place = (struct sl_file_place){.folder = -1, .fd = -1, .lock_fd = -1};
     if (!(place->path = sl_strdup(path, err)))
         return -1;
     char *slash = strrchr(place->path, '/');
     place->name = slash + 1;
     place->journal = sl_asprintf(err, ".%s" JOURNAL_SUFFIX, place->name);
     place->fresh = place->journal ? sl_asprintf(err, ".%s" FRESH_SUFFIX, place->name) : NULL;
-    if (!place->fresh)
+    place->lock = place->fresh ? sl_asprintf(err, ".%s" LOCK_SUFFIX, place->name) : NULL;
+    if (!place->lock)
         return -1;
     *slash = 0;
-    place->folder =
-        open(slash == place->path ? "/" : place->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const char *folder = slash == place->path ? "/" : place->path;
+    place->folder = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (place->folder < 0 && errno == EACCES) /* one that may be entered, not listed */
+        place->folder = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
     *slash = '/';
     return place->folder < 0 ? sl_file_edit_fail(place, errno, err) : 0;
 }
 
-int sl_file_edit_create(const struct sl_file_place *place, unsigned mode, struct sl_err *err)
+/* A name of a new file that nobody has; -1 with errno. */
+static int find_name(const struct sl_file_place *place, char name[NAME_MAX + 1])
 {
-    unlinkat(place->folder, place->fresh, 0); /* of an editor that was killed */
-    int fd = openat(place->folder, place->fresh, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
-                    mode);
-    return fd < 0 ? sl_file_edit_fail(place, errno, err) : fd;
+    uint64_t random;
+    if (getrandom(&random, sizeof(random), 0) != sizeof(random))
+        return -1;
+    snprintf(name, NAME_MAX + 1, ".%.200s.%016" PRIx64 FRESH_SUFFIX, place->name, random);
+    return 0;
+}
+
+/* A folder with something in it gets another name of ours. */
+bool sl_file_place_clear(const struct sl_file_place *place, const char *name)
+{
+    char other[NAME_MAX + 1];
+    if (unlinkat(place->folder, name, 0) == 0 || errno == ENOENT)
+        return true;
+    return errno == EISDIR && (unlinkat(place->folder, name, AT_REMOVEDIR) == 0 ||
+                               (find_name(place, other) == 0 &&
+                                renameat(place->folder, name, place->folder, other) == 0));
+}
+
+/* Another name for the new file, where the usual one cannot be had. */
+static int rename_fresh(struct sl_file_place *place, struct sl_err *err)
+{
+    char name[NAME_MAX + 1];
+    if (find_name(place, name) < 0)
+        return sl_file_edit_fail(place, errno, err);
+    char *other = sl_strdup(name, err);
+    if (!other)
+        return -1;
+    free(place->fresh);
+    place->fresh = other;
+    return 0;
+}
+
+int sl_file_edit_create(struct sl_file_place *place, struct sl_err *err)
+{
+    struct stat file;
+    if (!sl_file_place_clear(place, place->fresh) && rename_fresh(place, err) < 0)
+        return -1;
+    int fd = openat(place->folder, place->fresh, O_RDWR | O_CREAT | O_EXCL | QUIET, 0600);
+    if (fd >= 0 && fstat(place->fd, &file) == 0 &&
+        (fchown(fd, file.st_uid, file.st_gid) == 0 || errno == EPERM))
+        return fd;
+    sl_file_edit_fail(place, errno, err);
+    if (fd >= 0)
+        unlinkat(place->folder, place->fresh, 0);
+    sl_autoclose_(&fd);
+    return -1;
 }
 
 int sl_file_edit_name(const struct sl_file_place *place, int fd, const char *name,
@@ -92,13 +158,6 @@ int sl_file_edit_name(const struct sl_file_place *place, int fd, const char *nam
 
 /* ---- the lock -------------------------------------------------------------------------------- */
 
-static bool is_still(const char *path, int fd)
-{
-    struct stat named, opened;
-    return stat(path, &named) == 0 && fstat(fd, &opened) == 0 && named.st_ino == opened.st_ino &&
-           named.st_dev == opened.st_dev;
-}
-
 static int fail_open(const char *path, int number, struct sl_err *err)
 {
     enum sl_err_kind kind = number == ENOENT || number == ENOTDIR ? SL_E_NOT_FOUND
@@ -108,31 +167,102 @@ static int fail_open(const char *path, int number, struct sl_err *err)
     return sl_fail_errno(err, kind, number, "cannot open '%s' to change it", path);
 }
 
-/* A descriptor that holds the lock; or -1. */
-static int lock(const char *path, struct sl_err *err)
+static int fail_busy(const struct sl_file_place *place, struct sl_err *err)
 {
-    for (int tries = 0; tries < OPEN_TRIES; tries++) {
-        struct stat info;
-        int fd = open(path, O_RDWR | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-        if (fd < 0)
-            return fail_open(path, errno, err);
-        bool locked = flock(fd, LOCK_EX | LOCK_NB) == 0;
-        int number = errno;
-        if (locked && fstat(fd, &info) == 0 && !S_ISREG(info.st_mode)) {
-            close(fd);
-            return sl_fail(err, SL_E_USAGE, "'%s' is not a file: only files are changed", path);
-        }
-        if (locked && is_still(path, fd))
-            return fd;
-        close(fd); /* else an editor before has put another file there */
-        if (!locked && number != EWOULDBLOCK)
-            return fail_open(path, number, err);
-        if (!locked)
-            break;
-    }
     return sl_fail_code(err, SL_E_USAGE, "busy",
                         "'%s' is being changed by another program: try again when that has ended",
-                        path);
+                        place->path);
+}
+
+/* Could an editor of this file have made it? Who may write to the file is trusted with its lock. */
+static bool may_be_an_editors(const struct stat *lock, const struct stat *file)
+{
+    bool near = lock->st_uid == file->st_uid || lock->st_uid == geteuid() || file->st_mode & 0022;
+    return S_ISREG(lock->st_mode) && lock->st_nlink == 1 && near;
+}
+
+/* Something is there that is no lock, or that cannot be opened: 0 if it is gone now. */
+static int clear_lock(const struct sl_file_place *place, const struct stat *file, int number,
+                      struct sl_err *err)
+{
+    struct stat there;
+    if (fstatat(place->folder, place->lock, &there, AT_SYMLINK_NOFOLLOW) < 0)
+        return errno == ENOENT && number == 0 ? 0 : fail_open(place->path, number, err);
+    if (number && may_be_an_editors(&there, file))
+        return fail_busy(place, err); /* of a user whose files we cannot open; or a lease */
+    if (!sl_file_place_clear(place, place->lock))
+        return sl_fail(err, SL_E_AUTH,
+                       "cannot lock '%s': '%s' beside it belongs to user %u, and cannot be removed "
+                       "from here: have it removed, or change a copy of the file elsewhere",
+                       place->path, place->lock, there.st_uid);
+    sl_log(SL_LOG_WARN,
+           "'%s' beside '%s' was put out of the way: it is not a lock of an editor of this file",
+           place->lock, place->path);
+    return 0;
+}
+
+/* Those may open it who may write the file. */
+static void set_lock_rights(int fd, const struct stat *file)
+{
+    mode_t others = file->st_mode & 0022;
+    (void)fchmod(fd, 0600 | others | others << 1);
+    if (fchown(fd, file->st_uid, file->st_gid) < 0)
+        (void)fchmod(fd, 0600);
+}
+
+/* 0: locked. 1: the name means another file by now, or something was removed: again. */
+static int try_lock(struct sl_file_place *place, const struct stat *file, struct sl_err *err)
+{
+    struct stat lock;
+    sl_autoclose int fd = openat(place->folder, place->lock, O_RDWR | QUIET);
+    bool made = fd < 0 && errno == ENOENT;
+    if (made)
+        fd = openat(place->folder, place->lock, O_RDWR | O_CREAT | O_EXCL | QUIET, 0600);
+    if (fd < 0 && (errno == EINTR || errno == EEXIST))
+        return 1;
+    if (fd < 0)
+        return clear_lock(place, file, errno, err) < 0 ? -1 : 1;
+    if (fstat(fd, &lock) < 0)
+        return fail_open(place->path, errno, err);
+    if (!may_be_an_editors(&lock, file))
+        return clear_lock(place, file, 0, err) < 0 ? -1 : 1;
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0)
+        return errno == EWOULDBLOCK ? fail_busy(place, err) : fail_open(place->path, errno, err);
+    if (!is_still(place, place->lock, fd))
+        return 1;
+    if (made)
+        set_lock_rights(fd, file);
+    place->lock_fd = fd;
+    fd = -1;
+    return 0;
+}
+
+static int lock(struct sl_file_place *place, struct sl_err *err)
+{
+    struct stat file;
+    int done = 1;
+    if (fstatat(place->folder, place->name, &file, AT_SYMLINK_NOFOLLOW) < 0)
+        return fail_open(place->path, errno, err);
+    if (S_ISDIR(file.st_mode))
+        return fail_open(place->path, EISDIR, err);
+    if (!S_ISREG(file.st_mode))
+        return sl_fail(err, SL_E_USAGE, "'%s' is not a file: only files are changed", place->path);
+    for (int tries = 0; done > 0 && tries < OPEN_TRIES; tries++)
+        done = try_lock(place, &file, err);
+    return done > 0 ? fail_busy(place, err) : done;
+}
+
+static int open_file(struct sl_file_edit *edit, struct sl_err *err)
+{
+    struct sl_file_place *place = &edit->place;
+    place->fd = openat(place->folder, place->name, O_RDWR | QUIET);
+    if (place->fd < 0 || fstat(place->fd, &edit->seen) < 0)
+        return fail_open(place->path, errno, err);
+    if (!S_ISREG(edit->seen.st_mode))
+        return sl_fail(err, SL_E_USAGE, "'%s' is not a file: only files are changed", place->path);
+    if (sl_file_journal_complete(place, err) < 0)
+        return -1;
+    return fstat(place->fd, &edit->seen) < 0 ? fail_open(place->path, errno, err) : 0;
 }
 
 int sl_file_edit_open(const char *given, struct sl_file_edit **out, struct sl_err *err)
@@ -140,19 +270,12 @@ int sl_file_edit_open(const char *given, struct sl_file_edit **out, struct sl_er
     sl_autofree char *path = realpath(given, NULL);
     if (!path)
         return fail_open(given, errno, err);
-    int fd = lock(path, err);
-    if (fd < 0)
-        return -1;
     SL_AUTO(sl_file_edit) edit = sl_alloc(sizeof(*edit), err);
-    if (!edit) {
-        close(fd);
+    if (!edit)
         return -1;
-    }
-    if (sl_file_place_open(&edit->place, path, fd, err) < 0 ||
-        sl_file_journal_complete(&edit->place, err) < 0)
+    if (sl_file_place_open(&edit->place, path, err) < 0 || lock(&edit->place, err) < 0 ||
+        open_file(edit, err) < 0)
         return -1;
-    if (fstat(fd, &edit->seen) < 0)
-        return fail_open(path, errno, err);
     *out = sl_steal(&edit);
     return 0;
 }
@@ -206,16 +329,14 @@ static int write_pieces(const struct sl_file_place *place, const struct sl_file_
     return 0;
 }
 
-static int write_new(const struct sl_file_place *place, const struct sl_file_content *content,
+static int write_new(struct sl_file_place *place, const struct sl_file_content *content,
                      struct sl_err *err)
 {
     struct stat info;
-    sl_autoclose int fd = sl_file_edit_create(place, 0600, err);
+    sl_autoclose int fd = sl_file_edit_create(place, err);
     if (fd < 0)
         return -1;
     int done = fstat(place->fd, &info);
-    if (done == 0 && fchown(fd, info.st_uid, info.st_gid) < 0 && errno != EPERM)
-        done = -1;
     if (done == 0)
         done = fchmod(fd, info.st_mode & 0777);
     if (done < 0)
@@ -248,7 +369,7 @@ static int check_unchanged(const struct sl_file_edit *edit, struct sl_err *err)
     if (fstat(edit->place.fd, &now) == 0 && now.st_size == edit->seen.st_size &&
         now.st_ctim.tv_sec == edit->seen.st_ctim.tv_sec &&
         now.st_ctim.tv_nsec == edit->seen.st_ctim.tv_nsec &&
-        is_still(edit->place.path, edit->place.fd))
+        is_still(&edit->place, edit->place.name, edit->place.fd))
         return 0;
     return sl_fail_code(err, SL_E_INTEGRITY, "changed",
                         "'%s' was written to by another program at the same time: start again",
@@ -260,40 +381,17 @@ int sl_file_edit_commit(struct sl_file_edit *edit, const struct sl_file_content 
 {
     if (check_unchanged(edit, err) < 0)
         return -1;
-    return in_place(content) ? sl_file_journal_run(&edit->place, content, err)
-                             : write_new(&edit->place, content, err);
+    int done = in_place(content) ? sl_file_journal_run(&edit->place, content, err) : 1;
+    return done > 0 ? write_new(&edit->place, content, err) : done;
 }
 
 /* ---- readers --------------------------------------------------------------------------------- */
 
-static int refuse(const char *path, struct sl_err *err)
-{
-    return sl_fail(err, SL_E_AUTH,
-                   "a change of '%s' was begun and is not complete: let its owner open it once, "
-                   "such as by 'sluice inspect'",
-                   path);
-}
-
-static int complete(const char *path, struct sl_err *err)
-{
-    struct sl_err why = SL_ERR_INIT;
-    struct sl_file_edit *edit;
-    if (sl_file_edit_open(path, &edit, &why) == 0) {
-        sl_file_edit_free(edit);
-        return 1;
-    }
-    if (strcmp(why.code, "busy") == 0)
-        return sl_fail_code(err, SL_E_INTEGRITY, "changed",
-                            "'%s' is being changed: open it again when that has ended", path);
-    if (why.kind == SL_E_AUTH)
-        return refuse(path, err);
-    *err = why;
-    return -1;
-}
-
-int sl_file_edit_check(int fd, bool mend, struct sl_err *err)
+int sl_file_edit_check(int fd, struct sl_err *err)
 {
     char self[32], path[PATH_MAX], journal[PATH_MAX + 32];
+    struct stat there;
+    struct sl_file_place place;
     snprintf(self, sizeof(self), "/proc/self/fd/%d", fd);
     ssize_t bytes = readlink(self, path, sizeof(path) - 1);
     if (bytes <= 0 || path[0] != '/')
@@ -301,7 +399,24 @@ int sl_file_edit_check(int fd, bool mend, struct sl_err *err)
     path[bytes] = 0;
     const char *name = strrchr(path, '/') + 1;
     snprintf(journal, sizeof(journal), "%.*s.%s" JOURNAL_SUFFIX, (int)(name - path), path, name);
-    if (faccessat(AT_FDCWD, journal, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
+    if (fstatat(AT_FDCWD, journal, &there, AT_SYMLINK_NOFOLLOW) < 0)
         return 0;
-    return mend ? complete(path, err) : refuse(path, err);
+    struct sl_err why = SL_ERR_INIT;
+    bool opened = sl_file_place_open(&place, path, &why) == 0, half = false;
+    place.fd = fd;
+    if (opened && is_still(&place, place.name, fd))
+        half = sl_file_journal_is_half(&place);
+    place.fd = -1; /* the caller's */
+    sl_file_place_release(&place);
+    if (!opened && why.kind == SL_E_NO_SPACE) { /* of memory or descriptors: nobody knows */
+        *err = why;
+        return -1;
+    }
+    if (!half)
+        return 0;
+    return sl_fail_code(err, SL_E_INTEGRITY, "changed",
+                        "'%s' is between two contents: an edit is running, or was interrupted: try "
+                        "again, and if this persists let its owner run 'sluice inspect "
+                        "--complete-edit' on it",
+                        path);
 }

@@ -14,8 +14,8 @@
 #include "fetch.h"
 #include "fork_guard.h"
 #include "log.h"
-#include "own_names.h"
 #include "metrics.h"
+#include "own_names.h"
 #include "store_kind.h"
 
 /* The spec may ask for it, or an .s3cfg, which the kind has read by now. */

@@ -9,6 +9,8 @@
 #include <string.h>
 
 #include "cli.h"
+#include "file_edit.h"
+#include "file_store.h"
 #include "format.h"
 #include "inspect_report.h"
 #include "plan.h"
@@ -17,7 +19,7 @@
 enum { JSON_BYTES_MAX = 1 << 30, OBJECTS_MAX = 10000 };
 
 struct inspect_options {
-    bool digest;
+    bool digest, complete_edit;
     struct sl_list slice;
     int hashes; /* 0 auto, 1 off */
 };
@@ -32,6 +34,8 @@ static const struct sl_option rows[] = {
     SL_OPTION(inspect_options, hashes, CHOICE, "auto",
               "with --digest: check the hashes that came with the tensors first, or not",
               .choices = "auto|off"),
+    SL_OPTION(inspect_options, complete_edit, BOOL, "false",
+              "first complete a change of this local file in which an editor was killed"),
     SL_OPTION_END,
 };
 static const struct sl_option_table table = {"inspect", sizeof(struct inspect_options), rows};
@@ -211,6 +215,16 @@ static int inspect_prefix(struct sl_cli *cli, const struct place *place, struct 
 
 /* ---- the command ----------------------------------------------------------------------------- */
 
+/* The only way in which a command writes to a model that is there. */
+static int complete_edit(const char *uri, struct sl_err *err)
+{
+    SL_AUTO(sl_file_edit) edit = NULL;
+    if (sl_stores_find(uri) != &sl_file_store)
+        return sl_fail(err, SL_E_USAGE, "'%s' is not a local file: only those are edited", uri);
+    sl_autofree char *path = sl_file_path(uri, err);
+    return path ? sl_file_edit_open(path, &edit, err) : -1;
+}
+
 static int inspect_uri(struct sl_cli *cli, const struct sl_spec *spec, struct sl_json *json,
                        struct sl_err *err)
 {
@@ -218,6 +232,9 @@ static int inspect_uri(struct sl_cli *cli, const struct sl_spec *spec, struct sl
     SL_AUTO(sl_store) store = NULL;
     SL_AUTO(sl_keys) keys = NULL;
     sl_autofree char *key = NULL;
+    const struct inspect_options *options = cli->options;
+    if (options->complete_edit && complete_edit(spec->source.uri, err) < 0)
+        return -1;
     sl_spec_source_config(spec, cli->cancel, NULL, &config);
     if (sl_keys_open(spec->decrypt.key_file, spec->decrypt.passphrase_file, &keys, err) < 0 ||
         sl_store_open(spec->source.uri, &config, &store, &key, err) < 0)
@@ -264,7 +281,10 @@ const struct sl_command sl_cmd_inspect = {
         "--key-file or --passphrase-file open them. A file that breaks the rules of its format is "
         "refused with exit "
         "code 10 and the code of the rule, "
-        "for example E_DTYPE or st.offset. A store that cannot be reached is given up after 2 s "
+        "for example E_DTYPE or st.offset. A file in which an editor was killed is refused until "
+        "the "
+        "next editor, or --complete-edit, has completed the change. A store that cannot be reached "
+        "is given up after 2 s "
         "(--unreachable-seconds).",
     .examples = "sluice inspect s3://bucket/gpt-j-6b.tensors\n"
                 "sluice inspect --json --digest model.safetensors   # for scripts\n"

@@ -4,29 +4,34 @@
 
 #include "file_edit.h"
 
-/** A file and its folder, opened; names are within the folder. */
+/** A file and its folder, opened; names are within the folder, and no path is resolved again. */
 struct sl_file_place {
-    int folder, fd;
-    char *path;            /* of the file */
-    const char *name;      /* within path */
-    char *journal, *fresh; /* ".NAME.sluice-edit", ".NAME.sluice-new" */
+    int folder, fd, lock_fd;
+    char *path;                   /* of the file */
+    const char *name;             /* within path */
+    char *journal, *fresh, *lock; /* ".NAME.sluice-edit", ".NAME.sluice-new", ".NAME.sluice-lock" */
 };
-/** Its folder and names; fd becomes the place's, also on failure. path is absolute. */
-int sl_file_place_open(struct sl_file_place *place, const char *path, int fd, struct sl_err *err);
+/** Its folder and names; nothing else is opened. path is absolute. */
+int sl_file_place_open(struct sl_file_place *place, const char *path, struct sl_err *err);
 void sl_file_place_release(struct sl_file_place *place);
+/** Remove what has one of the names, or rename a folder that holds something: is the name free? */
+bool sl_file_place_clear(const struct sl_file_place *place, const char *name);
 /** -1: the kernel refuses to write to it, or beside it. */
 int sl_file_edit_fail(const struct sl_file_place *place, int number, struct sl_err *err);
-/** A new file `fresh`, in place of one that was left; -1 with the error. */
-int sl_file_edit_create(const struct sl_file_place *place, unsigned mode, struct sl_err *err);
+/** A new file `fresh` of the file's owner, in place of one that was left; -1 with the error. */
+int sl_file_edit_create(struct sl_file_place *place, struct sl_err *err);
 /** Sync a new file, and rename it. */
 int sl_file_edit_name(const struct sl_file_place *place, int fd, const char *name,
                       struct sl_err *err);
 
-/** Write the journal, and do what it says. The file is locked. */
-int sl_file_journal_run(const struct sl_file_place *place, const struct sl_file_content *content,
+/** Write the journal, and do what it says. The file is locked. 1: it cannot be changed where it
+ * lies, and nothing has happened. */
+int sl_file_journal_run(struct sl_file_place *place, const struct sl_file_content *content,
                         struct sl_err *err);
-/** Complete what a journal says that has begun, and remove it; 0 if there is none. The file is
- * locked. SL_E_AUTH: it is a stranger's. SL_E_INTEGRITY: it is damaged. */
+/** Complete what a journal says that has begun, and remove it; 0 if there is none that counts. The
+ * file is locked. SL_E_INTEGRITY: it is damaged. */
 int sl_file_journal_complete(const struct sl_file_place *place, struct sl_err *err);
+/** Has its change begun, and is not complete? Nothing is written; place->fd may be read-only. */
+bool sl_file_journal_is_half(const struct sl_file_place *place);
 
 #endif
