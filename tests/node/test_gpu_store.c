@@ -233,7 +233,8 @@ static struct sl_model_ref *mounted;
 /* What is below a mount is held again. */
 static int hold_files(void *arg, struct sl_node *node, struct sl_err *err)
 {
-    mounted = sl_registry_hold_version(node->registry, "files", arg, SL_REF_VOLUME, "a pod", err);
+    mounted =
+        sl_registry_hold_version(node->registry, "files", arg, true, SL_REF_VOLUME, "a pod", err);
     return mounted ? 0 : -1;
 }
 

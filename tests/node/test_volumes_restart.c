@@ -3,9 +3,12 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <ftw.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -71,6 +74,26 @@ WRAPPED(mkdirat, (int fd, const char *path, mode_t mode), (fd, path, mode))
 WRAPPED(unlinkat, (int fd, const char *path, int flags), (fd, path, flags))
 WRAPPED(renameat, (int from_fd, const char *from, int to_fd, const char *to),
         (from_fd, from, to_fd, to))
+
+/* Descriptors that cannot be had just now, once each. */
+static __thread struct {
+    int number; /* 0: off */
+    unsigned at, count;
+} openings;
+int __real_openat64(int fd, const char *path, int flags, ...);
+int __wrap_openat64(int fd, const char *path, int flags, ...);
+int __wrap_openat64(int fd, const char *path, int flags, ...)
+{
+    va_list list;
+    va_start(list, flags);
+    mode_t mode = flags & O_CREAT ? va_arg(list, mode_t) : 0;
+    va_end(list);
+    if (openings.number && ++openings.count == openings.at) {
+        errno = openings.number;
+        return -1;
+    }
+    return __real_openat64(fd, path, flags, mode);
+}
 
 long __real_syscall(long number, ...);
 long __wrap_syscall(long number, ...);
@@ -274,6 +297,109 @@ SL_TEST(a_daemon_that_lacks_memory_at_its_start_takes_no_mount_away)
             break;
     }
     ck_assert_uint_ge(failed, 5);
+}
+
+/* It starts, or it does not, and is started again: what is mounted stays. */
+SL_TEST_LOOP(what_cannot_be_opened_just_now_costs_no_mount, 0, 3)
+{
+    static const int numbers[] = {EMFILE, EACCES, EAGAIN};
+    unsigned failed = 0;
+    bool reached = true;
+    volume_case_open(&c);
+    volume_case_mounted(&c, &request, "u");
+    volume_case_end(&c);
+    for (unsigned at = 1; reached; at++) {
+        openings.at = at;
+        openings.count = 0;
+        openings.number = numbers[_i];
+        bool open = volume_case_try(&c);
+        if (open)
+            volumes_sweep(c.volumes);
+        reached = openings.count >= at;
+        openings.number = 0;
+        failed += reached;
+        ck_assert_msg(volume_case_sees(request.target), "opening %u", at);
+        if (open) {
+            sl_registry_settle(c.node->registry); /* by now it can be looked at */
+            ck_assert_msg(volume_case_references(&c) == 1, "opening %u", at);
+            ck_assert_uint_eq(count_records(), 1);
+            ck_assert_int_eq(volume_case_publish(&c, &request), 0);
+        }
+        volume_case_end(&c);
+    }
+    ck_assert_uint_ge(failed, 10);
+}
+
+/* ---- pods that hold what they see ----------------------------------------------------------- */
+
+enum { HELD_MAX = 64 };
+static int held_fds[HELD_MAX];
+static unsigned held_count, lease_count;
+
+/* All that a reader of a volume can do to one of its files. */
+static int hold_file(const char *path, const struct stat *status, int type, struct FTW *where)
+{
+    (void)status;
+    (void)where;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_uint_lt(held_count, HELD_MAX);
+    held_fds[held_count++] = fd;
+    ck_assert_int_eq(flock(fd, LOCK_EX | LOCK_NB), 0);
+    if (type == FTW_F)
+        lease_count += fcntl(fd, F_SETLEASE, F_WRLCK) == 0;
+    return 0;
+}
+
+static ino_t inode_of_model(const char *target)
+{
+    char path[VOLUME_CASE_PATH + 32];
+    struct stat status;
+    snprintf(path, sizeof(path), "%s/a.safetensors", target);
+    ck_assert_int_eq(stat(path, &status), 0);
+    return status.st_ino;
+}
+
+SL_TEST(a_pod_that_locks_all_that_it_sees_holds_up_nobody)
+{
+    struct volume_ask_case second;
+    volume_case_open(&c);
+    volume_case_mounted(&c, &request, "u1");
+    volume_case_end(&c);
+    ino_t inode = inode_of_model(request.target);
+    signal(SIGIO, SIG_IGN); /* somebody wants to open what is leased */
+    held_count = lease_count = 0;
+    ck_assert_int_eq(nftw(request.target, hold_file, 16, FTW_PHYS), 0);
+    ck_assert_uint_ge(lease_count, 2);
+    volume_case_open(&c);
+    ck_assert(volume_case_sees(request.target));
+    ck_assert_uint_eq(volume_case_references(&c), 1);
+    volume_case_mounted(&c, &second, "u2");
+    ck_assert_uint_eq(volume_case_references(&c), 2);
+    ck_assert_uint_eq(inode_of_model(second.target), inode); /* it was not loaded again */
+    while (held_count)
+        close(held_fds[--held_count]);
+}
+
+SL_TEST(what_an_earlier_version_published_stays_and_has_no_lock_any_more)
+{
+    struct stat status;
+    char version[32] = "", path[VOLUME_CASE_PATH * 2], lock[VOLUME_CASE_PATH + 32];
+    volume_case_open(&c);
+    volume_case_mounted(&c, &request, "u");
+    volume_case_end(&c);
+    ck_assert_int_gt(readlinkat(c.scratch, "models/m/current", version, sizeof(version) - 1), 0);
+    snprintf(path, sizeof(path), "%s/models/m/%s.whole", c.path, version);
+    snprintf(lock, sizeof(lock), "%s/models/m/current/.sluice/lock", c.path);
+    ck_assert_int_eq(unlink(path), 0);
+    int fd = open(lock, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    ck_assert_int_eq(flock(fd, LOCK_EX | LOCK_NB), 0);
+    volume_case_open(&c);
+    check_whole(true);
+    ck_assert_int_eq(stat(path, &status), 0);
+    ck_assert_uint_eq(status.st_mode & 0777, 0600);
+    ck_assert_int_eq(access(lock, F_OK), -1);
+    close(fd);
 }
 
 /* ---- a new daemon --------------------------------------------------------------------------- */

@@ -32,6 +32,8 @@ void volume_case_release(struct volume_case *c);
     "}\nsource: {uri: \"" uri "\"}\n"
 /** Open node and volumes with keys, csi and models. */
 void volume_case_open(struct volume_case *c);
+/** False: they do not open, err says why. */
+bool volume_case_try(struct volume_case *c);
 /** Other models, as by SIGHUP. */
 void volume_case_reload(struct volume_case *c);
 /** They end as by SIGTERM: what is mounted stays. */

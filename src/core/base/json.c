@@ -201,7 +201,9 @@ json_t *sl_json_parse(const char *text, size_t bytes, const char *what, struct s
 {
     json_error_t why;
     json_t *document = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &why);
-    if (!document)
+    if (!document && json_error_code(&why) == json_error_out_of_memory)
+        sl_fail(err, SL_E_NO_SPACE, "%s: no memory is left to read it", what);
+    else if (!document)
         sl_fail(err, SL_E_FORMAT, "%s: line %d: %s", what, why.line, why.text);
     return document;
 }

@@ -1,8 +1,8 @@
 /*
  * Loads into a directory: files of a staging directory, which publishing moves to their places. The
  * directory of a spec is locked before its source is asked, so that of two loads the second finds
- * what the first has published. One that the caller chooses can only be locked when it is known,
- * and is given back after each attempt.
+ * what the first has published. One that the caller chooses is its own, and has no lock; it is
+ * known only when the plan is, and given back after each attempt.
  *
  * The journal is bound to the plan's identity: a killed load goes on where it was, one of another
  * version or with another spec starts over, and so does every load of an object without a version
@@ -136,7 +136,8 @@ static int prepare_chosen(struct sl_load_destination *to, const struct sl_load_a
     to->path = directory->chosen;
     if (refuse_overlap(attempt->spec->source.uri, to->path, err) < 0)
         return -1;
-    return take(directory, attempt, err);
+    directory->publish = sl_publish_open_own(to->path, false, attempt->cancel, err);
+    return directory->publish ? 0 : -1;
 }
 
 static bool there(struct sl_load_destination *to, const uint8_t asked[32],
@@ -154,7 +155,10 @@ static int current(struct sl_load_destination *to, const struct sl_load_attempt 
     uint32_t owner, group;
     if (attempt->plan->there) /* for the same owner, too */
         return sl_publish_discard(publish, false, err) < 0 ? -1 : 1;
-    if (!sl_publish_is_current(publish, attempt->plan))
+    bool current;
+    if (sl_publish_is_current(publish, attempt->plan, &current, err) < 0)
+        return -1;
+    if (!current)
         return 0;
     if (sl_tmpfs_owner(&attempt->spec->sink.tmpfs, &owner, &group, err) < 0 ||
         sl_publish_give(publish, attempt->plan, owner, group, err) < 0 ||

@@ -42,7 +42,8 @@ int sl_load_run(const struct sl_spec *spec, struct sl_cancel *cancel, struct sl_
                 struct sl_load_result *result, struct sl_err *err);
 /**
  * Where a model goes, decided when its version and size are known but nothing is read: fill path,
- * an absolute directory, or refuse (-1 with err). It runs on the load's thread, and once more where
+ * an absolute directory that is there, in a folder of this process alone (sl_publish_open_own), or
+ * refuse (-1 with err). It runs on the load's thread, and once more where
  * a load starts over: the object changed, or a mirror is tried.
  */
 struct sl_load_place {

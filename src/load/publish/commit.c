@@ -99,8 +99,8 @@ static int check_placed(struct sl_tree_walk *root, const struct sl_published_fil
     int fd = sl_tree_enter(root, file->name, &leaf);
     struct stat status;
     if (fd < 0 || fstatat(fd, leaf, &status, AT_SYMLINK_NOFOLLOW) < 0)
-        return sl_fail_errno(err, SL_E_INTEGRITY, errno, "'%s' vanished while it was published",
-                             file->name);
+        return sl_fail_errno(err, sl_tree_is_gone(errno) ? SL_E_INTEGRITY : SL_E_NO_SPACE, errno,
+                             "'%s' vanished while it was published", file->name);
     if (!S_ISREG(status.st_mode) || (uint64_t)status.st_size != file->bytes ||
         mtime_ns(&status) != file->mtime_ns)
         return sl_fail(err, SL_E_INTEGRITY,
@@ -126,25 +126,57 @@ static const char *published_name(const void *arg, size_t i)
     return ((const struct sl_published *)arg)->files[i].name;
 }
 
-int sl_commit_write_ready(struct sl_publish *publish, const struct sl_published *new,
-                          struct sl_err *err)
+/* What ready says; beside one of our own, with the names, too. */
+static int write_marker(struct sl_publish *publish, const struct sl_published *new,
+                        const char *stamp, bool beside, struct sl_err *err)
 {
-    char stamp[65], boot[SL_BOOT_BYTES], time_text[SL_TIME_TEXT];
-    if (sl_published_stamp(publish->root_fd, published_name, new, new->count, stamp, err) < 0)
-        return sl_wrap(err, "cannot publish into '%s'", publish->path);
+    char boot[SL_BOOT_BYTES], time_text[SL_TIME_TEXT];
+    uint64_t bytes = 0;
     struct sl_json json;
     sl_boot_id(boot);
-    sl_json_init(&json, 4096);
+    sl_json_init(&json, beside ? SL_MANIFEST_BYTES_MAX : 4096);
     sl_json_object(&json);
     sl_json_key_string(&json, "identity", new->identity);
     sl_json_key_string(&json, "stamp", stamp);
     sl_json_key_string(&json, "boot", boot);
     sl_json_key_string(&json, "time", sl_json_time(time_text));
+    if (beside) {
+        sl_json_key(&json, "files");
+        sl_json_array(&json);
+        for (size_t i = 0; i < new->count; bytes += new->files[i++].bytes)
+            sl_json_string_n(&json, new->files[i].name, strlen(new->files[i].name));
+        sl_json_end(&json);
+        sl_json_key_uint(&json, "bytes", bytes);
+    }
     sl_json_end(&json);
     const char *text = sl_json_text(&json, err);
-    int done = text ? sl_tree_write(publish->state_fd, SL_READY, text, strlen(text), err) : -1;
+    int done = !text ? -1
+               : beside
+                   ? sl_tree_write_own(publish->beside_fd, publish->beside, text, strlen(text), err)
+                   : sl_tree_write(publish->state_fd, SL_READY, text, strlen(text), err);
     sl_json_release(&json);
     return done;
+}
+
+void sl_commit_write_beside(struct sl_publish *publish, const struct sl_published *published)
+{
+    char stamp[65];
+    struct sl_err why = SL_ERR_INIT;
+    if (sl_published_stamp(publish->root_fd, published_name, published, published->count, stamp,
+                           &why) < 0 ||
+        write_marker(publish, published, stamp, true, &why) < 0)
+        sl_log(SL_LOG_DEBUG, "%s", why.message);
+}
+
+int sl_commit_write_ready(struct sl_publish *publish, const struct sl_published *new,
+                          struct sl_err *err)
+{
+    char stamp[65];
+    if (sl_published_stamp(publish->root_fd, published_name, new, new->count, stamp, err) < 0)
+        return sl_wrap(err, "cannot publish into '%s'", publish->path);
+    if (publish->beside_fd >= 0 && write_marker(publish, new, stamp, true, err) < 0)
+        return -1;
+    return write_marker(publish, new, stamp, false, err);
 }
 
 static int carry_out(struct sl_publish *publish, const struct sl_published *new,

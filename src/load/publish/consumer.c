@@ -109,6 +109,8 @@ int sl_published_hash(int root_fd, const struct sl_published_file *file, uint8_t
     struct stat status;
     uint32_t crc = 0;
     *good = false;
+    if (fd < 0 && !sl_tree_is_gone(errno))
+        return sl_tree_fail(err, errno, "open", file->name);
     if (fd < 0 || fstat(fd, &status) < 0 || !S_ISREG(status.st_mode) ||
         (uint64_t)status.st_size != file->bytes)
         return 0;

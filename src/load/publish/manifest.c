@@ -51,6 +51,24 @@ static int take_document(struct sl_published *published, struct sl_err *err)
     return 0;
 }
 
+int sl_published_take_names(struct sl_published *published, struct sl_err *err)
+{
+    const json_t *names = json_object_get(published->document, "files");
+    published->identity = sl_json_get_string(published->document, "identity");
+    if (!json_is_array(names) || !published->identity)
+        return sl_fail(err, SL_E_FORMAT, "it lacks files or identity");
+    published->files = sl_alloc_array(json_array_size(names), sizeof(*published->files), err);
+    if (!published->files)
+        return -1;
+    for (; published->count < json_array_size(names); published->count++) {
+        const char *name = json_string_value(json_array_get(names, published->count));
+        if (!name || sl_name_check(name, strlen(name), err) < 0)
+            return sl_fail(err, SL_E_FORMAT, "a file's name is none");
+        published->files[published->count].name = name;
+    }
+    return 0;
+}
+
 int sl_published_read(int state_fd, const char *name, struct sl_published *published,
                       struct sl_err *err)
 {
@@ -215,8 +233,10 @@ int sl_published_stamp(int root_fd, const char *(*name)(const void *arg, size_t 
         const char *leaf;
         struct stat status;
         int fd = sl_tree_enter(&walk, name(arg, i), &leaf);
-        if (fd < 0 || fstatat(fd, leaf, &status, AT_SYMLINK_NOFOLLOW) < 0 ||
-            !S_ISREG(status.st_mode))
+        bool seen = fd >= 0 && fstatat(fd, leaf, &status, AT_SYMLINK_NOFOLLOW) == 0;
+        if (!seen && !sl_tree_is_gone(errno))
+            return sl_tree_fail(err, errno, "look at", name(arg, i));
+        if (!seen || !S_ISREG(status.st_mode))
             return sl_fail(err, SL_E_INTEGRITY, "'%s' vanished while it was published",
                            name(arg, i));
         uint8_t numbers[32];

@@ -3,6 +3,9 @@
  * no link is followed. The lock is a flock on .sluice/lock: it goes away with the process that
  * holds it, however that ends. All names in .sluice are ours, and the file names of a model can not
  * reach it (sl_name_check).
+ *
+ * Others may lock what they can read, and a lease lets them hold up who opens it. So a directory of
+ * one process alone has no lock, and a file beside it says what is whole.
  */
 #include "publish.h"
 
@@ -19,12 +22,7 @@
 #include "publish_parts.h"
 
 #define VANISHED "vanished"
-enum {
-    LOCK_POLL_MS = 20,
-    VANISHED_MAX = 100,
-    READY_BYTES_MAX = 4096,
-    FOLDER = O_RDONLY | O_DIRECTORY | O_CLOEXEC
-};
+enum { LOCK_POLL_MS = 20, VANISHED_MAX = 100, FOLDER = O_RDONLY | O_DIRECTORY | O_CLOEXEC };
 
 /* Besides the lock: of a model, of a load that can go on, of somebody else. */
 static bool holds_something(const struct sl_publish *publish)
@@ -50,8 +48,9 @@ static bool holds_something(const struct sl_publish *publish)
  */
 static void remove_traces(struct sl_publish *publish)
 {
-    if (!publish->made_state || !publish->locked || holds_something(publish) ||
-        unlinkat(publish->state_fd, "lock", 0) < 0 ||
+    bool mine = publish->locked || publish->beside_fd >= 0;
+    if (!publish->made_state || !mine || holds_something(publish) ||
+        (unlinkat(publish->state_fd, "lock", 0) < 0 && errno != ENOENT) ||
         unlinkat(publish->root_fd, SL_STATE_DIRECTORY, AT_REMOVEDIR) < 0)
         return;
     for (size_t end = strlen(publish->path); publish->made_from && end >= publish->made_from;) {
@@ -73,6 +72,7 @@ void sl_publish_free(struct sl_publish *publish)
     sl_autoclose_(&publish->staging_fd);
     sl_autoclose_(&publish->state_fd);
     sl_autoclose_(&publish->root_fd);
+    sl_autoclose_(&publish->beside_fd);
     sl_autoclose_(&publish->lock_fd); /* last: what follows the lock finds everything closed */
     free(publish->path);
     free(publish);
@@ -255,20 +255,36 @@ static int open_locked(struct sl_publish *publish, struct sl_cancel *cancel,
                : 0;
 }
 
-struct sl_publish *sl_publish_open(const char *path, struct sl_cancel *cancel,
-                                   void (*waiting)(void *arg), void *arg, struct sl_err *err)
+static struct sl_publish *new_publish(const char *path, struct sl_cancel *cancel,
+                                      struct sl_err *err)
 {
     SL_AUTO(sl_publish) publish = sl_alloc(sizeof(*publish), err);
     if (!publish)
         return NULL;
-    publish->root_fd = publish->state_fd = publish->lock_fd = publish->staging_fd = -1;
+    publish->root_fd = publish->state_fd = publish->lock_fd = -1;
+    publish->staging_fd = publish->beside_fd = -1;
     if (!*path || strlen(path) >= SL_PUBLISH_PATH_MAX) {
         sl_fail(err, SL_E_USAGE, "'%s' is not a path of a directory", path);
         return NULL;
     }
     publish->cancel = cancel;
     publish->path = sl_strdup(path, err);
-    if (!publish->path)
+    return publish->path ? sl_steal(&publish) : NULL;
+}
+
+static int finish_earlier(struct sl_publish *publish, struct sl_err *err)
+{
+    if (sl_commit_finish(publish, err) == 0)
+        return 0;
+    return sl_wrap(err, "cannot complete what an earlier load began to publish in '%s'",
+                   publish->path);
+}
+
+struct sl_publish *sl_publish_open(const char *path, struct sl_cancel *cancel,
+                                   void (*waiting)(void *arg), void *arg, struct sl_err *err)
+{
+    SL_AUTO(sl_publish) publish = new_publish(path, cancel, err);
+    if (!publish)
         return NULL;
     for (unsigned vanished = 0;;) {
         struct sl_err why = SL_ERR_INIT;
@@ -283,121 +299,37 @@ struct sl_publish *sl_publish_open(const char *path, struct sl_cancel *cancel,
             return NULL;
         }
     }
-    if (sl_commit_finish(publish, err) < 0) {
-        sl_wrap(err, "cannot complete what an earlier load began to publish in '%s'", path);
+    return finish_earlier(publish, err) < 0 ? NULL : sl_steal(&publish);
+}
+
+static int look_into(struct sl_publish *publish, struct sl_err *err)
+{
+    publish->root_fd = open(publish->path, FOLDER);
+    if (publish->root_fd >= 0)
+        publish->state_fd = openat(publish->root_fd, SL_STATE_DIRECTORY, FOLDER | O_NOFOLLOW);
+    if (publish->state_fd >= 0)
+        return 0;
+    return sl_fail_errno(err, errno == ENOENT ? SL_E_NOT_FOUND : SL_E_NO_SPACE, errno,
+                         "'%s' holds no published model", publish->path);
+}
+
+struct sl_publish *sl_publish_open_own(const char *path, bool look, struct sl_cancel *cancel,
+                                       struct sl_err *err)
+{
+    SL_AUTO(sl_publish) publish = new_publish(path, cancel, err);
+    if (!publish || (look ? look_into(publish, err) : open_state(publish, err)) < 0)
+        return NULL;
+    publish->beside_fd = openat(publish->root_fd, "..", FOLDER);
+    if (publish->beside_fd < 0) {
+        sl_tree_fail(err, errno, "open the folder of", path);
         return NULL;
     }
-    return sl_steal(&publish);
-}
-
-static const char *plan_file_name(const void *arg, size_t i)
-{
-    return ((const struct sl_plan *)arg)->files[i].name;
-}
-
-static bool is_text(const json_t *document, const char *key, const char *expected)
-{
-    const char *text = sl_json_get_string(document, key);
-    return text && strcmp(text, expected) == 0;
-}
-
-bool sl_publish_is_current(struct sl_publish *publish, const struct sl_plan *plan)
-{
-    sl_autobuf text = SL_BUF_INIT(READY_BYTES_MAX);
-    char identity[65], stamp[65];
-    sl_hex(plan->identity, 32, identity);
-    if (sl_tree_read(publish->state_fd, SL_READY, &text, NULL) < 0 ||
-        faccessat(publish->state_fd, SL_MANIFEST, R_OK, 0) < 0)
-        return false;
-    json_t *ready = sl_json_parse(sl_buf_string(&text), text.used, SL_READY, NULL);
-    bool current = ready && is_text(ready, "identity", identity) &&
-                   sl_published_stamp(publish->root_fd, plan_file_name, plan, plan->file_count,
-                                      stamp, NULL) == 0 &&
-                   is_text(ready, "stamp", stamp);
-    struct sl_err why = SL_ERR_INIT;
-    if (current && sl_publish_outlived(publish, ready, identity, publish->cancel, &why) < 0) {
-        sl_log(SL_LOG_WARN, "what is published in '%s' is loaded again: %s", publish->path,
-               why.message);
-        current = false;
-    }
-    json_decref(ready);
-    return current;
-}
-
-static const char *surveyed_name(const void *arg, size_t i)
-{
-    return ((const struct sl_published *)arg)->files[i].name;
-}
-
-static void copy_text(const json_t *document, const char *key, char *text, size_t capacity)
-{
-    const char *value = sl_json_get_string(document, key);
-    snprintf(text, capacity, "%s", value ? value : "");
-}
-
-int sl_publish_survey(struct sl_publish *publish, struct sl_publish_facts *facts,
-                      struct sl_err *err)
-{
-    __attribute__((cleanup(sl_published_release))) struct sl_published published = {0};
-    sl_autobuf text = SL_BUF_INIT(READY_BYTES_MAX);
-    char stamp[65];
-    *facts = (struct sl_publish_facts){0};
-    if (sl_tree_read(publish->state_fd, SL_READY, &text, err) < 0 ||
-        sl_published_read(publish->state_fd, SL_MANIFEST, &published, err) < 0)
-        return sl_wrap(err, "'%s' holds no published model", publish->path);
-    if (sl_published_stamp(publish->root_fd, surveyed_name, &published, published.count, stamp,
-                           err) < 0)
-        return -1;
-    json_t *ready = sl_json_parse(sl_buf_string(&text), text.used, SL_READY, err);
-    if (!ready)
-        return -1;
-    bool same = is_text(ready, "identity", published.identity) && is_text(ready, "stamp", stamp);
-    /* The caller's cancel may have been there to keep the opening from waiting. */
-    int outlived = same ? sl_publish_outlived(publish, ready, published.identity, NULL, err) : 0;
-    json_decref(ready);
-    if (!same)
-        return sl_fail(err, SL_E_INTEGRITY, "the files in '%s' are not those that were published",
-                       publish->path);
-    if (outlived < 0)
-        return -1;
-    copy_text(published.document, "name", facts->name, sizeof(facts->name));
-    copy_text(published.document, "uri", facts->uri, sizeof(facts->uri));
-    copy_text(published.document, "time", facts->time, sizeof(facts->time));
-    snprintf(facts->identity, sizeof(facts->identity), "%s", published.identity);
-    const json_t *verified = json_object_get(published.document, "verified");
-    copy_text(published.document, "asked", facts->asked, sizeof(facts->asked));
-    facts->checks = sl_json_get_uint(verified, "checks", 0);
-    facts->unhashed = sl_json_get_uint(verified, "unhashed_bytes", 0);
-    facts->objects = json_array_size(json_object_get(published.document, "objects"));
-    facts->files = published.count;
-    facts->tensors = json_array_size(json_object_get(published.document, "tensors"));
-    for (size_t i = 0; i < published.count; i++)
-        facts->bytes += published.files[i].bytes;
-    return 0;
-}
-
-/* The manifest's own word first: to look at files takes a call each, and after another boot all
- * their bytes. */
-static bool is_about(struct sl_publish *publish, const char *asked)
-{
-    sl_autobuf text = SL_BUF_INIT(SL_MANIFEST_BYTES_MAX);
-    if (sl_tree_read(publish->state_fd, SL_MANIFEST, &text, NULL) < 0)
-        return false;
-    json_t *document = sl_json_parse(sl_buf_string(&text), text.used, SL_MANIFEST, NULL);
-    bool about = document && is_text(document, "asked", asked) &&
-                 !sl_boot_is_past(publish->root_fd, document);
-    json_decref(document);
-    return about;
-}
-
-bool sl_publish_has_asked(struct sl_publish *publish, const uint8_t asked[32],
-                          struct sl_publish_facts *facts)
-{
-    char hex[65];
-    struct sl_err why = SL_ERR_INIT;
-    sl_hex(asked, 32, hex);
-    return is_about(publish, hex) && sl_publish_survey(publish, facts, &why) == 0 &&
-           strcmp(facts->asked, hex) == 0;
+    const char *slash = strrchr(path, '/');
+    snprintf(publish->beside, sizeof(publish->beside), "%s" SL_WHOLE, slash ? slash + 1 : path);
+    if (look)
+        return sl_steal(&publish);
+    unlinkat(publish->state_fd, "lock", 0); /* of an earlier version: readers could take it */
+    return finish_earlier(publish, err) < 0 ? NULL : sl_steal(&publish);
 }
 
 static int give_file(int root_fd, const char *name, uint32_t owner, uint32_t group,

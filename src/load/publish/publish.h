@@ -23,14 +23,24 @@ struct sl_publish;
  */
 struct sl_publish *sl_publish_open(const char *path, struct sl_cancel *cancel,
                                    void (*waiting)(void *arg), void *arg, struct sl_err *err);
+/**
+ * The same for PATH in a folder that this process has to itself. Nothing that a reader of PATH can
+ * open holds it up, by a lock or a lease: no lock is taken, and what was published is known by a
+ * file beside PATH, PATH.whole, which it makes where only PATH/.sluice/ready says it. look: nothing
+ * is made or finished, SL_E_NOT_FOUND if there is nothing. Waits for nobody.
+ */
+struct sl_publish *sl_publish_open_own(const char *path, bool look, struct sl_cancel *cancel,
+                                       struct sl_err *err);
+#define SL_WHOLE ".whole"
 /** mkdir -p, as sl_publish_open does it. SL_E_NO_SPACE. */
 int sl_publish_make_path(const char *path, struct sl_err *err);
 /** Gives the lock back; what is staged stays. NULL is fine. */
 void sl_publish_free(struct sl_publish *publish);
 SL_AUTO_DEFINE(sl_publish)
 /** Is exactly this plan published, complete and untouched (size, time and inode of every file as
- * when it was published)? */
-bool sl_publish_is_current(struct sl_publish *publish, const struct sl_plan *plan);
+ * when it was published)? *current says so. SL_E_NO_SPACE: it cannot be looked at now. */
+int sl_publish_is_current(struct sl_publish *publish, const struct sl_plan *plan, bool *current,
+                          struct sl_err *err);
 /**
  * Give the published files of this plan and their folders to others than they were loaded for;
  * UINT32_MAX leaves as it is. Files that belong to them already are not touched. SL_E_NO_SPACE.
@@ -104,7 +114,8 @@ struct sl_publish_facts {
 /**
  * Is a model published here, whole and untouched, whichever it is? Size, time and inode of every
  * file are compared with what they were; no byte is read. SL_E_NOT_FOUND: nothing is published;
- * SL_E_INTEGRITY, SL_E_FORMAT: something else is there.
+ * SL_E_INTEGRITY, SL_E_FORMAT: something else is there. Any other error: it cannot be looked at
+ * now. Of one of our own *facts tells identity, bytes and files alone.
  */
 int sl_publish_survey(struct sl_publish *publish, struct sl_publish_facts *facts,
                       struct sl_err *err);

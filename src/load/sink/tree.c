@@ -178,8 +178,7 @@ int sl_tree_remove(int directory_fd, const char *name)
     return remove_at(directory_fd, name, 0);
 }
 
-/* The file is not there, or something that is not the file is in its place. */
-static bool is_gone(int number)
+bool sl_tree_is_gone(int number)
 {
     return number == ENOENT || number == ENOTDIR || number == ELOOP || number == EISDIR;
 }
@@ -189,9 +188,9 @@ int sl_tree_unlink(int root_fd, const char *name)
     const char *leaf;
     int fd = sl_tree_parent(root_fd, name, false, &leaf);
     if (fd < 0)
-        return is_gone(errno) ? 0 : -1;
+        return sl_tree_is_gone(errno) ? 0 : -1;
     thaw(fd);
-    int done = unlinkat(fd, leaf, 0) == 0 || is_gone(errno) ? 0 : -1, number = errno;
+    int done = unlinkat(fd, leaf, 0) == 0 || sl_tree_is_gone(errno) ? 0 : -1, number = errno;
     close(fd);
     if (done < 0) {
         errno = number;
@@ -269,18 +268,30 @@ uint64_t sl_tree_bytes(int directory_fd)
     return fd < 0 ? 0 : bytes_below(fd, 0);
 }
 
-int sl_tree_write(int directory_fd, const char *name, const void *data, size_t bytes,
-                  struct sl_err *err)
+static int write_whole(int directory_fd, const char *name, mode_t mode, const void *data,
+                       size_t bytes, struct sl_err *err)
 {
     char temporary[COMPONENT_BYTES];
     snprintf(temporary, sizeof(temporary), "%s.tmp", name);
     unlinkat(directory_fd, temporary, 0);
     sl_autoclose int fd =
-        openat(directory_fd, temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
-    if (fd < 0 || sl_write_all(fd, data, bytes) < 0 || fchmod(fd, 0444) < 0 ||
+        openat(directory_fd, temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0 || sl_write_all(fd, data, bytes) < 0 || fchmod(fd, mode) < 0 ||
         renameat(directory_fd, temporary, directory_fd, name) < 0)
         return sl_tree_fail(err, errno, "write", name);
     return 0;
+}
+
+int sl_tree_write(int directory_fd, const char *name, const void *data, size_t bytes,
+                  struct sl_err *err)
+{
+    return write_whole(directory_fd, name, 0444, data, bytes, err);
+}
+
+int sl_tree_write_own(int directory_fd, const char *name, const void *data, size_t bytes,
+                      struct sl_err *err)
+{
+    return write_whole(directory_fd, name, 0600, data, bytes, err);
 }
 
 int sl_tree_read(int directory_fd, const char *name, struct sl_buf *buf, struct sl_err *err)

@@ -48,9 +48,16 @@ int sl_tree_unlink(int root_fd, const char *name);
 void sl_tree_seal(int root_fd, const char *name);
 /** Bytes allocated below a folder; what cannot be looked at counts as none. */
 uint64_t sl_tree_bytes(int directory_fd);
-/** Write a small file whole: a temporary one, renamed over `name`. SL_E_NO_SPACE. */
+/** Does this errno say that the file is not there, or that something else is in its place? Any
+ * other only that it cannot be looked at now. */
+bool sl_tree_is_gone(int number);
+/** Write a small file whole, for everybody to read (0444): a temporary one, renamed over `name`.
+ * SL_E_NO_SPACE. */
 int sl_tree_write(int directory_fd, const char *name, const void *data, size_t bytes,
                   struct sl_err *err);
+/** The same, for this user alone (0600). */
+int sl_tree_write_own(int directory_fd, const char *name, const void *data, size_t bytes,
+                      struct sl_err *err);
 /** Read a file of at most the buffer's limit; SL_E_NOT_FOUND if absent, SL_E_NO_SPACE. */
 int sl_tree_read(int directory_fd, const char *name, struct sl_buf *buf, struct sl_err *err);
 /** Fail with SL_E_NO_SPACE, the text of `number` (of errno), and what to do about it: -1. */

@@ -83,9 +83,9 @@ static int open_version(const struct sl_directory_holder *holder, int model_fd, 
             *err = why;
         return -1;
     }
-    if (state_fd >= 0 && !sl_node_holds_own(state_fd))
-        return sl_fail_code(err, SL_E_NO_SPACE, "owner",
-                            "'%s/" STATE "' holds files of other users: remove '%s'", path, path);
+    sl_autofree char *state = sl_asprintf(err, "%s/" STATE, path);
+    if (!state || (state_fd >= 0 && sl_node_check_entries(state_fd, state, err) < 0))
+        return -1;
     int whole = fd;
     fd = -1;
     return whole;
@@ -173,6 +173,8 @@ static int drop(void *self, const char *name, const char *version, void *body, s
     unlink_current(fd, version);
     snprintf(ready, sizeof(ready), "%s/.sluice/ready", version);
     unlinkat(fd, ready, 0);
+    snprintf(ready, sizeof(ready), "%s" SL_WHOLE, version);
+    unlinkat(fd, ready, 0);
     if (sl_tree_remove(fd, version) < 0)
         return sl_tree_fail(err, errno, "remove a version of", name);
     unlinkat(holder->folder.fd, name, AT_REMOVEDIR); /* if nothing else is in it */
@@ -190,36 +192,28 @@ static DIR *read_folder(int fd)
     return folder;
 }
 
-static int survey_at_once(const char *path, struct sl_publish_facts *facts, struct sl_err *err)
-{
-    struct sl_cancel *at_once = sl_cancel_new(err);
-    if (!at_once)
-        return -1;
-    sl_cancel_raise(at_once, 0); /* who else has it locked is not waited for */
-    SL_AUTO(sl_publish) publish = sl_publish_open(path, at_once, NULL, NULL, err);
-    int done = publish ? sl_publish_survey(publish, facts, err) : -1;
-    sl_cancel_free(at_once);
-    return done;
-}
-
-/* Is a whole version there, and how many bytes; *locked: a load looks at it just now, so neither is
- * known. A commit that was interrupted is completed on the way. */
-static bool survey(const struct sl_directory_holder *holder, const char *name, const char *version,
-                   uint64_t *bytes, bool *locked)
+/* Is a whole version there, and how many bytes? look: only looked at; else a commit that was
+ * interrupted is completed on the way. */
+static enum sl_wholeness survey(const struct sl_directory_holder *holder, const char *name,
+                                const char *version, bool look, uint64_t *bytes)
 {
     char path[SL_PUBLISH_PATH_MAX], work[SL_PUBLISH_PATH_MAX];
     struct sl_err why = SL_ERR_INIT;
     struct sl_publish_facts facts = {.bytes = 0};
     where((void *)(uintptr_t)holder, name, version, path);
     work_path(holder, name, version, work);
-    bool whole = survey_at_once(work, &facts, &why) == 0 &&
-                 strncmp(facts.identity, version, SL_VERSION_TEXT - 1) == 0;
+    SL_AUTO(sl_publish) publish = sl_publish_open_own(work, look, NULL, &why);
+    int done = publish ? sl_publish_survey(publish, &facts, &why) : -1;
     *bytes = facts.bytes;
-    *locked = why.kind == SL_E_CANCELED;
+    if (done == 0)
+        return strncmp(facts.identity, version, SL_VERSION_TEXT - 1) == 0 ? SL_WHOLENESS_WHOLE
+                                                                          : SL_WHOLENESS_NOT;
     sl_node_folder_explain(&holder->folder, &why);
-    if (why.kind && why.kind != SL_E_NOT_FOUND && !*locked)
+    if (why.kind != SL_E_NOT_FOUND)
         sl_log(SL_LOG_WARN, "'%s' does not count as loaded: %s", path, why.message);
-    return whole;
+    return why.kind == SL_E_NOT_FOUND || why.kind == SL_E_INTEGRITY || why.kind == SL_E_FORMAT
+               ? SL_WHOLENESS_NOT
+               : SL_WHOLENESS_UNKNOWN;
 }
 
 static int scan_version(struct sl_directory_holder *holder, struct sl_registry *registry,
@@ -227,17 +221,13 @@ static int scan_version(struct sl_directory_holder *holder, struct sl_registry *
                         struct sl_err *err)
 {
     uint64_t bytes;
-    bool locked;
     struct sl_err why = SL_ERR_INIT;
     sl_autoclose int fd = open_version(holder, model_fd, name, version, false, &why);
     if (fd < 0) {
         sl_log(SL_LOG_WARN, "a version of '%s' is left alone: %s", name, why.message);
         return 0;
     }
-    bool ready = survey(holder, name, version, &bytes, &locked);
-    if (locked)
-        sl_log(SL_LOG_WARN, "'%s/%s' does not count as loaded: another process holds its lock",
-               name, version);
+    bool ready = survey(holder, name, version, false, &bytes) == SL_WHOLENESS_WHOLE;
     if (!ready)
         bytes = sl_tree_bytes(fd);
     const struct sl_registry_found found = {
@@ -308,18 +298,18 @@ int sl_directory_holder_version(struct sl_directory_holder *holder, const char *
     return model_fd < 0 ? -1 : open_version(holder, model_fd, name, version, false, err);
 }
 
-bool sl_directory_holder_is_whole(struct sl_directory_holder *holder, const char *name,
-                                  const char *version, uint64_t *bytes)
+enum sl_wholeness sl_directory_holder_look(struct sl_directory_holder *holder, const char *name,
+                                           const char *version, uint64_t *bytes)
 {
-    bool whole, locked = false;
+    struct sl_err why = SL_ERR_INIT;
     *bytes = 0;
-    sl_autoclose int fd = sl_directory_holder_version(holder, name, version, NULL);
+    sl_autoclose int fd = sl_directory_holder_version(holder, name, version, &why);
     if (fd < 0)
-        return false;
-    whole = survey(holder, name, version, bytes, &locked);
-    if (locked)
+        return why.kind == SL_E_NOT_FOUND || *why.code ? SL_WHOLENESS_NOT : SL_WHOLENESS_UNKNOWN;
+    enum sl_wholeness found = survey(holder, name, version, true, bytes);
+    if (found == SL_WHOLENESS_UNKNOWN)
         *bytes = sl_tree_bytes(fd);
-    return whole || locked;
+    return found;
 }
 
 int sl_directory_holder_beside(struct sl_directory_holder *holder, const char *name,

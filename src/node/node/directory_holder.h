@@ -1,6 +1,7 @@
 /*
  * Models as published files on a tmpfs: DIR/NAME/VERSION holds one version, as `sluice load` would
- * publish it, DIR/NAME/current is a link to the one that is asked for by name, and
+ * publish it, DIR/NAME/VERSION.whole what says so to the daemon, whatever those do who see the
+ * version, DIR/NAME/current is a link to the one that is asked for by name, and
  * DIR/NAME/model.yaml the spec of a model that a caller brought, so that a new daemon knows it.
  *
  * Any thread, but open and free; functions with an error work with files and block as these do.
@@ -36,10 +37,15 @@ int sl_directory_holder_scan(struct sl_directory_holder *holder, struct sl_regis
  * if somebody else could have made it. */
 int sl_directory_holder_version(struct sl_directory_holder *holder, const char *name,
                                 const char *version, struct sl_err *err);
-/** Is it whole, as for sl_directory_holder_scan()? *bytes: what it takes, where it is. While a load
- * looks at it, it counts as whole: the load makes it so, or says why not. */
-bool sl_directory_holder_is_whole(struct sl_directory_holder *holder, const char *name,
-                                  const char *version, uint64_t *bytes);
+enum sl_wholeness {
+    SL_WHOLENESS_WHOLE,
+    SL_WHOLENESS_NOT,     /* proven: it is not there, or something else is */
+    SL_WHOLENESS_UNKNOWN, /* it cannot be looked at just now */
+};
+/** Is it whole, as for sl_directory_holder_scan()? *bytes: what it takes, where it is there.
+ * Changes nothing; while a load works with it, the load knows better. */
+enum sl_wholeness sl_directory_holder_look(struct sl_directory_holder *holder, const char *name,
+                                           const char *version, uint64_t *bytes);
 /** A folder of a layer above for what it keeps beside the models; name begins with a dot. Makes it.
  * Returns a descriptor, the caller's. SL_E_NO_SPACE. */
 int sl_directory_holder_beside(struct sl_directory_holder *holder, const char *name,

@@ -206,23 +206,27 @@ int sl_node_open_own(int parent_fd, const char *name, bool make, const char *whe
     return fail_owner(err, &status, where);
 }
 
-bool sl_node_holds_own(int folder_fd)
+int sl_node_check_entries(int folder_fd, const char *where, struct sl_err *err)
 {
-    bool own = true;
-    int fd = openat(folder_fd, ".", FOLDER);
+    int fd = openat(folder_fd, ".", FOLDER), done = 0;
     DIR *folder = fd < 0 ? NULL : fdopendir(fd);
     if (!folder) {
+        int number = errno;
         sl_autoclose_(&fd);
-        return false;
+        return sl_tree_fail(err, number, "read the folder", where);
     }
-    for (struct dirent *entry; own && (entry = readdir(folder));) {
+    for (struct dirent *entry; done == 0 && (entry = readdir(folder));) {
         struct stat status;
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
-            own = fstatat(folder_fd, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
-                  sl_node_is_own(&status);
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+            continue;
+        if (fstatat(folder_fd, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) < 0)
+            done = errno == ENOENT ? 0 : sl_tree_fail(err, errno, "look at", entry->d_name);
+        else if (!sl_node_is_own(&status))
+            done = sl_fail_code(err, SL_E_NO_SPACE, "owner",
+                                "'%s' holds files of other users: remove it", where);
     }
     closedir(folder);
-    return own;
+    return done;
 }
 
 int sl_node_read_own(int folder_fd, const char *name, struct sl_buf *buf, struct sl_err *err)

@@ -44,8 +44,9 @@ int sl_node_open_own(int parent_fd, const char *name, bool make, const char *whe
 /** Is it of the daemon's user or of root, closed to others' writing, and, if a file, of one name?
  */
 bool sl_node_is_own(const struct stat *status);
-/** Does a folder hold only such entries? */
-bool sl_node_holds_own(int folder_fd);
+/** Does a folder hold only such entries? SL_E_NO_SPACE, code "owner": no; without a code: it cannot
+ * be looked at now. `where`: for messages. */
+int sl_node_check_entries(int folder_fd, const char *where, struct sl_err *err);
 /** As sl_tree_read(), of such a file alone; SL_E_NOT_FOUND; SL_E_NO_SPACE, code "owner". */
 int sl_node_read_own(int folder_fd, const char *name, struct sl_buf *buf, struct sl_err *err);
 

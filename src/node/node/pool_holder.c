@@ -284,11 +284,15 @@ static void set_aside(int directory_fd, const char *name)
                strerror(errno));
 }
 
-/* Only what others planted before the folder was closed to them: nobody can now. */
-static bool is_own_model(int directory_fd, const char *id)
+/* Only what others planted before the folder was closed to them: nobody can now. What cannot be
+ * looked at stays. */
+static bool is_foreign(int directory_fd, const char *id)
 {
-    sl_autoclose int fd = sl_node_open_own(directory_fd, id, false, id, NULL);
-    return fd >= 0 && sl_node_holds_own(fd);
+    struct sl_err why = SL_ERR_INIT;
+    sl_autoclose int fd = sl_node_open_own(directory_fd, id, false, id, &why);
+    if (fd >= 0)
+        sl_node_check_entries(fd, id, &why);
+    return strcmp(why.code, "owner") == 0;
 }
 
 static void remove_foreign(const struct sl_node_folder *folder)
@@ -298,7 +302,7 @@ static void remove_foreign(const struct sl_node_folder *folder)
     if (!entries)
         sl_autoclose_(&fd);
     for (struct dirent *entry; entries && (entry = readdir(entries));) {
-        if (!is_id(entry->d_name) || is_own_model(folder->fd, entry->d_name))
+        if (!is_id(entry->d_name) || !is_foreign(folder->fd, entry->d_name))
             continue;
         sl_log(SL_LOG_WARN, "'%.100s' in the pool's directory was made by another user: removed",
                entry->d_name);

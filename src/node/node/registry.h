@@ -138,10 +138,12 @@ struct sl_model_ref *sl_registry_wait_until(struct sl_registry *registry, const 
                                             uint64_t until_ns, struct sl_cancel *cancel,
                                             struct sl_err *err);
 /** A version that is whole and in memory, whether the name still stands for it or not; nothing is
- * loaded. SL_E_NOT_FOUND, SL_E_NO_SPACE. */
+ * loaded. whole false: also one of which that is not known, or which is being loaded; it stays
+ * where it is. SL_E_NOT_FOUND, SL_E_NO_SPACE. */
 struct sl_model_ref *sl_registry_hold_version(struct sl_registry *registry, const char *name,
-                                              const char *version, enum sl_ref_kind kind,
-                                              const char *who, struct sl_err *err);
+                                              const char *version, bool whole,
+                                              enum sl_ref_kind kind, const char *who,
+                                              struct sl_err *err);
 /** The reference is gone then. The last of a body that another has replaced gives that back by a
  * thread of the registry. */
 void sl_registry_release(struct sl_registry *registry, struct sl_model_ref *ref);

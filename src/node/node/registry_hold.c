@@ -4,26 +4,28 @@
 
 #include <string.h>
 
-static struct resident *find_whole(struct sl_registry *registry, const char *name,
-                                   const char *version)
+static struct resident *find_version(struct sl_registry *registry, const char *name,
+                                     const char *version, bool whole)
 {
     for (struct model *model = registry->locked.models; model; model = model->next)
         for (struct resident *at = model->residents; at; at = at->next)
-            if (!at->key && at->state == RESIDENT_READY && strcmp(model->name, name) == 0 &&
-                strcmp(at->version, version) == 0)
+            if (!at->key && strcmp(model->name, name) == 0 && strcmp(at->version, version) == 0 &&
+                (at->state == RESIDENT_READY ||
+                 (!whole && (at->state == RESIDENT_PARTIAL || at->state == RESIDENT_LOADING))))
                 return at;
     return NULL;
 }
 
 struct sl_model_ref *sl_registry_hold_version(struct sl_registry *registry, const char *name,
-                                              const char *version, enum sl_ref_kind kind,
-                                              const char *who, struct sl_err *err)
+                                              const char *version, bool whole,
+                                              enum sl_ref_kind kind, const char *who,
+                                              struct sl_err *err)
 {
     struct sl_model_ref *ref = registry_new_ref(registry, kind, who, err);
     if (!ref)
         return NULL;
     SL_LOCKED(&registry->lock);
-    struct resident *resident = find_whole(registry, name, version);
+    struct resident *resident = find_version(registry, name, version, whole);
     if (!resident) {
         free(ref);
         sl_fail(err, SL_E_NOT_FOUND, "version %s of '%s' is not in memory", version, name);

@@ -282,7 +282,7 @@ static bool note_failure(struct job *job, const struct sl_err *err)
     model->refused_bytes = job->refused_bytes;
     if (!resident || resident->busy || job->found)
         return false;
-    if (can_resume(job, err)) {
+    if (can_resume(job, err) || (job->holder->keeps_partial && resident->ref_count)) {
         resident->state = RESIDENT_PARTIAL;
         resident->used_ns = sl_now_ns();
         return false;

@@ -118,13 +118,14 @@ static int open_parent(const struct sl_mounting *mounting, const char *target, c
     return sl_tree_parent(mounting->fd, relative_of(mounting, target), false, leaf);
 }
 
-bool sl_mounting_has_folder(const struct sl_mounting *mounting, const char *relative)
+bool sl_mounting_lacks_folder(const struct sl_mounting *mounting, const char *relative)
 {
     const char *leaf;
     struct stat status;
     sl_autoclose int fd = sl_tree_parent(mounting->fd, relative, false, &leaf);
-    return fd >= 0 && fstatat(fd, leaf, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
-           S_ISDIR(status.st_mode);
+    if (fd < 0 || fstatat(fd, leaf, &status, AT_SYMLINK_NOFOLLOW) < 0)
+        return sl_tree_is_gone(errno);
+    return !S_ISDIR(status.st_mode);
 }
 
 static void path_below(int fd, const char *leaf, char path[FD_PATH])
@@ -233,16 +234,18 @@ static int fail_parent(const char *target, struct sl_err *err)
     return sl_fail_errno(err, SL_E_NO_SPACE, errno, "cannot reach '%.300s'", target);
 }
 
-static bool is_mount(int parent_fd, int fd)
+/* 1, 0; -1: it cannot be told. */
+static int is_mount(int parent_fd, int fd)
 {
     struct statx above, here;
     if (statx(parent_fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &above) == 0 &&
         statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &here) == 0 &&
         (here.stx_attributes_mask & STATX_ATTR_MOUNT_ROOT))
-        return here.stx_attributes & STATX_ATTR_MOUNT_ROOT;
+        return (here.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0;
     struct stat old_above, old_here; /* before Linux 5.8 */
-    return fstat(parent_fd, &old_above) == 0 && fstat(fd, &old_here) == 0 &&
-           old_above.st_dev != old_here.st_dev;
+    if (fstat(parent_fd, &old_above) < 0 || fstat(fd, &old_here) < 0)
+        return -1;
+    return old_above.st_dev != old_here.st_dev;
 }
 
 /* What was there before stays as it was: only a folder with nothing in it is mounted upon. */
@@ -253,7 +256,7 @@ static int make_target(int parent_fd, const char *leaf, const char *target, stru
     if (errno != EEXIST)
         return sl_fail_errno(err, SL_E_NO_SPACE, errno, "cannot create '%.300s'", target);
     sl_autoclose int fd = openat(parent_fd, leaf, FOLDER);
-    if (fd >= 0 && !is_mount(parent_fd, fd) && is_empty(parent_fd, leaf))
+    if (fd >= 0 && is_mount(parent_fd, fd) == 0 && is_empty(parent_fd, leaf))
         return 0;
     return sl_fail_code(err, SL_E_USAGE, "precondition",
                         "'%.300s' is not an empty folder, so no volume is mounted there", target);
@@ -292,28 +295,26 @@ int sl_mounting_bind(const struct sl_mounting *mounting, const char *target, int
 
 /* ---- looking, and undoing ------------------------------------------------------------------- */
 
-static bool is_same(int a, int b)
-{
-    struct stat first, second;
-    return fstat(a, &first) == 0 && fstat(b, &second) == 0 && first.st_dev == second.st_dev &&
-           first.st_ino == second.st_ino;
-}
-
 enum sl_mounted sl_mounting_look(const struct sl_mounting *mounting, const char *target,
                                  int source_fd)
 {
     const char *leaf;
     struct statvfs status;
+    struct stat here, source;
     sl_autoclose int parent_fd = open_parent(mounting, target, &leaf);
     sl_autoclose int fd = parent_fd < 0 ? -1 : openat(parent_fd, leaf, FOLDER);
     if (fd < 0)
-        return SL_MOUNTED_NOTHING;
-    if (!is_mount(parent_fd, fd))
-        return SL_MOUNTED_FOLDER;
-    if (source_fd < 0 || !is_same(fd, source_fd))
+        return sl_tree_is_gone(errno) ? SL_MOUNTED_NOTHING : SL_MOUNTED_UNKNOWN;
+    int mounted = is_mount(parent_fd, fd);
+    if (mounted <= 0)
+        return mounted ? SL_MOUNTED_UNKNOWN : SL_MOUNTED_FOLDER;
+    if (source_fd < 0)
         return SL_MOUNTED_OTHER;
-    return fstatvfs(fd, &status) == 0 && (status.f_flag & ST_RDONLY) ? SL_MOUNTED_RIGHT
-                                                                     : SL_MOUNTED_WRITABLE;
+    if (fstat(fd, &here) < 0 || fstat(source_fd, &source) < 0 || fstatvfs(fd, &status) < 0)
+        return SL_MOUNTED_UNKNOWN;
+    if (here.st_dev != source.st_dev || here.st_ino != source.st_ino)
+        return SL_MOUNTED_OTHER;
+    return status.f_flag & ST_RDONLY ? SL_MOUNTED_RIGHT : SL_MOUNTED_WRITABLE;
 }
 
 static bool may_unmount(int fd, const dev_t *devices, size_t count)
@@ -331,7 +332,10 @@ static int unmount_one(int parent_fd, const char *leaf, const char *target, cons
 {
     char path[FD_PATH];
     sl_autoclose int fd = openat(parent_fd, leaf, FOLDER);
-    if (fd < 0 || !is_mount(parent_fd, fd))
+    int mounted = fd < 0 ? 0 : is_mount(parent_fd, fd);
+    if ((fd < 0 && !sl_tree_is_gone(errno)) || mounted < 0)
+        return sl_fail_errno(err, SL_E_NO_SPACE, errno, "cannot look at '%.300s'", target);
+    if (!mounted)
         return 0;
     if (!may_unmount(fd, devices, count))
         return sl_fail_code(err, SL_E_USAGE, "precondition",

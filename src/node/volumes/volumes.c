@@ -128,6 +128,11 @@ int volumes_source(struct sl_volumes *volumes, const struct sl_volume_record *re
                                                       record->version, err);
 }
 
+bool volumes_is_proof(const struct sl_err *why)
+{
+    return why->kind == SL_E_NOT_FOUND || why->kind == SL_E_USAGE || *why->code;
+}
+
 size_t volumes_devices(struct sl_volumes *volumes, dev_t devices[VOLUMES_DEVICES])
 {
     struct stat status;
@@ -230,7 +235,7 @@ static int mount_volume(struct sl_volumes *volumes, struct volume *volume, struc
     if (sl_mounting_bind(&volumes->mounting, volume->record.target, source_fd, err) == 0)
         return 0;
     enum sl_mounted left = sl_mounting_look(&volumes->mounting, volume->record.target, source_fd);
-    if (left == SL_MOUNTED_RIGHT || left == SL_MOUNTED_WRITABLE) {
+    if (left == SL_MOUNTED_RIGHT || left == SL_MOUNTED_WRITABLE || left == SL_MOUNTED_UNKNOWN) {
         if (!volume->published)
             sl_metric_add(SL_M_VOLUMES, 1);
         volume->published = true; /* a reference stays as long as there is a mount */
@@ -264,6 +269,9 @@ static int publish_again(struct sl_volumes *volumes, struct volume *volume, stru
     enum sl_mounted at = sl_mounting_look(&volumes->mounting, volume->record.target, source_fd);
     if (at == SL_MOUNTED_RIGHT)
         return 0;
+    if (at == SL_MOUNTED_UNKNOWN)
+        return sl_fail(err, SL_E_NO_SPACE, "cannot look at '%.300s' now: try again",
+                       volume->record.target);
     if (at == SL_MOUNTED_WRITABLE &&
         sl_mounting_undo(&volumes->mounting, volume->record.target, NULL, 0, err) < 0)
         return -1;
@@ -382,18 +390,31 @@ static void set_abnormal(struct sl_volume_stats *stats, const char *text)
     snprintf(stats->message, sizeof(stats->message), "%s", text);
 }
 
+/* What is proven; a load that works with the model would say itself what it lacks. */
+static bool is_damaged(struct sl_volumes *volumes, const struct sl_volume_record *record,
+                       uint64_t *bytes)
+{
+    struct sl_registry_meaning meaning;
+    return !record->pool &&
+           sl_directory_holder_look(volumes->node->directory, record->model, record->version,
+                                    bytes) == SL_WHOLENESS_NOT &&
+           !(sl_registry_meaning(volumes->node->registry, record->model, &meaning) && meaning.busy);
+}
+
 static void look(struct sl_volumes *volumes, const struct sl_volume_record *record,
                  struct sl_volume_stats *stats)
 {
     uint64_t bytes = 0;
-    sl_autoclose int source_fd = volumes_source(volumes, record, NULL);
-    if (source_fd < 0 ||
-        (!record->pool && !sl_directory_holder_is_whole(volumes->node->directory, record->model,
-                                                        record->version, &bytes)))
+    struct sl_err why = SL_ERR_INIT;
+    sl_autoclose int source_fd = volumes_source(volumes, record, &why);
+    enum sl_mounted at = source_fd < 0
+                             ? SL_MOUNTED_UNKNOWN
+                             : sl_mounting_look(&volumes->mounting, record->target, source_fd);
+    if ((source_fd < 0 && volumes_is_proof(&why)) || is_damaged(volumes, record, &bytes))
         set_abnormal(stats,
                      "the model's files are damaged or gone: delete the pod, so that they are "
                      "loaded again");
-    else if (sl_mounting_look(&volumes->mounting, record->target, source_fd) != SL_MOUNTED_RIGHT)
+    else if (at != SL_MOUNTED_RIGHT && at != SL_MOUNTED_UNKNOWN)
         set_abnormal(
             stats,
             "another process has unmounted it, or mounted something over it: delete the pod");
@@ -478,14 +499,20 @@ bool sl_volumes_ready(struct sl_volumes *volumes, struct sl_err *why_not)
 static int take_salt(struct sl_volumes *volumes, struct sl_err *err)
 {
     sl_autobuf text = SL_BUF_INIT(SL_VOLUME_SALT);
-    if (sl_node_read_own(volumes->records_fd, SALT, &text, NULL) == 0 &&
+    struct sl_err why = SL_ERR_INIT;
+    if (sl_node_read_own(volumes->records_fd, SALT, &text, &why) == 0 &&
         text.used == SL_VOLUME_SALT) {
         memcpy(volumes->salt, text.data, SL_VOLUME_SALT);
         return 0;
     }
+    if (why.kind == SL_E_NO_SPACE && !*why.code) { /* it may be good */
+        if (err)
+            *err = why;
+        return -1;
+    }
     if (getrandom(volumes->salt, SL_VOLUME_SALT, 0) != SL_VOLUME_SALT)
         return sl_fail_errno(err, SL_E_NO_SPACE, errno, "cannot make random bytes");
-    return sl_tree_write(volumes->records_fd, SALT, volumes->salt, SL_VOLUME_SALT, err);
+    return sl_tree_write_own(volumes->records_fd, SALT, volumes->salt, SL_VOLUME_SALT, err);
 }
 
 static int open_records(struct sl_volumes *volumes, struct sl_err *err)

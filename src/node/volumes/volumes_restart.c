@@ -1,8 +1,10 @@
 /*
  * After a restart the records say what was published, and the mounts themselves whether it is. A
  * reference is taken for each before anything can be evicted. What was broken off is taken away:
- * nobody was told that it is there, and the kubelet asks for it again. A mount of ours that has no
- * record, and a volume whose pod has gone, are nobody's: the kubelet does not promise to say so.
+ * nobody was told that it is there, and the kubelet asks for it again. Nothing else is taken from a
+ * pod unless it is proven wrong: what cannot be looked at just now stays, and is looked at later. A
+ * mount of ours that has no record, and a volume whose pod has gone, are nobody's: the kubelet does
+ * not promise to say so.
  */
 #include <stdio.h>
 #include <string.h>
@@ -34,24 +36,51 @@ static int adopt(struct sl_volumes *volumes, const struct sl_volume_record *reco
     return 0;
 }
 
-/* Is what the record says still so? Then a reference of its model, or none of a pool's folder. */
+static struct sl_model_ref *hold(struct sl_volumes *volumes, const struct sl_volume_record *record,
+                                 bool whole)
+{
+    char who[SL_REF_WHO_BYTES];
+    volumes_who(record, who);
+    return record->pool
+               ? NULL
+               : sl_registry_hold_version(volumes->node->registry, record->model, record->version,
+                                          whole, SL_REF_VOLUME, who, NULL);
+}
+
+/* Is what the record says not so any more? why tells. */
+static bool is_wrong(struct sl_volumes *volumes, const struct sl_volume_record *record,
+                     struct sl_err *why)
+{
+    sl_autoclose int source_fd = volumes_source(volumes, record, why);
+    if (source_fd < 0)
+        return volumes_is_proof(why);
+    enum sl_mounted at = sl_mounting_look(&volumes->mounting, record->target, source_fd);
+    if (at == SL_MOUNTED_RIGHT || at == SL_MOUNTED_UNKNOWN)
+        return false;
+    sl_fail(why, SL_E_NOT_FOUND, "it was not mounted completely");
+    return true;
+}
+
+/* Its model, which is whole, or of which it cannot be told; false: it is proven not to be. */
 static bool is_there(struct sl_volumes *volumes, const struct sl_volume_record *record,
                      struct sl_model_ref **ref, struct sl_err *why)
 {
-    char who[SL_REF_WHO_BYTES];
-    *ref = NULL;
-    sl_autoclose int source_fd = volumes_source(volumes, record, why);
-    if (source_fd < 0)
-        return false;
-    if (sl_mounting_look(&volumes->mounting, record->target, source_fd) != SL_MOUNTED_RIGHT) {
-        sl_fail(why, SL_E_NOT_FOUND, "it was not mounted completely");
+    uint64_t bytes;
+    const struct sl_node *node = volumes->node;
+    *ref = hold(volumes, record, true);
+    if (record->pool || *ref)
+        return true;
+    if (sl_directory_holder_look(node->directory, record->model, record->version, &bytes) ==
+        SL_WHOLENESS_NOT) {
+        sl_fail(why, SL_E_NOT_FOUND, "version %s of '%s' is not whole", record->version,
+                record->model);
         return false;
     }
-    volumes_who(record, who);
-    if (!record->pool)
-        *ref = sl_registry_hold_version(volumes->node->registry, record->model, record->version,
-                                        SL_REF_VOLUME, who, why);
-    return record->pool || *ref;
+    const struct sl_registry_found found = {
+        .name = record->model, .version = record->version, .bytes = bytes};
+    sl_registry_adopt(node->registry, sl_directory_holder_ops(node->directory), &found, NULL);
+    *ref = hold(volumes, record, false); /* as the node found it, or as it is adopted here */
+    return true;
 }
 
 static int take_record(void *arg, const struct sl_volume_record *record, struct sl_err *err)
@@ -63,13 +92,8 @@ static int take_record(void *arg, const struct sl_volume_record *record, struct 
         sl_log(SL_LOG_WARN, "removing the record of a volume: %s", why.message);
         return sl_volume_record_remove(volumes->records_fd, record, err);
     }
-    if (is_there(volumes, record, &ref, &why))
+    if (!is_wrong(volumes, record, &why) && is_there(volumes, record, &ref, &why))
         return adopt(volumes, record, ref, err);
-    if (why.kind == SL_E_NO_SPACE && !*why.code) { /* what cannot be looked at is not judged */
-        if (err)
-            *err = why;
-        return -1;
-    }
     sl_log(SL_LOG_INFO, "removing volume '%.80s' at '%s': %s", record->id, record->target,
            why.message);
     struct sl_err stays = SL_ERR_INIT;
@@ -173,7 +197,7 @@ static bool pod_is_gone(const struct sl_volumes *volumes, const struct sl_volume
     if (strncmp(relative, "pods/", 5) == 0 && strchr(relative + 5, '/'))
         end = strchr(relative + 5, '/');
     sl_autofree char *folder = end ? sl_strndup(relative, (size_t)(end - relative), NULL) : NULL;
-    return folder && !sl_mounting_has_folder(&volumes->mounting, folder);
+    return folder && sl_mounting_lacks_folder(&volumes->mounting, folder);
 }
 
 /* One whose pod has gone, claimed. */

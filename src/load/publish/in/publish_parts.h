@@ -12,6 +12,7 @@ enum { SL_MANIFEST_BYTES_MAX = 512 * 1024 * 1024 };
 #define SL_READY           "ready"
 #define SL_COMMIT          "commit"
 #define SL_STAGING         "staging"
+enum { SL_BESIDE_BYTES = 128 };
 
 struct sl_publish {
     char *path;
@@ -20,6 +21,10 @@ struct sl_publish {
     size_t made_from; /* where in path the first directory ends that was made for it; 0: none was */
     bool made_state;  /* .sluice was not there before */
     bool locked;      /* lock_fd holds the lock */
+    /* Of one that this process has to itself: the folder that holds PATH, and a file there that
+     * only this process opens. It says what ready says, and names the files. */
+    int beside_fd;
+    char beside[SL_BESIDE_BYTES];
 };
 
 /** One published file, as the manifest has it. */
@@ -40,6 +45,8 @@ void sl_published_release(struct sl_published *published);
 /** Read a manifest of the state directory, judging every name in it. SL_E_NOT_FOUND if absent. */
 int sl_published_read(int state_fd, const char *name, struct sl_published *published,
                       struct sl_err *err);
+/** The names and the identity of what lies beside (commit.c), whose document is there. */
+int sl_published_take_names(struct sl_published *published, struct sl_err *err);
 /** As sl_published_read, the version that is to go: false if there is none, or, logged, none that
  * can be read. */
 bool sl_published_old(const struct sl_publish *publish, struct sl_published *published);
@@ -70,6 +77,8 @@ int sl_publish_outlived(struct sl_publish *publish, const json_t *ready, const c
 /** commit.c: ready, of files that are in their places. */
 int sl_commit_write_ready(struct sl_publish *publish, const struct sl_published *published,
                           struct sl_err *err);
+/** commit.c: what lies beside one of our own; failing is harmless. */
+void sl_commit_write_beside(struct sl_publish *publish, const struct sl_published *published);
 /** commit.c: carry a marked commit to its end; fine at any point. */
 int sl_commit_finish(struct sl_publish *publish, struct sl_err *err);
 

@@ -49,7 +49,8 @@ struct had {
 enum resident_state {
     RESIDENT_LOADING,
     RESIDENT_READY,
-    RESIDENT_PARTIAL,  /* what an interrupted load left */
+    RESIDENT_PARTIAL,  /* what an interrupted load left, or of which nothing is known; a volume of
+                          an earlier daemon may have it all the same */
     RESIDENT_DROPPING, /* somebody gives its memory back */
     RESIDENT_GONE,     /* its load failed; it waits for its last reference */
 };

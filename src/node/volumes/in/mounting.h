@@ -38,6 +38,7 @@ enum sl_mounted {
     SL_MOUNTED_RIGHT,    /* the folder of source_fd, read-only */
     SL_MOUNTED_WRITABLE, /* the folder of source_fd, as a bind that was interrupted leaves it */
     SL_MOUNTED_OTHER,
+    SL_MOUNTED_UNKNOWN, /* it cannot be looked at just now */
 };
 /** What is at a target? source_fd: what should be, or -1. */
 enum sl_mounted sl_mounting_look(const struct sl_mounting *mounting, const char *target,
@@ -51,8 +52,8 @@ int sl_mounting_undo(const struct sl_mounting *mounting, const char *target, con
                      size_t count, struct sl_err *err);
 /** Is nothing else in a folder but a socket of this name, and what begins with a dot? */
 bool sl_mounting_holds_only(int folder_fd, const char *socket);
-/** Is there a folder of this name below the directory? relative: "pods/UID". */
-bool sl_mounting_has_folder(const struct sl_mounting *mounting, const char *relative);
+/** Is there certainly no folder of this name below the directory? relative: "pods/UID". */
+bool sl_mounting_lacks_folder(const struct sl_mounting *mounting, const char *relative);
 
 /** One line of the mount table; texts are borrowed for the call, without escapes. */
 struct sl_mount_line {

@@ -51,6 +51,9 @@ int volumes_remove(struct sl_volumes *volumes, const struct sl_volume_record *re
 /** What the target of a record is bound to, as a descriptor. */
 int volumes_source(struct sl_volumes *volumes, const struct sl_volume_record *record,
                    struct sl_err *err);
+/** Does this error of volumes_source() show that it is not there, or another's? Else it only cannot
+ * be looked at just now. */
+bool volumes_is_proof(const struct sl_err *why);
 /** For people: who has a model. */
 void volumes_who(const struct sl_volume_record *record, char who[SL_REF_WHO_BYTES]);
 /** Every file system of which volumes are: the models', the pool's socket's. */
