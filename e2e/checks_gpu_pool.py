@@ -29,7 +29,7 @@ class GpuNode:
 
     def configure(self, **models):
         """The same model, each time with a name of its own, on these devices."""
-        self.node.configure(f"pool: {{socket: {self.path}}}\n" + "".join(f"""---
+        self.node.configure(f"pool: {{socket: {self.path}, uids: [{os.getuid()}]}}\n" + "".join(f"""---
 apiVersion: sluice/v1alpha1
 kind: Model
 metadata: {{name: {name}}}

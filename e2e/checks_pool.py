@@ -107,7 +107,7 @@ class Pool:
         self.server = GatedServer(size)
         self.node = Node(h)
         self.path = os.path.join(self.node.place, "pool.sock")
-        self.node.configure(f"pool: {{socket: {self.path}}}\n" + model("m", self.server.url) + "sink: {pool: {}}\n",
+        self.node.configure(f"pool: {{socket: {self.path}, uids: [{os.getuid()}]}}\n" + model("m", self.server.url) + "sink: {pool: {}}\n",
                             budget=f"{2 * size >> 20}MiB")
         self.node.start()
 

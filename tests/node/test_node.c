@@ -449,8 +449,10 @@ SL_TEST(only_those_who_are_named_may_change_something)
     struct sl_node_rights rights;
     const struct sl_node_spec_control control = {.uids = {uids, 1}, .gids = {gids, 1}};
     sl_node_rights_init(&rights);
-    ck_assert(sl_node_rights_user(&rights, &(struct sl_peer){.uid = 0, .gid = 0}));
-    ck_assert(sl_node_rights_user(&rights, &(struct sl_peer){.uid = geteuid(), .gid = 77}));
+    ck_assert(sl_node_rights_user(&rights, &(struct sl_peer){.uid = 0, .gid = 0, .home = true}));
+    ck_assert(!sl_node_rights_user(&rights, &(struct sl_peer){.uid = 0, .gid = 0}));
+    ck_assert(
+        sl_node_rights_user(&rights, &(struct sl_peer){.uid = geteuid(), .gid = 77, .home = true}));
     ck_assert(!sl_node_rights_user(&rights, &(struct sl_peer){.uid = 4001, .gid = 4001}));
     ck_assert_int_eq(sl_node_rights_set(&rights, &control, &err), 0);
     ck_assert(sl_node_rights_user(&rights, &(struct sl_peer){.uid = 4001, .gid = 77}));

@@ -19,6 +19,7 @@
 #include "model_maker.h"
 #include "node.h"
 #include "node_pool.h"
+#include "peer.h"
 #include "pool_link.h"
 #include "registry_settle.h"
 #include "scratch.h"
@@ -433,7 +434,7 @@ SL_TEST(only_who_the_config_names_may_deposit)
 
 /* ---- failing allocations -------------------------------------------------------------------- */
 
-static const struct sl_derived_view own = {0};
+static const struct sl_derived_view own = {.uid = SL_PEER_PRIVILEGED};
 
 static int reserve_once(uint64_t id)
 {

@@ -4,6 +4,7 @@
  */
 #include <check.h>
 #include <grp.h>
+#include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -18,15 +19,16 @@
 #include "registry_settle.h"
 #include "tree.h"
 
-enum { HOSTILE = 4001, VICTIM = 4002, TRUSTED = 4003, CHILDREN = 8, TIMEOUT_MS = 60000 };
+enum { HOSTILE = 4001, VICTIM = 4002, TRUSTED = 4003, CHILDREN = 10, TIMEOUT_MS = 60000 };
 #define KEYS  ", mode: \"0666\", depositUids: [4001, 4002, 4003]"
 #define MODEL NODE_CASE_MODEL("m", "object.safetensors")
 
-enum act { DEPOSIT, BEGIN_AND_STAY, BEGIN_AND_COMMIT_LATER, ATTACH };
+enum act { DEPOSIT, BEGIN_AND_STAY, BEGIN_AND_COMMIT_LATER, ATTACH, EVICT };
 struct order {
     enum act act;
     int number; /* of the child */
     uid_t uid;
+    bool stranger; /* in a PID namespace of its own, as a container is */
     char key[16];
     float value;    /* that is deposited */
     uint64_t bytes; /* that are announced; 0: 4096 */
@@ -42,13 +44,14 @@ static struct node_case c;
 static struct sl_early_child *children[CHILDREN];
 static int used;
 static struct told *told;
-static volatile int *go_on; /* by the test */
-static bool have_others;
+static volatile int *go_on;         /* by the test */
+static bool have_others, strangers; /* strangers: the children are in containers */
 
 static int run_child(struct sl_early_child *self, const void *copy);
 
 static void setup(void)
 {
+    strangers = false;
     told = mmap(NULL, 65536, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     ck_assert(told != MAP_FAILED);
     go_on = (volatile int *)(told + CHILDREN);
@@ -115,15 +118,42 @@ static int attach(const struct order *order, struct told *own)
     return 0;
 }
 
+/* What follows is done by the first process of a new PID namespace; the other one waits for it. */
+static void enter_container(void)
+{
+    int status;
+    if (unshare(CLONE_NEWPID) < 0)
+        _exit(96);
+    pid_t pid = fork();
+    if (pid > 0 && waitpid(pid, &status, 0) == pid)
+        _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 95);
+    if (pid < 0)
+        _exit(95);
+}
+
+static bool have_containers(void)
+{
+    int status;
+    pid_t pid = fork();
+    if (pid == 0)
+        _exit(unshare(CLONE_NEWPID) < 0);
+    return waitpid(pid, &status, 0) == pid && status == 0;
+}
+
 static int run_child(struct sl_early_child *self, const void *copy)
 {
     struct order order = *(const struct order *)copy;
     struct told *own = &told[order.number];
+    if (order.stranger)
+        enter_container();
     if (chdir(c.path) < 0 || setgroups(0, NULL) < 0 || setgid(order.uid) < 0 ||
         setuid(order.uid) < 0)
         _exit(99);
     snprintf(c.socket, sizeof(c.socket), "pool.sock"); /* the folders above may be closed */
-    own->failed = order.act == ATTACH ? attach(&order, own) : deposit(self, &order, own);
+    if (order.act == EVICT)
+        own->failed = sluice_evict(c.socket, "m", order.key, NULL, &own->error);
+    else
+        own->failed = order.act == ATTACH ? attach(&order, own) : deposit(self, &order, own);
     return 0;
 }
 
@@ -132,7 +162,12 @@ static int run_child(struct sl_early_child *self, const void *copy)
 static struct sl_early_child *begin(enum act act, uid_t uid, const char *key, float value,
                                     uint64_t bytes, struct told **own)
 {
-    struct order order = {.act = act, .number = used, .uid = uid, .value = value, .bytes = bytes};
+    struct order order = {.act = act,
+                          .number = used,
+                          .uid = uid,
+                          .stranger = strangers,
+                          .value = value,
+                          .bytes = bytes};
     ck_assert_int_lt(used, CHILDREN);
     snprintf(order.key, sizeof(order.key), "%s", key);
     *own = &told[used];
@@ -309,6 +344,67 @@ SL_TEST(evictions_and_kills_give_a_depositor_its_share_back)
     ck_assert_uint_ge(bytes, 4096);
     expect_found(HOSTILE, "d", 0);
     await_residents(2);
+}
+
+/* ---- root of a container --------------------------------------------------------------------- */
+
+static void expect_kept_out(enum act act)
+{
+    struct told *own;
+    struct sl_early_child *child = begin(act, 0, "k", 0, 0, &own);
+    ck_assert_int_ne(end(child, own)->failed, 0);
+    ck_assert_msg(own->error.kind == SLUICE_AUTH, "%s", own->error.message);
+}
+
+static bool skips_containers(void)
+{
+    strangers = have_others && have_containers();
+    return !strangers;
+}
+
+SL_TEST(root_of_a_container_may_what_a_user_may_whom_nobody_listed)
+{
+    if (skips_containers())
+        SL_SKIP("it takes a PID namespace of its own");
+    node_case_open(&c, ", mode: \"0666\", uids: [4001], depositUids: [4001, 4002]", MODEL, NULL);
+    expect_kept_out(ATTACH);
+    reload("");
+    expect_kept_out(ATTACH); /* the socket's mode lets its owner in */
+    reload(", group: \"0\", depositUids: [4001]");
+    expect_kept_out(DEPOSIT);              /* it attaches, as others of its group */
+    node_case_deposit(&c, "m", "k", 1000); /* root of the machine */
+}
+
+SL_TEST(deposits_of_root_of_a_container_are_its_own)
+{
+    if (skips_containers())
+        SL_SKIP("it takes a PID namespace of its own");
+    node_case_open(&c, ", mode: \"0666\", depositUids: [0, 4002]", MODEL, NULL);
+    expect_deposit(0, "k", 66);
+    expect_found(0, "k", 66);
+    expect_found(VICTIM, "k", 0);
+    ck_assert_ptr_null(node_case_attach(&c, "m", "k")); /* nor root of the machine */
+    ck_assert_str_eq(c.error.code, "absent");
+    node_case_deposit(&c, "m", "k", 1000);
+    expect_found(0, "k", 66);
+    expect_deposit(0, "own", 67);
+    node_case_deposit(&c, "m", "all", 1000);
+    await_references(0);
+    expect_refusal(0, "all", 0, "exists"); /* what root of the machine made is for everybody */
+    reload(", mode: \"0666\", depositUids: [0, 4002], sharedUids: [0]");
+    expect_found(VICTIM, "own", 67); /* the old way, where it is written */
+}
+
+SL_TEST(root_of_a_container_has_a_share_and_evicts_nothing)
+{
+    struct told *own;
+    if (skips_containers())
+        SL_SKIP("it takes a PID namespace of its own");
+    node_case_open(&c, ", mode: \"0666\", depositUids: [0], depositBytes: 12KiB", MODEL, NULL);
+    expect_refusal(0, "a", 16384, "share");
+    struct sl_early_child *child = begin(EVICT, 0, "", 0, 0, &own);
+    ck_assert_int_ne(end(child, own)->failed, 0);
+    ck_assert_msg(own->error.kind == SLUICE_AUTH, "%s", own->error.message);
 }
 
 static int see_owner(void *arg, const struct sluice_row *row)

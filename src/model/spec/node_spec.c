@@ -167,7 +167,8 @@ static const struct sl_option control_rows[] = {
     SL_OPTION(sl_node_spec_control, group, STRING, "", "numeric group that the socket is given to",
               .check = check_id, .value = "GID"),
     SL_OPTION(sl_node_spec_control, uids, LIST, "",
-              "users allowed to change something, besides root and the daemon's own",
+              "users allowed to change something, besides root and the daemon's own in its own "
+              "namespaces; root of a container is \"0\"",
               .check = check_id),
     SL_OPTION(sl_node_spec_control, gids, LIST, "", "groups whose members may", .check = check_id),
     SL_OPTION(sl_node_spec_control, token_file, STRING, "",
@@ -190,11 +191,13 @@ static const struct sl_option pool_rows[] = {
         .check = check_mode, .value = "MODE"),
     SL_OPTION(sl_node_spec_socket, group, STRING, "", "numeric group that the socket is given to",
               .check = check_id, .value = "GID"),
-    SL_OPTION(sl_node_spec_socket, uids, LIST, "",
-              "users that can attach, besides root and the daemon's own. Without users and groups "
-              "here: the socket's group and the users that can deposit, or every user whom a "
-              "`mode` in this file lets in",
-              .check = check_id),
+    SL_OPTION(
+        sl_node_spec_socket, uids, LIST, "",
+        "users that can attach, besides root and the daemon's own in its own namespaces; root "
+        "of a container is \"0\". Without users and groups here: the socket's group (0 only "
+        "where `group` says so) and the users that can deposit, or all users where `mode` "
+        "lets all in",
+        .check = check_id),
     SL_OPTION(sl_node_spec_socket, gids, LIST, "", "groups whose members may attach",
               .check = check_id),
     SL_OPTION(sl_node_spec_socket, deposit_uids, LIST, "",

@@ -45,6 +45,8 @@ static void look_at_socket(struct sl_grpc *grpc, uint64_t now_ns)
     grpc->listen_err = err;
 }
 
+/* By the number alone: a kubelet lives in other namespaces than a daemon in a pod. No pod sees the
+ * socket's folder, unless it may have any folder of the node. */
 static bool may_call(int fd)
 {
     struct sl_peer peer = {0};

@@ -15,6 +15,7 @@
 #include "cgroup.h"
 #include "log.h"
 #include "node_tmpfs.h"
+#include "peer.h"
 #include "selinux_label.h"
 
 enum {
@@ -154,13 +155,13 @@ static int check_uri(struct sl_node *node, const char *uri, size_t *prefix_bytes
     return sl_node_uri_check(&node->locked.uri_prefixes, uri, prefix_bytes, err);
 }
 
-int sl_node_define_uri(struct sl_node *node, const char *uri, const char *device, uint32_t uid,
+int sl_node_define_uri(struct sl_node *node, const char *uri, const char *device, uint32_t user,
                        char name[SL_NODE_URI_NAME], struct sl_err *err)
 {
     const struct sl_model_options options = {.origin = SL_MODEL_OF_REQUEST,
                                              .passing = true,
-                                             .limited = uid != 0 && uid != geteuid(),
-                                             .uid = uid};
+                                             .limited = user != SL_PEER_PRIVILEGED,
+                                             .uid = user};
     struct sl_specs specs = {0};
     size_t prefix_bytes;
     if (check_uri(node, uri, &prefix_bytes, err) < 0 ||

@@ -62,10 +62,10 @@ int sl_node_request(struct sl_node *node, const char *text, size_t bytes,
                     char names[SL_NODE_REQUEST_MODELS_MAX][64], size_t *count, struct sl_err *err);
 /**
  * A client asks for a URI on a device ("host", "cuda:0"): is it allowed, and what is it called? It
- * is known from now on, for as long as something of it is in memory. Any thread. Errors as
- * sl_node_uri_check().
+ * is known from now on, for as long as something of it is in memory. user: as whom the client
+ * counts (sl_peer_user). Any thread. Errors as sl_node_uri_check().
  */
-int sl_node_define_uri(struct sl_node *node, const char *uri, const char *device, uint32_t uid,
+int sl_node_define_uri(struct sl_node *node, const char *uri, const char *device, uint32_t user,
                        char name[SL_NODE_URI_NAME], struct sl_err *err);
 /**
  * A URI as files in the node's directory, for somebody who may have it: the caller has seen to

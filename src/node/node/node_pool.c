@@ -133,7 +133,7 @@ static struct attach *new_attach(struct sl_node_pool *pool, struct sl_pool_reque
 
 /* The name of what a client means: as it is, or that of a URI, which is known from now on, there.
  */
-static int find_name(struct sl_node_pool *pool, const char *model, unsigned space, uint32_t uid,
+static int find_name(struct sl_node_pool *pool, const char *model, unsigned space, uint32_t user,
                      char name[SL_NODE_URI_NAME], const char **found, struct sl_err *err)
 {
     struct sl_node *node;
@@ -146,15 +146,16 @@ static int find_name(struct sl_node_pool *pool, const char *model, unsigned spac
         node = pool->locked.node;
     }
     *found = name;
-    return node ? sl_node_define_uri(node, model, sl_space_name(space, device), uid, name, err)
+    return node ? sl_node_define_uri(node, model, sl_space_name(space, device), user, name, err)
                 : sl_fail(err, SL_E_AUTH, "this pool takes no URIs: ask for a model by its name");
 }
 
-void sl_node_pool_find_view(struct sl_node_pool *pool, uint32_t uid, struct sl_node_pool_view *view)
+void sl_node_pool_find_view(struct sl_node_pool *pool, uint32_t user,
+                            struct sl_node_pool_view *view)
 {
     SL_LOCKED(&pool->lock);
     memcpy(view->trusted, pool->locked.trusted, sizeof(view->trusted));
-    view->view = (struct sl_derived_view){uid, view->trusted, pool->locked.trusted_count};
+    view->view = (struct sl_derived_view){user, view->trusted, pool->locked.trusted_count};
 }
 
 int sl_node_pool_find_device(const struct sl_node_pool *pool, const char *device, unsigned *space,
@@ -176,11 +177,11 @@ static void attach_derived(struct attach *attach, const struct sl_pool_attach_ar
     struct sl_err err = SL_ERR_INIT, why = SL_ERR_INIT;
     char on_host[SL_NODE_URI_NAME];
     struct sl_node_pool_view view;
-    sl_node_pool_find_view(pool, wanted->peer.uid, &view);
+    sl_node_pool_find_view(pool, wanted->peer.user, &view);
     struct sl_model_ref *ref =
         sl_registry_hold_derived(pool->registry, name, wanted->key, &view.view, who, &err);
     if (!ref && err.kind == SL_E_NOT_FOUND && attach->space != SL_SPACE_HOST &&
-        find_name(pool, wanted->model, SL_SPACE_HOST, wanted->peer.uid, on_host, &name, &why) == 0)
+        find_name(pool, wanted->model, SL_SPACE_HOST, wanted->peer.user, on_host, &name, &why) == 0)
         ref = sl_registry_hold_derived(pool->registry, name, wanted->key, &view.view, who, &err);
     on_answer(attach, ref, &err);
 }
@@ -213,7 +214,7 @@ static int find_wanted(struct attach *attach, char of_uri[SL_NODE_URI_NAME], con
         return -1;
     if (is_gone(attach))
         return sl_fail(err, SL_E_CANCELED, "its client has gone");
-    return find_name(attach->pool, wanted->model, attach->space, wanted->peer.uid, of_uri, name,
+    return find_name(attach->pool, wanted->model, attach->space, wanted->peer.user, of_uri, name,
                      err);
 }
 
@@ -368,10 +369,9 @@ static int evict(void *arg, const char *model, const char *key, uint64_t *bytes,
 static void take_deposits(struct sl_node_pool *pool, const struct sl_node_spec *spec)
 {
     SL_LOCKED(&pool->lock);
-    pool->locked.trusted[0] = 0;
-    pool->locked.trusted[1] = geteuid();
+    pool->locked.trusted[0] = SL_PEER_PRIVILEGED;
     pool->locked.trusted_count =
-        2 + sl_node_pool_ids(&spec->pool.shared_uids, pool->locked.trusted + 2);
+        1 + sl_node_pool_ids(&spec->pool.shared_uids, pool->locked.trusted + 1);
     pool->locked.deposit_bytes = spec->pool.deposit_bytes;
 }
 

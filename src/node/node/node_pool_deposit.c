@@ -9,7 +9,6 @@
  */
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "node_pool_parts.h"
 
@@ -30,10 +29,10 @@ static const struct sl_holder *host_holder(struct sl_node_pool *pool)
 }
 
 /* What one user may deposit; 0: there is no limit but the budget. */
-static uint64_t owner_bytes(struct sl_node_pool *pool, uint32_t uid)
+static uint64_t owner_bytes(struct sl_node_pool *pool, uint32_t user)
 {
     SL_LOCKED(&pool->lock);
-    return uid == 0 || uid == geteuid() ? 0 : pool->locked.deposit_bytes;
+    return user == SL_PEER_PRIVILEGED ? 0 : pool->locked.deposit_bytes;
 }
 
 /* Blocks while a GPU is opened. */
@@ -64,9 +63,9 @@ static int begin_on(struct sl_node_pool *pool, const struct sl_pool_offer *offer
                                        .arg = offer->request};
     memcpy(derived.identity, offer->identity, sizeof(derived.identity));
     struct sl_node_pool_view view;
-    sl_node_pool_find_view(pool, offer->peer.uid, &view);
+    sl_node_pool_find_view(pool, offer->peer.user, &view);
     derived.view = view.view;
-    derived.owner_bytes_max = owner_bytes(pool, offer->peer.uid);
+    derived.owner_bytes_max = owner_bytes(pool, offer->peer.user);
     char who[SL_REF_WHO_BYTES];
     snprintf(who, sizeof(who), "pid %d uid %u %.40s", offer->peer.pid, offer->peer.uid,
              offer->peer.name);
@@ -205,22 +204,22 @@ void sl_node_deposit_abort(void *arg, const struct sl_pool_offer *offer)
 }
 
 struct counting {
-    uint32_t uid;
+    uint32_t user;
     size_t fds;
 };
 
 static int count_fds(void *arg, const struct sl_registry_entry *entry)
 {
     struct counting *counting = arg;
-    if (*entry->key && entry->body && entry->owner == counting->uid)
+    if (*entry->key && entry->body && entry->owner == counting->user)
         counting->fds += sl_pool_copy_fds(sl_pool_model_copy(entry->body, 0), 0, NULL, 0);
     return 0;
 }
 
-size_t sl_node_deposited_fds(void *arg, uint32_t uid)
+size_t sl_node_deposited_fds(void *arg, uint32_t user)
 {
     const struct sl_node_pool *pool = arg;
-    struct counting counting = {.uid = uid};
+    struct counting counting = {.user = user};
     sl_registry_each(pool->registry, "pool", count_fds, &counting);
     return counting.fds;
 }

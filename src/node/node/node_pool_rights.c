@@ -1,7 +1,9 @@
 /*
- * Without any list the socket's mode of 0660 decides who attaches. With a list for something else
- * the socket is open to all, so that those who are listed reach it; then attaching stays with the
- * socket's group, as that mode would have it, and with those who deposit, since they attach first.
+ * Without any list the socket's mode of 0660 says who attaches: its group. Its owner root is also
+ * what containers run as, so that is judged here once more. With a list for something else the
+ * socket is open to all, so that those who are listed reach it; attaching stays with the group,
+ * and with those who deposit, since they attach first. Group 0, which containers have, too, counts
+ * where it is written.
  */
 #include "node_pool_rights.h"
 
@@ -20,11 +22,12 @@ static void take_right(const struct sl_list *uids, const struct sl_list *gids,
     right->gid_count = sl_node_pool_ids(gids, right->gids);
 }
 
-static void keep_to_group(uint32_t socket_gid, struct sl_pool_server_config *config)
+static void keep_to_group(uint32_t socket_gid, bool written, struct sl_pool_server_config *config)
 {
     struct sl_pool_right *attach = &config->attach;
     *attach = config->deposit;
-    attach->gids[attach->gid_count++] = socket_gid;
+    if (socket_gid || written)
+        attach->gids[attach->gid_count++] = socket_gid;
 }
 
 int sl_node_pool_rights(const struct sl_node_spec *spec, struct sl_node_pool_door *door,
@@ -37,7 +40,8 @@ int sl_node_pool_rights(const struct sl_node_spec *spec, struct sl_node_pool_doo
     config->attach.all = !spec->pool.uids.count && !spec->pool.gids.count;
     take_right(&spec->pool.deposit_uids, &spec->pool.deposit_gids, &config->deposit);
     take_right(&spec->control.uids, &spec->control.gids, &config->evict);
-    if (opened && config->attach.all && door->own)
-        keep_to_group(door->gid, config);
+    bool closed = opened || !(door->mode & 0006);
+    if (closed && config->attach.all && door->own)
+        keep_to_group(door->gid, spec->pool.group, config);
     return 0;
 }

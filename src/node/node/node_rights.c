@@ -62,7 +62,7 @@ static bool is_listed(const uint32_t *ids, size_t count, uint32_t id)
 
 bool sl_node_rights_user(struct sl_node_rights *rights, const struct sl_peer *peer)
 {
-    if (peer->uid == 0 || peer->uid == geteuid())
+    if (sl_peer_is_privileged(peer))
         return true;
     SL_LOCKED(&rights->lock);
     if (is_listed(rights->locked.uids, rights->locked.uid_count, peer->uid))

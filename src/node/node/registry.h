@@ -166,7 +166,7 @@ void sl_model_ref_path(const struct sl_model_ref *ref, char path[SL_PUBLISH_PATH
  * no stranger takes a key first.
  */
 struct sl_derived_view {
-    uint32_t uid;
+    uint32_t uid;            /* as whom it counts (sl_peer_user), as all owners are told */
     const uint32_t *trusted; /* borrowed for the call */
     size_t trusted_count;
 };

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "metrics.h"
+#include "peer.h"
 #include "registry_parts.h"
 
 enum { REFS_SHOWN_MAX = 64, REASON_BYTES = 1024, LEFT_TEXT_BYTES = 600 };
@@ -152,7 +153,7 @@ static void write_resident(struct sl_json *json, const struct sl_registry *regis
     if (resident->key)
         sl_json_key_string(json, "key", resident->key);
     if (resident->key)
-        sl_json_key_uint(json, "owner", resident->owner);
+        sl_json_key_uint(json, "owner", sl_peer_user_uid(resident->owner));
     sl_json_key_string(json, "state", state_names[resident->state]);
     sl_json_key_bool(json, "current", resident->model->current == resident);
     sl_json_key_uint(json, "bytes", copies * resident->bytes);

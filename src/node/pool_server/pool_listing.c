@@ -69,7 +69,7 @@ static int put_row(struct sl_pool_listing *listing, const struct sl_pool_entry *
     struct sl_wire_row row = {.state = SL_WIRE_ABSENT,
                               .flags = (entry->pinned ? SL_WIRE_PINNED : 0u) |
                                        (*entry->key ? SL_WIRE_OWNED : 0u),
-                              .owner = *entry->key ? entry->owner : 0,
+                              .owner = *entry->key ? sl_peer_user_uid(entry->owner) : 0,
                               .idle_seconds = UINT64_MAX};
     const char *memory = entry->copy ? sl_pool_copy_memory(entry->copy) : "";
     const char *error = entry->left_text ? entry->left_text : view.err.message;

@@ -1,6 +1,4 @@
 /* What a client may do: by its user, or by any group that it is in. */
-#include <unistd.h>
-
 #include "pool_server_parts.h"
 #include "pool_wire.h"
 
@@ -10,6 +8,7 @@ int sl_pool_peer_find(struct sl_pool_connection *connection, struct sl_err *err)
         return sl_wrap(err, "a client of the pool");
     connection->peer.pid = connection->who.pid;
     connection->peer.uid = connection->who.uid;
+    connection->peer.user = sl_peer_user(&connection->who);
     connection->peer.gid = connection->who.gid;
     return 0;
 }
@@ -17,7 +16,7 @@ int sl_pool_peer_find(struct sl_pool_connection *connection, struct sl_err *err)
 static bool may(const struct sl_pool_connection *connection, const struct sl_pool_right *right)
 {
     uint32_t uid = connection->peer.uid;
-    if (right->all || uid == 0 || uid == geteuid())
+    if (right->all || sl_peer_is_privileged(&connection->who))
         return true;
     for (unsigned i = 0; i < right->uid_count; i++)
         if (right->uids[i] == uid)

@@ -22,11 +22,12 @@ enum {
 struct sl_pool_peer {
     int32_t pid; /* 0: of a PID namespace that is not seen from here */
     uint32_t uid, gid;
+    uint32_t user;                        /* as whom it counts (sl_peer_user) */
     char name[SL_POOL_CLIENT_NAME_BYTES]; /* by sl_sanitize(); "" if it has no login */
 };
 
 /** Who may: any of these users, or whoever is in any of these groups. all: everybody whom the
- * socket's mode lets in. Root and the server's own user always may. */
+ * socket's mode lets in. Who is privileged (sl_peer_is_privileged) always may. */
 struct sl_pool_right {
     bool all;
     uint32_t uids[SL_POOL_RIGHTS_MAX], gids[SL_POOL_RIGHTS_MAX + 1]; /* one: the socket's own */
@@ -129,7 +130,7 @@ struct sl_pool_handler {
                           struct sl_err *err);
     void (*deposit_abort)(void *arg, const struct sl_pool_offer *offer);
     /** Descriptors that models have which this user deposited. May be left out. */
-    size_t (*deposited_fds)(void *arg, uint32_t uid);
+    size_t (*deposited_fds)(void *arg, uint32_t user);
     /** Have call->run(call) called soon by another thread: it gives back memory of clients, which
      * takes the kernel a while. NULL: the server's thread does it itself. */
     void (*defer)(void *arg, struct sl_deferred_call *call);

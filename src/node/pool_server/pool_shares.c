@@ -1,7 +1,7 @@
 /*
  * What one user may have of the server, so that there is something left for the others: places for
- * connections, and descriptors. A quarter for each, and root and the daemon's own user find some
- * that nobody else can take. The kernel's limit of open files is the whole of it: a quarter for
+ * connections, and descriptors. A quarter for each, and who is privileged (peer.h) finds some that
+ * nobody else can take. The kernel's limit of open files is the whole of it: a quarter for
  * deposits of one user, half for those of all, and the rest for loads, models and sockets.
  *
  * A place is taken from a connection that is idle, without a lease, and so loses nothing but a
@@ -9,13 +9,12 @@
  */
 #include <string.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include "pool_server_parts.h"
 
 enum {
     SHARE = 4,         /* one user has this part of all */
-    RESERVED = 16,     /* places that only root and the daemon's own user take */
+    RESERVED = 16,     /* places that only who is privileged takes */
     OVER_MAX = 64,     /* that wait to be refused */
     IDLE_MS = 1000,    /* before that a connection is about to ask for something */
     FILES_LEAST = 256, /* with less than this nothing is shared out any more */
@@ -50,17 +49,18 @@ struct sl_pool_shares sl_pool_shares_find(const struct sl_pool_server_config *co
 
 /* ---- users ----------------------------------------------------------------------------------- */
 
-static struct sl_pool_user *find_user(struct sl_pool_server *server, uint32_t uid,
-                                      struct sl_err *err)
+static struct sl_pool_user *find_user(struct sl_pool_server *server,
+                                      const struct sl_pool_peer *peer, struct sl_err *err)
 {
     for (struct sl_pool_user *user = server->users; user; user = user->next)
-        if (user->uid == uid)
+        if (user->user == peer->user)
             return user;
     struct sl_pool_user *user = sl_alloc(sizeof(*user), err);
     if (!user)
         return NULL;
-    user->uid = uid;
-    user->privileged = uid == 0 || uid == geteuid();
+    user->user = peer->user;
+    user->uid = peer->uid;
+    user->privileged = peer->user == SL_PEER_PRIVILEGED;
     user->next = server->users;
     server->users = user;
     return user;
@@ -146,7 +146,7 @@ bool sl_pool_share_is_open(struct sl_pool_server *server)
 int sl_pool_share_enter(struct sl_pool_connection *connection, struct sl_err *err)
 {
     struct sl_pool_server *server = connection->server;
-    struct sl_pool_user *user = find_user(server, connection->peer.uid, err);
+    struct sl_pool_user *user = find_user(server, &connection->peer, err);
     if (!user)
         return -1;
     connection->user = user;
@@ -253,7 +253,7 @@ int sl_pool_share_take(struct sl_pool_connection *connection, size_t fds, struct
     struct sl_pool_user *user = connection->user;
     size_t kept = 0;
     if (server->handler.deposited_fds)
-        kept = server->handler.deposited_fds(server->arg, user->uid);
+        kept = server->handler.deposited_fds(server->arg, user->user);
     size_t own = user->given_fds + kept;
     size_t most = user->privileged ? shares->others_fds : shares->user_fds;
     bool fits = own <= most && fds <= most - own;

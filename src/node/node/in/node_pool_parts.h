@@ -6,6 +6,7 @@
 #include "node_pool.h"
 #include "node_pool_rights.h"
 #include "node_socket.h"
+#include "peer.h"
 
 enum { SL_NODE_POOL_ATTACHES = 1024 }; /* slots of a table of them */
 
@@ -23,7 +24,7 @@ struct sl_node_pool {
             *attaches[SL_NODE_POOL_ATTACHES]; /* not answered yet, by the address of the request */
         struct sl_deposit_opening *openings;  /* deposits that wait for their GPU */
         struct sl_node *node;                 /* that knows of URIs; NULL: none are taken */
-        uint32_t trusted[2 + SL_POOL_RIGHTS_MAX]; /* whose deposits everybody finds */
+        uint32_t trusted[1 + SL_POOL_RIGHTS_MAX]; /* whose deposits everybody finds */
         size_t trusted_count;
         uint64_t deposit_bytes; /* of one user */
     } locked;
@@ -32,9 +33,9 @@ struct sl_node_pool {
 /* Whose deposits a user finds. */
 struct sl_node_pool_view {
     struct sl_derived_view view; /* borrows from the rest */
-    uint32_t trusted[2 + SL_POOL_RIGHTS_MAX];
+    uint32_t trusted[1 + SL_POOL_RIGHTS_MAX];
 };
-void sl_node_pool_find_view(struct sl_node_pool *pool, uint32_t uid,
+void sl_node_pool_find_view(struct sl_node_pool *pool, uint32_t user,
                             struct sl_node_pool_view *view);
 /** What a client calls a place; errors as sl_gpu_holders_find(). */
 int sl_node_pool_find_device(const struct sl_node_pool *pool, const char *device, unsigned *space,
@@ -47,6 +48,6 @@ struct sl_gpu *sl_node_deposit_gpu(void *arg, const struct sl_pool_offer *offer)
 int sl_node_deposit_commit(void *arg, const struct sl_pool_offer *offer,
                            struct sl_pool_model *model, struct sl_err *err);
 void sl_node_deposit_abort(void *arg, const struct sl_pool_offer *offer);
-size_t sl_node_deposited_fds(void *arg, uint32_t uid);
+size_t sl_node_deposited_fds(void *arg, uint32_t user);
 
 #endif

@@ -77,8 +77,9 @@ struct sl_pool_deposit {
 /* What all connections of one user have together. */
 struct sl_pool_user {
     struct sl_pool_user *next;
-    uint32_t uid;
-    bool privileged;      /* root, or the daemon's own user */
+    uint32_t user; /* as sl_pool_peer.user */
+    uint32_t uid;  /* for people */
+    bool privileged;
     unsigned connections; /* those that only wait to be refused included */
     unsigned places;      /* those that count */
     size_t sent_fds;      /* in answers that were not taken yet */
