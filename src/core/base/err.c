@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "uri_text.h"
+
 static const struct sl_err_row rows[] = {
     {"OK", 0, 200, 0, false, "success"},
 #define SL_ERR(kind, exit_code, http, grpc, retry, meaning)                                        \
@@ -47,6 +49,12 @@ void sl_sanitize(char *text)
             memset(text, '?', bytes);
 }
 
+void sl_sanitize_message(char *text, size_t size)
+{
+    sl_uri_hide(text, size); /* while a control character is no other one */
+    sl_sanitize(text);
+}
+
 static int fill(struct sl_err *err, enum sl_err_kind kind, const char *code, const char *format,
                 va_list args)
 {
@@ -58,7 +66,7 @@ static int fill(struct sl_err *err, enum sl_err_kind kind, const char *code, con
     snprintf(err->code, sizeof(err->code), "%s", code);
     vsnprintf(err->message, sizeof(err->message), format, args);
     sl_sanitize(err->code);
-    sl_sanitize(err->message);
+    sl_sanitize_message(err->message, sizeof(err->message));
     return -1;
 }
 
@@ -107,7 +115,7 @@ int sl_wrap(struct sl_err *err, const char *format, ...)
     va_start(args, format);
     vsnprintf(err->message, sizeof(err->message) - 2, format, args);
     va_end(args);
-    sl_sanitize(err->message);
+    sl_sanitize_message(err->message, sizeof(err->message) - 2);
     size_t used = strlen(err->message);
     snprintf(err->message + used, sizeof(err->message) - used, ": %s", old);
     return -1;

@@ -6,6 +6,7 @@
 #define SL_ERR_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum sl_err_kind {
@@ -64,6 +65,10 @@ int sl_wrap(struct sl_err *err, const char *format, ...) __attribute__((format(p
  * '?': for text of strangers on its way to people. What is not UTF-8 stays.
  */
 void sl_sanitize(char *text);
+
+/** The same of a whole message of at most `size` bytes with its NUL, and no URI in it keeps a
+ * secret: uri_text.h. sl_fail(), sl_wrap() and sl_log() do so by themselves. */
+void sl_sanitize_message(char *text, size_t size);
 
 /** The process's exit code for err. */
 int sl_err_exit(const struct sl_err *err);

@@ -8,6 +8,8 @@
 #include <sys/time.h>
 #include <time.h>
 
+#include "uri_text.h"
+
 void sl_json_init(struct sl_json *json, size_t limit_bytes)
 {
     memset(json, 0, sizeof(*json));
@@ -155,6 +157,12 @@ void sl_json_key_string(struct sl_json *json, const char *key, const char *text)
         sl_json_string(json, text);
     else
         sl_json_null(json);
+}
+
+void sl_json_key_uri(struct sl_json *json, const char *key, const char *uri)
+{
+    sl_autofree char *shown = json->err.kind ? NULL : sl_uri_sanitize(uri, &json->err);
+    sl_json_key_string(json, key, shown ? shown : "");
 }
 
 void sl_json_key_uint(struct sl_json *json, const char *key, uint64_t value)

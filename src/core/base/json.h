@@ -51,6 +51,8 @@ void sl_json_null(struct sl_json *json);
 void sl_json_raw(struct sl_json *json, const char *text);
 
 void sl_json_key_string(struct sl_json *json, const char *key, const char *text);
+/** A URI for people, without its secrets: uri_text.h. */
+void sl_json_key_uri(struct sl_json *json, const char *key, const char *uri);
 void sl_json_key_uint(struct sl_json *json, const char *key, uint64_t value);
 void sl_json_key_double(struct sl_json *json, const char *key, double value);
 void sl_json_key_bool(struct sl_json *json, const char *key, bool value);

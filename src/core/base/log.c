@@ -77,7 +77,7 @@ void sl_log(enum sl_log_level level, const char *format, ...)
     va_start(args, format);
     vsnprintf(message, sizeof(message), format, args);
     va_end(args);
-    sl_sanitize(message);
+    sl_sanitize_message(message, sizeof(message));
     if (!log_json) {
         char line[4200];
         int length = snprintf(line, sizeof(line), "sluice: %s%s\n", words[level], message);

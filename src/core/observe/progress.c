@@ -439,8 +439,8 @@ void sl_progress_json(struct sl_json *json, const struct sl_progress_view *view)
     sl_json_key_uint(json, "id", view->id);
     sl_json_key_string(json, "name", view->name);
     sl_json_key_string(json, "state", sl_load_state_name(view->state));
-    sl_json_key_string(json, "uri", view->uri);
-    sl_json_key_string(json, "path", view->path);
+    sl_json_key_uri(json, "uri", view->uri);
+    sl_json_key_uri(json, "path", view->path);
     sl_json_key_uint(json, "percent", sl_progress_percent(view));
     sl_json_key_uint(json, "bytes_total", view->bytes_total);
     sl_json_key_uint(json, "bytes_done", view->bytes_done);

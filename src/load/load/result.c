@@ -41,8 +41,8 @@ void sl_load_result_json(struct sl_json *json, const struct sl_load_result *resu
 {
     sl_json_object(json);
     sl_json_key_string(json, "name", name);
-    sl_json_key_string(json, "uri", result->uri);
-    sl_json_key_string(json, "path", result->path);
+    sl_json_key_uri(json, "uri", result->uri);
+    sl_json_key_uri(json, "path", result->path);
     sl_json_key_bool(json, "already", result->already);
     sl_json_key_uint(json, "bytes", result->bytes);
     sl_json_key_uint(json, "fetched", result->fetched);

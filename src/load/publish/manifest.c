@@ -121,7 +121,7 @@ static void write_objects(struct sl_json *json, const struct sl_plan *plan)
         const struct sl_version *version = sl_source_version(source->source);
         sl_json_object(json);
         sl_json_key_string(json, "name", source->name);
-        sl_json_key_string(json, "uri", sl_source_uri(source->source));
+        sl_json_key_uri(json, "uri", sl_source_uri(source->source));
         sl_json_key_uint(json, "bytes", sl_source_bytes(source->source));
         if (version->etag[0])
             sl_json_key_string(json, "etag", version->etag);
@@ -200,7 +200,7 @@ int sl_manifest_write(struct sl_json *json, const struct sl_plan *plan, const st
     sl_json_key_string(json, "apiVersion", "sluice/v1alpha1");
     sl_json_key_string(json, "kind", "Manifest");
     sl_json_key_string(json, "name", spec->metadata.name);
-    sl_json_key_string(json, "uri", sl_plan_uri(plan));
+    sl_json_key_uri(json, "uri", sl_plan_uri(plan));
     sl_json_key_string(json, "identity", published->identity);
     if (plan->asked_known) {
         char asked[65];

@@ -474,7 +474,7 @@ void sl_plan_json(struct sl_json *json, const struct sl_plan *plan)
     struct sl_plan_changes changes = sl_plan_changes(plan);
     sl_hex(plan->identity, 32, hex);
     sl_json_object(json);
-    sl_json_key_string(json, "uri", sl_plan_uri(plan));
+    sl_json_key_uri(json, "uri", sl_plan_uri(plan));
     sl_json_key_string(json, "identity", hex);
     json_sources(json, plan);
     json_files(json, plan);

@@ -18,9 +18,7 @@ void sl_complain(struct sl_complaints *complaints, struct sl_mark mark, const ch
     va_start(args, format);
     vsnprintf(item->text, sizeof(item->text), format, args);
     va_end(args);
-    for (char *p = item->text; *p; p++)
-        if ((unsigned char)*p < 0x20 || *p == 0x7f)
-            *p = '?';
+    sl_sanitize_message(item->text, sizeof(item->text));
     item->mark = mark;
     item->document = complaints->document;
 }

@@ -229,7 +229,7 @@ static void write_model(struct sl_json *json, const struct sl_registry *registry
     if (model->progress) {
         struct sl_progress_view view;
         sl_progress_view(registry_followed(model)->progress, &view);
-        sl_json_key_string(json, "uri", view.uri);
+        sl_json_key_uri(json, "uri", view.uri);
         sl_json_key_uint(json, "load", view.id);
     }
     if (model->current) {

@@ -249,7 +249,7 @@ static void model_json(struct sl_json *json, const struct sl_progress_view *view
 {
     sl_json_object(json);
     sl_json_key_string(json, "name", view->name);
-    sl_json_key_string(json, "uri", view->uri);
+    sl_json_key_uri(json, "uri", view->uri);
     sl_json_key_string(json, "path", view->path);
     sl_json_key_uint(json, "bytes", view->bytes_total);
     sl_json_key_uint(json, "bytes_verified", view->bytes_verified);

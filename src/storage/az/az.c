@@ -213,6 +213,7 @@ const struct sl_store_kind sl_az_store = {
     .example = "az://container/blob",
     .help = "Azure Blob storage; also abfss://container@account.dfs.core.windows.net/blob and "
             "https://account.blob.core.windows.net/container/blob",
+    .login = "set AZURE_STORAGE_CONNECTION_STRING",
     .options = &sl_az_table,
     .options_help = "Azure Blob storage",
     .traits = {.listing = true},

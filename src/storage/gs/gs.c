@@ -363,6 +363,7 @@ const struct sl_store_kind sl_gs_store = {
     .schemes = {"gs"},
     .example = "gs://bucket/object",
     .help = "Google Cloud Storage, with Google's credentials",
+    .login = "set GOOGLE_APPLICATION_CREDENTIALS to the key's file",
     .options = &sl_gs_table,
     .options_help = "Google Cloud Storage",
     .traits = {.listing = true},

@@ -323,6 +323,7 @@ const struct sl_store_kind sl_hf_store = {
     .schemes = {"hf"},
     .example = "hf://org/name@revision/file",
     .help = "a repository of Hugging Face or of a mirror: hf://ORG/NAME[@REVISION][/PATH]",
+    .login = "set HF_TOKEN",
     .options = &sl_hf_table,
     .options_help = "Hugging Face hubs",
     .traits = {.listing = true, .folders = true, .repository = true},

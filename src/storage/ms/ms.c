@@ -237,6 +237,7 @@ const struct sl_store_kind sl_ms_store = {
     .schemes = {"ms", "modelscope"},
     .example = "ms://org/name@revision/file",
     .help = "a repository of ModelScope or of a mirror: ms://ORG/NAME[@REVISION][/PATH]",
+    .login = "set MODELSCOPE_API_TOKEN",
     .options = &sl_ms_table,
     .options_help = "ModelScope hubs",
     .traits = {.listing = true, .folders = true, .repository = true},

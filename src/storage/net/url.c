@@ -22,20 +22,10 @@ void sl_url_release(struct sl_url *url)
     *url = (struct sl_url){0};
 }
 
-/* Quote a URL in a message: without the userinfo, and cut. */
 static int fail_url(struct sl_err *err, const char *text, const char *why)
 {
-    const char *colon = strstr(text, "://"), *rest = colon ? colon + 3 : text;
-    size_t authority = strcspn(rest, "/?#");
-    for (size_t i = authority; i-- > 0;)
-        if (rest[i] == '@') {
-            rest += i + 1;
-            break;
-        }
-    int query = (int)strcspn(rest, "?#");
-    return sl_fail(err, SL_E_USAGE, "bad URL '%.*s%.*s': %s",
-                   colon ? (int)SL_MIN(colon + 3 - text, 16) : 0, text, SL_MIN(query, 200), rest,
-                   why);
+    sl_autofree char *shown = sl_uri_sanitize(text, err);
+    return shown ? sl_fail(err, SL_E_USAGE, "bad URL '%.220s': %s", shown, why) : -1;
 }
 
 static int parse_port(const char *text, size_t bytes, uint16_t *port)
@@ -322,34 +312,4 @@ char *sl_url_decode(const char *text, size_t bytes, struct sl_err *err)
         *end++ = (char)byte;
     }
     return out;
-}
-
-/* ---- for people ------------------------------------------------------------------------------ */
-
-/* Schemes of Azure: a query is a secret, and in Hadoop's what stands before '@' is a container. */
-static const char *const azure[] = {"az", "azure", NULL}, *const hadoop[] = {"abfs", "abfss", NULL};
-
-static bool is_of(const char *const *schemes, const char *uri, size_t bytes)
-{
-    for (; *schemes; schemes++)
-        if (strlen(*schemes) == bytes && strncasecmp(*schemes, uri, bytes) == 0)
-            return true;
-    return false;
-}
-
-char *sl_uri_sanitize(const char *uri, struct sl_err *err)
-{
-    const char *colon = strstr(uri, "://");
-    if (!colon || strcspn(uri, "/") < (size_t)(colon - uri))
-        return sl_strdup(uri, err);
-    const char *host = colon + 3, *end = host + strcspn(host, "/?#");
-    size_t scheme = (size_t)(colon - uri);
-    bool names_container = is_of(hadoop, uri, scheme);
-    for (const char *at = end; at > host; at--)
-        if (at[-1] == '@' && (!names_container || memchr(host, ':', (size_t)(at - host))))
-            host = at;
-    /* a SAS follows */
-    bool tls, url = scheme_bytes(uri, &tls) || names_container || is_of(azure, uri, scheme);
-    size_t bytes = url ? strcspn(host, "?#") : strlen(host);
-    return sl_asprintf(err, "%.*s%.*s", (int)(colon + 3 - uri), uri, (int)bytes, host);
 }

@@ -12,6 +12,7 @@
 
 #include "err.h"
 #include "mem.h"
+#include "uri_text.h"
 
 enum { SL_URL_BYTES_MAX = 16 * 1024, SL_URL_AUTHORITY_MAX = 272 };
 
@@ -51,8 +52,5 @@ bool sl_url_host_is_near(const char *host);
 char *sl_url_encode(const char *text, bool keep_slash, struct sl_err *err);
 /** Undo percent-encoding; a broken escape or %00 is SL_E_USAGE. free() it. */
 char *sl_url_decode(const char *text, size_t bytes, struct sl_err *err);
-/** Any URI for people: without user and password, of a URL without query. A path stays as it is.
- * free() it. */
-char *sl_uri_sanitize(const char *uri, struct sl_err *err);
 
 #endif

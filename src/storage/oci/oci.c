@@ -276,6 +276,7 @@ const struct sl_store_kind sl_oci_store = {
     .schemes = {"oci"},
     .example = "oci://ghcr.io/org/model:v1/file",
     .help = "a model in an OCI registry: oci://HOST/REPOSITORY[:TAG|@sha256:DIGEST][/FILE]",
+    .login = "log in with a container tool, such as docker login",
     .options = &sl_oci_table,
     .options_help = "OCI registries",
     .traits = {.listing = true,

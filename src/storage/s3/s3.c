@@ -351,6 +351,7 @@ const struct sl_store_kind sl_s3_store = {
     .schemes = {"s3"},
     .example = "s3://bucket/key",
     .help = "Amazon S3 and compatible stores, signed with SigV4",
+    .login = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
     .options = &sl_s3_table,
     .options_help = "S3 and compatible stores",
     .traits = {.listing = true, .checksums = true, .caller_credentials = true},

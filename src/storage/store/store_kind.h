@@ -146,6 +146,7 @@ struct sl_store_kind {
     const struct sl_option_table *options; /* its name is the section's: source.NAME; NULL: none */
     const char *options_help;              /* of the section */
     struct sl_store_traits traits;
+    const char *login; /* a URI must hold no key: "set …", what to do instead; NULL: it may */
 
     /** URIs of another kind's scheme that are its own, as URLs of Azure's hosts are. NULL: none. */
     bool (*claims)(const char *uri);

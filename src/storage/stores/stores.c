@@ -10,6 +10,7 @@
 #include <strings.h>
 
 #include "upload_backend.h"
+#include "uri_text.h"
 
 #define SL_STORE(name) extern const struct sl_store_kind sl_##name##_store;
 #include "stores.def"
@@ -123,12 +124,22 @@ int sl_stores_register(const struct sl_store_kind *kind, struct sl_err *err)
 
 /* ---- stores --------------------------------------------------------------------------------- */
 
+static int check_login(const struct sl_store_kind *kind, const char *uri, struct sl_err *err)
+{
+    if (!kind->login || !sl_uri_holds_key(uri))
+        return 0;
+    sl_autofree char *shown = sl_uri_sanitize(uri, err);
+    return shown ? sl_fail(err, SL_E_USAGE, "'%.300s' holds a key: remove it, and %s", shown,
+                           kind->login)
+                 : -1;
+}
+
 static const struct sl_store_kind *find_readable(const char *uri, struct sl_err *err)
 {
     const struct sl_store_kind *kind = sl_stores_find(uri);
     char known[SL_STORES_SCHEMES_MAX * 16];
     if (kind)
-        return kind;
+        return check_login(kind, uri, err) < 0 ? NULL : kind;
     name_schemes(known, sizeof(known), "a path", false);
     sl_fail(err, SL_E_USAGE, "no source reads '%.*s://': use %s", (int)SL_MIN(word_bytes(uri), 64),
             uri, known);
@@ -164,6 +175,8 @@ int sl_upload_open(const char *uri, uint64_t bytes, const struct sl_upload_confi
     if (sl_upload_check_uri(uri, err) < 0)
         return -1;
     const struct sl_store_kind *kind = sl_stores_find(uri);
+    if (kind && check_login(kind, uri, err) < 0)
+        return -1;
     if (kind && kind->upload)
         return sl_upload_open_kind(kind, uri, bytes, config, upload, err);
     name_schemes(known, sizeof(known), "a path", true);

@@ -57,7 +57,7 @@ void sl_bench_json(struct sl_json *json, const struct sl_bench_result *result)
     sl_json_object(json);
     sl_json_key_uint(json, "sluice_bench", SL_BENCH_FORMAT);
     write_facts(json, &result->facts);
-    sl_json_key_string(json, "source", result->source);
+    sl_json_key_uri(json, "source", result->source);
     sl_json_key_uint(json, "bytes", result->bytes);
     sl_json_key_uint(json, "objects", result->objects);
     sl_json_key_uint(json, "rounds", result->rounds);

@@ -243,7 +243,7 @@ static void write_node(struct sl_json *json, const struct sl_bench_result *resul
     sl_json_object(json);
     sl_json_key_string(json, "node", result->facts.node);
     sl_json_key_string(json, "pod", result->facts.pod);
-    sl_json_key_string(json, "source", result->source);
+    sl_json_key_uri(json, "source", result->source);
     sl_json_key_string(json, "started", result->started);
     sl_json_key_double(json, "network_bytes_per_second",
                        rate_of(sl_bench_best(result, SL_BENCH_NETWORK)));

@@ -54,7 +54,7 @@ static void say(struct doctor *doctor, enum verdict verdict, const char *what, c
     va_start(args, format);
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
-    sl_sanitize(text);
+    sl_sanitize_message(text, sizeof(text));
     if (!doctor->cli->json) {
         printf("%-5s %-14s %s\n", names[verdict], what, text);
         fflush(stdout);

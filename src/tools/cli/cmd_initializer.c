@@ -35,8 +35,8 @@ static void write_pair(struct sl_json *json, const char *uri, const char *to,
                        const struct sl_initialized *done)
 {
     sl_json_object(json);
-    sl_json_key_string(json, "uri", uri ? uri : "");
-    sl_json_key_string(json, "path", to);
+    sl_json_key_uri(json, "uri", uri ? uri : "");
+    sl_json_key_uri(json, "path", to);
     sl_json_key_uint(json, "files", done->files);
     sl_json_key_uint(json, "bytes", done->bytes);
     sl_json_key_bool(json, "linked", done->linked);

@@ -158,7 +158,7 @@ static int list_row(const struct row *row, void *arg, struct sl_err *err)
     sl_json_key_string(&listing->json, "model", row->model);
     sl_json_key_string(&listing->json, "precision", row->precision);
     sl_json_key_uint(&listing->json, "about_bytes", row->about_bytes);
-    sl_json_key_string(&listing->json, "uri", row->uri);
+    sl_json_key_uri(&listing->json, "uri", row->uri);
     sl_json_end(&listing->json);
     return sl_buf_printf(&listing->text, err, "%-50s %-17s %-10s %8s  %s\n", row->name, row->family,
                          row->precision, sl_human_bytes(row->about_bytes, bytes), row->uri);

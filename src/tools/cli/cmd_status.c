@@ -140,7 +140,7 @@ static int print_json(const char *path, const struct state *state, struct sl_err
     sl_json_key_bool(&json, "loading", state->loading);
     sl_json_key_uint(&json, "staged_bytes", state->staged);
     sl_json_key_string(&json, "name", facts->name);
-    sl_json_key_string(&json, "uri", facts->uri);
+    sl_json_key_uri(&json, "uri", facts->uri);
     sl_json_key_string(&json, "identity", facts->identity);
     sl_json_key_string(&json, "time", facts->time);
     sl_json_key_uint(&json, "bytes", facts->bytes);

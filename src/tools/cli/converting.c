@@ -110,7 +110,7 @@ static int print_json(const struct sl_convert_result *result, const char *to, in
     struct sl_json json;
     sl_json_init(&json, RESULT_BYTES_MAX);
     sl_json_object(&json);
-    sl_json_key_string(&json, "to", to);
+    sl_json_key_uri(&json, "to", to);
     sl_json_key_string(&json, "format", format_name(format));
     sl_json_key_uint(&json, "tensors", result->tensors);
     sl_json_key_uint(&json, "objects", result->objects);

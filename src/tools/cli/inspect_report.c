@@ -130,7 +130,7 @@ void sl_inspect_report_json(struct sl_json *json, const struct sl_inspect_report
     uint64_t object_bytes, requests, bytes;
     sl_index_counts(index, &object_bytes, &requests, &bytes);
     sl_json_object(json);
-    sl_json_key_string(json, "uri", sl_source_uri(index->sources[0]));
+    sl_json_key_uri(json, "uri", sl_source_uri(index->sources[0]));
     sl_json_key_string(json, "format", index->format);
     sl_json_key_uint(json, "format_version", index->format_version);
     sl_json_key_bool(json, "encrypted", index->encrypted);
