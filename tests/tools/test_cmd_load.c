@@ -168,6 +168,45 @@ SL_TEST(a_path_that_is_a_file_is_not_to_be_removed)
     ran_release(&ran);
 }
 
+SL_TEST(what_is_no_path_makes_no_folder)
+{
+    static const char *const words[] = {"s3://bucket/x", "~/models", "~", "file:///x"};
+    struct ran ran = {0};
+    char here[PATH_BYTES], text[1024];
+    ck_assert_ptr_nonnull(getcwd(here, sizeof(here)));
+    ck_assert_int_eq(chdir(scratch), 0);
+    setenv("HOME", "/home/me", 1);
+    for (size_t i = 0; i < SL_COUNT(words); i++) {
+        const char *says = *words[i] == '~' ? "'~' is not replaced in" : "is not a directory";
+        RUN(&ran, "load", model, "--to", words[i]);
+        EXPECT(ran, 2, says);
+        ran_release(&ran);
+        snprintf(text, sizeof(text),
+                 "apiVersion: sluice/v1alpha1\nkind: Model\nmetadata: {name: m}\nsource: {uri: "
+                 "\"%s\"}\nsink: {tmpfs: {path: \"%s\"}}\n",
+                 model, words[i]);
+        write_file(spec, text, strlen(text));
+        RUN(&ran, "load", spec);
+        EXPECT(ran, 2, says);
+        ran_release(&ran);
+        RUN(&ran, "initializer", model, words[i]);
+        EXPECT(ran, 1, says);
+        ran_release(&ran);
+    }
+    RUN(&ran, "load", model, "--to", "~/models");
+    EXPECT(ran, 2, "write /home/me/models");
+    ran_release(&ran);
+    RUN(&ran, "load", model, "--to", "/dev/null");
+    EXPECT(ran, 2, "'/dev/null' is not a directory");
+    ck_assert_ptr_null(strstr(ran.err, "warning"));
+    ran_release(&ran);
+    ck_assert(!is_there("~") && !is_there("s3:") && !is_there("file:"));
+    RUN(&ran, "load", model, "--to", "./~");
+    EXPECT(ran, 0, "");
+    ran_release(&ran);
+    ck_assert_int_eq(chdir(here), 0);
+}
+
 SL_TEST(of_several_models_each_failure_is_said_when_it_happens)
 {
     struct ran ran = {0};
@@ -183,6 +222,32 @@ SL_TEST(of_several_models_each_failure_is_said_when_it_happens)
     EXPECT(ran, 4, "2 of 2 models are not loaded: model 'gone': ");
     EXPECT(ran, 4, "error: model 'gone': ");
     EXPECT(ran, 4, "error: model 'lost': ");
+    ran_release(&ran);
+}
+
+SL_TEST(of_several_models_each_is_told_in_json)
+{
+    struct ran ran = {0};
+    char text[4096];
+    snprintf(text, sizeof(text),
+             "apiVersion: sluice/v1alpha1\nkind: Model\nmetadata: {name: gone}\nsource: {uri: "
+             "/nowhere/a}\nsink: {tmpfs: {path: \"%s/a\"}}\n---\napiVersion: "
+             "sluice/v1alpha1\nkind: Model\nmetadata: {name: there}\nsource: {uri: "
+             "\"%s\"}\nsink: {tmpfs: {path: \"%s/b\"}}\n",
+             scratch, model, scratch);
+    write_file(spec, text, strlen(text));
+    RUN(&ran, "load", spec, "--json");
+    ck_assert_int_eq(ran.exit_code, 4);
+    json_t *told = json_loads(ran.out, 0, NULL); /* one value */
+    ck_assert_uint_eq(json_array_size(told), 2);
+    const json_t *gone = json_array_get(told, 0), *there = json_array_get(told, 1);
+    ck_assert_str_eq(json_string_value(json_object_get(gone, "name")), "gone");
+    ck_assert_str_eq(json_string_value(json_object_get(json_object_get(gone, "error"), "kind")),
+                     "NOT_FOUND");
+    ck_assert_str_eq(json_string_value(json_object_get(there, "name")), "there");
+    ck_assert_ptr_null(json_object_get(there, "error"));
+    ck_assert_int_gt(json_integer_value(json_object_get(there, "bytes")), 0);
+    json_decref(told);
     ran_release(&ran);
 }
 

@@ -120,8 +120,8 @@ static int open_named(struct sl_load_destination *to, const struct sl_load_attem
         return sl_fail(err, SL_E_USAGE,
                        "the model '%s' has no destination: set sink.tmpfs.path, or give --to DIR",
                        spec->metadata.name ? spec->metadata.name : "");
-    if (refuse_overlap(spec->source.uri, to->path, err) < 0 ||
-        sl_owners_check_path(to->path, err) < 0)
+    if (sl_owners_check_path(to->path, err) < 0 ||
+        refuse_overlap(spec->source.uri, to->path, err) < 0)
         return -1;
     return take((struct directory *)to, attempt, err);
 }

@@ -33,7 +33,8 @@ int sl_owners_fail_folder(struct sl_err *err, const char *name, size_t bytes, ui
  * others and is not sticky: a warning says who and what to do, once for a folder and once for a
  * path. What is the root of a mount is told without a warning: it is a volume, such as an emptyDir,
  * that mostly belongs to one pod. A directory or link that somebody else made where everybody may
- * (as in /tmp) is refused, SL_E_NO_SPACE. Any thread.
+ * (as in /tmp) is refused, SL_E_NO_SPACE; a URI, or a path that begins with "~", SL_E_USAGE. Any
+ * thread.
  */
 int sl_owners_check_path(const char *path, struct sl_err *err);
 

@@ -193,8 +193,27 @@ static int step(struct way *way, const char *name, struct sl_err *err)
     return S_ISDIR(status.st_mode);
 }
 
+/* What a shell would have replaced, or a store's name: nobody means a folder of that name. */
+static int refuse_word(const char *path, struct sl_err *err)
+{
+    const char *home = getenv("HOME");
+    if (strstr(path, "://"))
+        return sl_fail(err, SL_E_USAGE,
+                       "'%s' is not a directory to load into: 'sluice convert' writes to a store",
+                       path);
+    if (*path != '~' || (path[1] && path[1] != '/'))
+        return 0;
+    return sl_fail(err, SL_E_USAGE, "'~' is not replaced in '%s': write %s%s", path,
+                   home && *home == '/' ? home : "/home/NAME", path + 1);
+}
+
 int sl_owners_check_path(const char *path, struct sl_err *err)
 {
+    if (refuse_word(path, err) < 0)
+        return -1;
+    struct stat status;
+    if (stat(path, &status) == 0 && !S_ISDIR(status.st_mode))
+        return 0; /* opening it will say more */
     char name[PATH_BYTES], from[PATH_BYTES] = "";
     sl_autofree struct way *way = sl_alloc(sizeof(*way), err);
     if (!way)

@@ -104,6 +104,13 @@ int sl_cli_print_json(struct sl_json *json, struct sl_err *err)
     return 0;
 }
 
+void sl_cli_error_json(struct sl_json *json, const struct sl_err *err)
+{
+    sl_json_key_string(json, "kind", sl_err_row(err->kind)->name);
+    sl_json_key_string(json, "code", err->code);
+    sl_json_key_string(json, "message", err->message);
+}
+
 /* Lines as an array. */
 static void add_mistakes(struct sl_json *json, const struct sl_buf *mistakes)
 {
@@ -130,9 +137,7 @@ static void write_error_json(const struct sl_err *err, const struct sl_buf *mist
         sl_json_key(&json, "error");
         sl_json_object(&json);
     }
-    sl_json_key_string(&json, "kind", sl_err_row(err->kind)->name);
-    sl_json_key_string(&json, "code", err->code);
-    sl_json_key_string(&json, "message", err->message);
+    sl_cli_error_json(&json, err);
     if (mistakes->used && !for_log)
         add_mistakes(&json, mistakes);
     sl_json_end(&json);
@@ -168,7 +173,7 @@ static int end_badly(const struct sl_command_line *line, struct sl_cancel *cance
         write_error_json(err, &line->mistakes, true);
     else
         sl_log(SL_LOG_ERROR, "%s", err->message);
-    if (line->globals.json)
+    if (line->globals.json && !line->cli.reported)
         write_error_json(err, &line->mistakes, false);
     if (number)
         return 128 + number;

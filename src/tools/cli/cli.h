@@ -25,6 +25,7 @@ struct sl_cli {
     bool looks;  /* a URI is only looked at: an unreachable store is soon given up; set by run() */
     void *options;           /* the command's own struct, filled from its rows */
     struct sl_buf *mistakes; /* where all mistakes of a spec are noted for --json; NULL: nowhere */
+    bool reported;           /* set by run(): what it printed with --json says what failed */
     int exit_code; /* set by a command whose run() succeeds, but whose status is another program's
                     */
 };
@@ -83,6 +84,9 @@ void sl_cli_termination(const char *text);
 /** A command's result, finished, as one line on stdout; json is borrowed. Lost output is found at
  * the end, by sl_cli_main(). -1: json's own error. */
 int sl_cli_print_json(struct sl_json *json, struct sl_err *err);
+/** Members of an object that is open: kind, code and message. It cannot fail: json keeps what did.
+ */
+void sl_cli_error_json(struct sl_json *json, const struct sl_err *err);
 
 /** Signals as they were before sl_cli_main(), for a process that is about to become another
  * program. */

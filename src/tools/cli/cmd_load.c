@@ -164,6 +164,22 @@ static int prepare(struct jobs *jobs, struct sl_specs *specs, struct sl_err *err
     return 0;
 }
 
+static void print_job(struct sl_json *json, const struct job *job)
+{
+    const char *name = job->spec->metadata.name;
+    if (job->done == 0) {
+        sl_load_result_json(json, &job->result, name);
+        return;
+    }
+    sl_json_object(json);
+    sl_json_key_string(json, "name", name);
+    sl_json_key(json, "error");
+    sl_json_object(json);
+    sl_cli_error_json(json, &job->err);
+    sl_json_end(json);
+    sl_json_end(json);
+}
+
 static int print_json(const struct jobs *jobs, struct sl_err *err)
 {
     struct sl_json json;
@@ -171,7 +187,7 @@ static int print_json(const struct jobs *jobs, struct sl_err *err)
     if (jobs->count > 1)
         sl_json_array(&json);
     for (size_t i = 0; i < jobs->count; i++)
-        sl_load_result_json(&json, &jobs->items[i].result, jobs->items[i].spec->metadata.name);
+        print_job(&json, &jobs->items[i]);
     if (jobs->count > 1)
         sl_json_end(&json);
     int done = sl_cli_print_json(&json, err);
@@ -229,8 +245,8 @@ static const struct job *decisive_failure(const struct jobs *jobs, size_t *failu
     return failed;
 }
 
-/* The decisive failure is the command's. */
-static int report(const struct jobs *jobs, const struct sl_cli *cli, struct sl_err *err)
+/* The decisive failure is the command's. With --json each of several models is told. */
+static int report(const struct jobs *jobs, struct sl_cli *cli, struct sl_err *err)
 {
     size_t failures;
     const struct job *failed = decisive_failure(jobs, &failures);
@@ -238,6 +254,8 @@ static int report(const struct jobs *jobs, const struct sl_cli *cli, struct sl_e
         *err = failed->err;
         if (jobs->count == 1)
             describe_kept(failed, err);
+        else if (cli->json)
+            cli->reported = print_json(jobs, NULL) == 0;
         sl_wrap(err, "model '%s'", failed->spec->metadata.name);
         return failures > 1
                    ? sl_wrap(err, "%zu of %zu models are not loaded", failures, jobs->count)
