@@ -2,6 +2,10 @@
  * First as if there were room: then a run that is killed finds the archive whole. Only if there is
  * none, once more sparingly; a run that is killed then loads the archive again, since its mark of
  * being complete is taken away before.
+ *
+ * What is spared is gone: files of an earlier run, and the archive as it is read. So the archive is
+ * read to its end before, its names, links, sizes and checksums judged, and its tree without
+ * content held against what the destination has. What cannot be put there costs nothing.
  */
 #include "archive_work.h"
 
@@ -16,7 +20,7 @@
 #include "unpack.h"
 
 struct attempt {
-    bool spare, full; /* full: it failed for lack of room */
+    bool spare, hollow, full; /* full: it failed for lack of room */
     uint64_t files, bytes;
 };
 
@@ -44,6 +48,8 @@ static int attempt(const struct sl_archive_work *work, const struct sl_archive_f
     SL_AUTO(sl_unpack) tree = sl_unpack_new(into, work->to, bytes, work->cancel, err);
     if (!tree)
         return -1;
+    if (what->hollow)
+        sl_unpack_hollow(tree);
     if (what->spare)
         sl_unpack_over(tree, sl_destination_fd(work->destination));
     if (what->spare && file->own)
@@ -55,11 +61,23 @@ static int attempt(const struct sl_archive_work *work, const struct sl_archive_f
     return done;
 }
 
+static int judge(const struct sl_archive_work *work, const struct sl_archive_file *file,
+                 struct sl_err *err)
+{
+    static const struct sl_ready ready = {.kind = SL_WORK_FILES};
+    struct attempt hollow = {.hollow = true};
+    return attempt(work, file, &hollow, err) < 0
+               ? -1
+               : sl_destination_judge_alone(work->destination, work->number, &ready, err);
+}
+
 static int attempt_sparing(const struct sl_archive_work *work, const struct sl_archive_file *file,
                            struct attempt *what, struct sl_err *err)
 {
     struct sl_archive_file writable = *file;
     char path[64];
+    if (judge(work, file, err) < 0)
+        return -1;
     what->spare = true;
     if (!file->own)
         return attempt(work, file, what, err);

@@ -298,6 +298,18 @@ int sl_destination_list(struct sl_destination *destination, unsigned number,
     return 0;
 }
 
+int sl_destination_judge_alone(struct sl_destination *destination, unsigned number,
+                               const struct sl_ready *ready, struct sl_err *err)
+{
+    int done = sl_destination_list(destination, number, ready, err);
+    if (done == 0)
+        done = sl_destination_judge(destination, err);
+    if (done == 0)
+        done = sl_destination_look(destination, err);
+    forget(destination);
+    return done;
+}
+
 int sl_destination_list_link(struct sl_destination *destination, const char *name,
                              struct sl_err *err)
 {

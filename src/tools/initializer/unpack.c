@@ -33,7 +33,7 @@ struct sl_unpack {
     const char *path;
     uint64_t packed_bytes, limit_bytes;
     struct sl_cancel *cancel;
-    bool full, eats;
+    bool full, eats, hollow;
     uint64_t eaten;                          /* of the archive */
     uint64_t entries, files, bytes, unasked; /* unasked: announced since room was asked for */
     struct link *links;
@@ -76,6 +76,11 @@ void sl_unpack_free(struct sl_unpack *unpack)
 void sl_unpack_over(struct sl_unpack *unpack, int old_fd)
 {
     unpack->old_fd = old_fd;
+}
+
+void sl_unpack_hollow(struct sl_unpack *unpack)
+{
+    unpack->hollow = true;
 }
 
 void sl_unpack_eat(struct sl_unpack *unpack)
@@ -178,7 +183,7 @@ static int admit(struct sl_unpack *unpack, uint64_t bytes, struct sl_err *err)
                             unpack->packed_bytes, SL_PACKED_RATIO_MAX);
     unpack->bytes += bytes;
     unpack->unasked += bytes;
-    if (unpack->unasked < ROOM_STEP_BYTES)
+    if (unpack->unasked < ROOM_STEP_BYTES || unpack->hollow)
         return 0;
     unpack->unasked = 0;
     uint64_t coming = unpack->eats ? unpack->packed_bytes - unpack->eaten : 0; /* free by then */
@@ -227,7 +232,7 @@ int sl_unpack_write(struct sl_unpack *unpack, const void *data, size_t bytes, st
     if (sl_cancel_check(unpack->cancel, err) < 0)
         return -1;
     unpack->missing -= bytes;
-    for (const char *p = data; bytes;) {
+    for (const char *p = data; bytes && !unpack->hollow;) {
         ssize_t wrote = write(unpack->fd, p, bytes);
         if (wrote < 0 && errno == EINTR)
             continue;

@@ -21,7 +21,8 @@ struct sl_archive_file {
 /**
  * Unpack into SL_WORK_FILES; nothing of it remains there on failure. Where archive and content do
  * not fit, what an earlier run left in the destination goes, and an archive of our own is given
- * back piece by piece as it is read. The errors are those of unpack.h.
+ * back piece by piece as it is read; an archive that cannot be put there, by itself, is refused
+ * before. The errors are those of unpack.h.
  */
 int sl_archive_work_unpack(const struct sl_archive_work *work, const struct sl_archive_file *file,
                            uint64_t *files, uint64_t *bytes, struct sl_err *err);

@@ -75,6 +75,9 @@ void sl_destination_unmark(struct sl_destination *destination, unsigned number);
 /** What is ready in a work place. */
 int sl_destination_list(struct sl_destination *destination, unsigned number,
                         const struct sl_ready *ready, struct sl_err *err);
+/** List, judge and look at one of them by itself, and forget it: could it be moved? */
+int sl_destination_judge_alone(struct sl_destination *destination, unsigned number,
+                               const struct sl_ready *ready, struct sl_err *err);
 /** A link that sl_destination_link() will make. */
 int sl_destination_list_link(struct sl_destination *destination, const char *name,
                              struct sl_err *err);

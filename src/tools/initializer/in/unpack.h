@@ -33,6 +33,8 @@ SL_AUTO_DEFINE(sl_unpack)
  * not hold a model twice.
  */
 void sl_unpack_over(struct sl_unpack *unpack, int old_fd);
+/** Files stay empty: everything is judged, and takes no room but for names. */
+void sl_unpack_hollow(struct sl_unpack *unpack);
 /**
  * What has been read of the archive is given back to the file system, so that there is never much
  * more than the larger of archive and content. Its file must be open for writing, and is worth
