@@ -6,12 +6,15 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include "await.h"
 #include "claims.h"
 #include "destination.h"
 #include "golden.h"
 #include "scratch.h"
+#include "stranger.h"
 #include "tree.h"
 
 static char scratch[SL_SCRATCH_PATH_BYTES], path[SL_SCRATCH_PATH_BYTES + 16];
@@ -228,6 +231,93 @@ SL_TEST(a_second_one_waits_and_can_be_stopped)
     ck_assert(sl_destination_is(destination, path));
     ck_assert(!sl_destination_is(destination, scratch));
     sl_cancel_free(cancel);
+}
+
+static int hold(void *arg)
+{
+    (void)arg;
+    int fd = open(path, O_RDONLY | O_DIRECTORY);
+    if (fd < 0 || flock(fd, LOCK_EX) < 0)
+        return 1;
+    pause();
+    return 0;
+}
+
+/* Who may only read the destination holds no initializer up, and cannot open its lock. */
+SL_TEST(a_reader_of_the_destination_holds_nobody_up)
+{
+    if (!stranger_exists("a_reader_of_the_destination_holds_nobody_up"))
+        return;
+    ck_assert_int_eq(fchmod(scratch_fd, 0755), 0);
+    sl_destination_free(opened());
+    int pid = stranger_begins(hold, NULL);
+    sl_autoclose int fd = open(path, O_RDONLY | O_DIRECTORY);
+    SL_AWAIT(flock(fd, LOCK_SH | LOCK_NB) < 0 || flock(fd, LOCK_UN) < 0, "the reader's lock");
+    struct sl_cancel *cancel = sl_cancel_new(&err);
+    sl_cancel_raise(cancel, 0); /* it would wait for ever */
+    SL_AUTO(sl_destination) destination = sl_destination_open(path, cancel, &err);
+    stranger_ends(pid);
+    sl_cancel_free(cancel);
+    ck_assert_msg(destination != NULL, "%s", err.message);
+    ck_assert_uint_eq(mode_of(".sluice/initializer/lock"), 0600);
+}
+
+/* Nothing stays of one that put nothing there, and another that waits for it goes on. */
+SL_TEST(the_lock_goes_with_who_held_it)
+{
+    struct sl_destination *destination = opened();
+    ck_assert_uint_eq(mode_of(".sluice/initializer/lock"), 0600);
+    sl_destination_free(destination);
+    ck_assert_uint_eq(mode_of(".sluice"), 0);
+    destination = opened();
+    make_file(destination, SL_WORK_LOAD, "x", 0444);
+    sl_destination_free(destination);
+    ck_assert_uint_eq(mode_of(".sluice/initializer/lock"), 0);
+    ck_assert_uint_ne(mode_of(".sluice/initializer/3.load/x"), 0);
+}
+
+/* Who waited may hold a lock that was removed with its folder. */
+SL_TEST(one_that_waits_goes_on_when_the_other_is_done)
+{
+    int status;
+    struct sl_destination *destination = opened();
+    pid_t child = fork();
+    if (child == 0) {
+        close_range(3, ~0u, 0); /* the lock is the parent's alone */
+        SL_AUTO(sl_destination) own = sl_destination_open(path, NULL, &err);
+        _exit(own && mode_of(".sluice/initializer/lock") == 0600 ? 0 : 1);
+    }
+    ck_assert_int_eq(sl_destination_clean(destination, &err), 0);
+    sl_destination_free(destination);
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+/* Whatever is there by that name; the folder is ours. */
+SL_TEST_LOOP(what_is_no_lock_is_replaced, 0, 5)
+{
+    char lock[1024], canary[1024];
+    snprintf(lock, sizeof(lock), "%s/.sluice/initializer/lock", path);
+    snprintf(canary, sizeof(canary), "%s/canary", scratch);
+    sl_destination_free(opened());
+    {
+        SL_AUTO(sl_destination) destination = opened();
+        sl_autoclose int work = sl_destination_open_work(destination, 3, SL_WORK_LOAD, &err);
+        ck_assert_int_ge(work, 0);
+    }
+    ck_assert_int_ge(open(canary, O_CREAT | O_WRONLY, 0640), 0);
+    int done = _i == 0   ? mkfifo(lock, 0666)
+               : _i == 1 ? symlink("/nowhere", lock)
+               : _i == 2 ? symlink(canary, lock)
+               : _i == 3 ? link(canary, lock)
+                         : mkdir(lock, 0755);
+    ck_assert_int_eq(done, 0);
+    SL_AUTO(sl_destination) destination = opened();
+    ck_assert_uint_eq(mode_of(".sluice/initializer/lock"), 0600);
+    struct stat info;
+    ck_assert_int_eq(stat(canary, &info), 0);
+    ck_assert_uint_eq(info.st_nlink, 1);
+    ck_assert_uint_eq(info.st_mode & 07777, 0640);
 }
 
 SL_TEST(links_to_volumes_do_not_replace_what_is_there)

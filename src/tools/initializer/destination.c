@@ -1,6 +1,8 @@
 /*
  * Names below .sluice/initializer: NUMBER.load and NUMBER.files are folders, NUMBER.mark holds
- * three lines: the hash of the request, the kind, what is cut off names.
+ * three lines: the hash of the request, the kind, what is cut off names. lock is a file that nobody
+ * else can open, there while an initializer works: a flock on the destination itself could be held
+ * by whoever may read it.
  *
  * Moving (moving.c) is a rename for each file, so a file is wholly old or wholly new and no byte is
  * copied. Files get mode 0644 or 0755 and folders 0755, as KServe's own initializer leaves them:
@@ -25,80 +27,13 @@
 enum { LOCK_POLL_MS = 20, MARK_BYTES_MAX = 2048, FOLDER = O_RDONLY | O_DIRECTORY | O_CLOEXEC };
 #define STATE ".sluice"
 #define WORK  "initializer"
+#define LOCK  "lock"
 
 struct sl_destination {
     char *path;
-    int fd, work_fd;          /* work_fd: -1 until it is needed */
+    int fd, work_fd, lock_fd; /* work_fd: -1 where there is none; lock_fd: if nothing is written */
     struct sl_moving *moving; /* NULL until something is listed */
 };
-
-/* ---- the directory -------------------------------------------------------------------------- */
-
-void sl_destination_free(struct sl_destination *destination)
-{
-    if (!destination)
-        return;
-    sl_moving_free(destination->moving);
-    sl_autoclose_(&destination->work_fd);
-    sl_autoclose_(&destination->fd);
-    free(destination->path);
-    free(destination);
-}
-
-static int take_lock(struct sl_destination *destination, struct sl_cancel *cancel,
-                     struct sl_err *err)
-{
-    for (bool warned = false; flock(destination->fd, LOCK_EX | LOCK_NB) < 0; warned = true) {
-        if (errno != EWOULDBLOCK && errno != EINTR)
-            return 0; /* a network file system without locks: KServe starts one at a time */
-        if (!warned)
-            sl_log(SL_LOG_INFO, "another initializer holds '%s': waiting for it",
-                   destination->path);
-        if (sl_sleep_ms(LOCK_POLL_MS, cancel, err) < 0)
-            return -1;
-    }
-    return 0;
-}
-
-/* What somebody else made may hold their work: names, marks and links to anywhere. */
-static int refuse_foreign(struct sl_destination *destination, struct sl_err *err)
-{
-    static const char below[] = STATE "/" WORK "/x";
-    uint32_t owner;
-    size_t bytes = sl_owners_foreign_folder(destination->fd, below, &owner);
-    if (bytes == 0)
-        return 0;
-    sl_owners_fail_folder(err, below, bytes, owner);
-    return sl_wrap(err, "cannot work in '%s'", destination->path);
-}
-
-struct sl_destination *sl_destination_open(const char *path, struct sl_cancel *cancel,
-                                           struct sl_err *err)
-{
-    SL_AUTO(sl_destination) destination = sl_alloc(sizeof(*destination), err);
-    if (!destination)
-        return NULL;
-    destination->fd = destination->work_fd = -1;
-    destination->path = sl_strdup(path, err);
-    if (!destination->path || sl_owners_check_path(path, err) < 0 ||
-        sl_publish_make_path(path, err) < 0)
-        return NULL;
-    destination->fd = open(path, FOLDER);
-    if (destination->fd < 0) {
-        sl_tree_fail(err, errno, "open directory", path);
-        return NULL;
-    }
-    if (refuse_foreign(destination, err) < 0 || take_lock(destination, cancel, err) < 0)
-        return NULL;
-    return sl_steal(&destination);
-}
-
-bool sl_destination_is(const struct sl_destination *destination, const char *path)
-{
-    struct stat own, other;
-    return fstat(destination->fd, &own) == 0 && stat(path, &other) == 0 &&
-           own.st_dev == other.st_dev && own.st_ino == other.st_ino;
-}
 
 /* ---- the work place ------------------------------------------------------------------------- */
 
@@ -123,6 +58,140 @@ static int work_fail(struct sl_destination *destination, struct sl_err *err)
 {
     return sl_tree_fail(err, errno, "make " STATE "/" WORK " in", destination->path);
 }
+
+/* ---- the lock ------------------------------------------------------------------------------- */
+
+/* Who had it may have removed it with its folder while we waited: then it is worth nothing. */
+static bool is_lock_alive(const struct sl_destination *destination)
+{
+    struct stat held, named;
+    return destination->lock_fd >= 0 && fstat(destination->lock_fd, &held) == 0 &&
+           fstatat(destination->fd, STATE "/" WORK "/" LOCK, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+           held.st_ino == named.st_ino && held.st_dev == named.st_dev;
+}
+
+/* With the folders, unless something is in them that the next run goes on with. */
+static void remove_lock(struct sl_destination *destination)
+{
+    if (!is_lock_alive(destination) || unlinkat(destination->work_fd, LOCK, 0) < 0)
+        return;
+    (void)unlinkat(destination->fd, STATE "/" WORK, AT_REMOVEDIR);
+    (void)unlinkat(destination->fd, STATE, AT_REMOVEDIR);
+}
+
+/* The folder is ours, and so is what has the name: if it is no lock, it is replaced by one. -1 with
+ * errno. */
+static int open_lock(int work)
+{
+    struct stat status;
+    for (unsigned tries = 0; tries < 2; tries++) {
+        int fd = openat(work, LOCK,
+                        O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0600);
+        if (fd >= 0 && fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_nlink < 2)
+            return fd;
+        bool other = fd >= 0 || errno == ELOOP || errno == EISDIR || errno == ENXIO;
+        sl_autoclose_(&fd);
+        if (!other || sl_tree_remove(work, LOCK) < 0)
+            return -1;
+    }
+    errno = EEXIST;
+    return -1;
+}
+
+/* 0: locked, or nobody can write here, or there are no locks. 1: it went away meanwhile. */
+static int try_lock(struct sl_destination *destination, bool *warned, struct sl_cancel *cancel,
+                    struct sl_err *err)
+{
+    int work = open_work(destination, true);
+    destination->lock_fd = work < 0 ? -1 : open_lock(work);
+    if (destination->lock_fd < 0 && errno == ENOENT)
+        return 1;
+    if (destination->lock_fd < 0)
+        return errno == EROFS || errno == EACCES || errno == EPERM ? 0
+                                                                   : work_fail(destination, err);
+    for (; flock(destination->lock_fd, LOCK_EX | LOCK_NB) < 0; *warned = true) {
+        if (errno != EWOULDBLOCK && errno != EINTR)
+            return 0; /* a network file system without locks: KServe starts one at a time */
+        if (!*warned)
+            sl_log(SL_LOG_INFO, "another initializer holds '%s': waiting for it",
+                   destination->path);
+        if (sl_sleep_ms(LOCK_POLL_MS, cancel, err) < 0)
+            return -1;
+    }
+    return is_lock_alive(destination) ? 0 : 1;
+}
+
+static int take_lock(struct sl_destination *destination, struct sl_cancel *cancel,
+                     struct sl_err *err)
+{
+    bool warned = false;
+    int done;
+    while ((done = try_lock(destination, &warned, cancel, err)) > 0) {
+        sl_autoclose_(&destination->lock_fd);
+        sl_autoclose_(&destination->work_fd);
+        destination->lock_fd = destination->work_fd = -1;
+        if (sl_cancel_check(cancel, err) < 0)
+            return -1;
+    }
+    return done;
+}
+
+/* ---- the directory -------------------------------------------------------------------------- */
+
+void sl_destination_free(struct sl_destination *destination)
+{
+    if (!destination)
+        return;
+    sl_moving_free(destination->moving);
+    remove_lock(destination);
+    sl_autoclose_(&destination->work_fd);
+    sl_autoclose_(&destination->lock_fd);
+    sl_autoclose_(&destination->fd);
+    free(destination->path);
+    free(destination);
+}
+
+/* What somebody else made may hold their work: names, marks and links to anywhere. */
+static int refuse_foreign(struct sl_destination *destination, struct sl_err *err)
+{
+    static const char below[] = STATE "/" WORK "/x";
+    uint32_t owner;
+    size_t bytes = sl_owners_foreign_folder(destination->fd, below, &owner);
+    if (bytes == 0)
+        return 0;
+    sl_owners_fail_folder(err, below, bytes, owner);
+    return sl_wrap(err, "cannot work in '%s'", destination->path);
+}
+
+struct sl_destination *sl_destination_open(const char *path, struct sl_cancel *cancel,
+                                           struct sl_err *err)
+{
+    SL_AUTO(sl_destination) destination = sl_alloc(sizeof(*destination), err);
+    if (!destination)
+        return NULL;
+    destination->fd = destination->work_fd = destination->lock_fd = -1;
+    destination->path = sl_strdup(path, err);
+    if (!destination->path || sl_owners_check_path(path, err) < 0 ||
+        sl_publish_make_path(path, err) < 0)
+        return NULL;
+    destination->fd = open(path, FOLDER);
+    if (destination->fd < 0) {
+        sl_tree_fail(err, errno, "open directory", path);
+        return NULL;
+    }
+    if (refuse_foreign(destination, err) < 0 || take_lock(destination, cancel, err) < 0)
+        return NULL;
+    return sl_steal(&destination);
+}
+
+bool sl_destination_is(const struct sl_destination *destination, const char *path)
+{
+    struct stat own, other;
+    return fstat(destination->fd, &own) == 0 && stat(path, &other) == 0 &&
+           own.st_dev == other.st_dev && own.st_ino == other.st_ino;
+}
+
+/* ---- what is made ready ---------------------------------------------------------------------- */
 
 static void work_name(char name[32], unsigned number, const char *kind)
 {

@@ -16,8 +16,9 @@
 
 struct sl_destination;
 /**
- * Make the directory and take its lock; waits while another one holds it, ends on cancel.
- * SL_E_NO_SPACE if it cannot be written.
+ * Make the directory and take its lock, DIR/.sluice/initializer/lock, which goes with the
+ * destination; waits while another one holds it, ends on cancel. What cannot be written needs none.
+ * SL_E_NO_SPACE if it cannot be made.
  */
 struct sl_destination *sl_destination_open(const char *path, struct sl_cancel *cancel,
                                            struct sl_err *err);
