@@ -305,8 +305,10 @@ SL_TEST(a_load_counts_where_it_is_whatever_its_new_spec_says)
 
 static void ask_by_uri(const char *name, unsigned bytes, uint32_t uid)
 {
+    char sharer[SL_SHARER_BYTES];
+    snprintf(sharer, sizeof(sharer), "user %u", uid);
     const struct sl_model_options wanted = {
-        .origin = SL_MODEL_OF_REQUEST, .load = true, .passing = true, .limited = true, .uid = uid};
+        .origin = SL_MODEL_OF_REQUEST, .load = true, .passing = true, .sharer = sharer};
     ck_assert_int_eq(define_as(name, bytes, 1, &wanted, "keep-old"), 0);
 }
 

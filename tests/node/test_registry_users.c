@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "claims.h"
+#include "fake_clock.h"
 #include "registry_case.h"
 #include "registry_settle.h"
 
@@ -45,8 +46,10 @@ static struct sl_model_ref *answer(struct asker *asker)
 
 static int define_passing(const char *name, uint32_t uid)
 {
+    char sharer[SL_SHARER_BYTES];
     const struct sl_model_options wanted = {
-        .origin = SL_MODEL_OF_REQUEST, .passing = true, .limited = true, .uid = uid};
+        .origin = SL_MODEL_OF_REQUEST, .passing = true, .sharer = sharer};
+    snprintf(sharer, sizeof(sharer), "user %u", uid);
     return define_as(name, 10, 1, &wanted, "keep-old");
 }
 
@@ -201,6 +204,67 @@ SL_TEST(one_user_has_a_quarter_of_the_names)
     ck_assert_msg(strstr(err.message, "user 4001 has asked for 256 models") != NULL, "%s",
                   err.message);
     ck_assert_int_eq(define_passing("other", OTHER), 0);
+}
+
+static void *wait_a_second(void *arg)
+{
+    struct sl_err *why = arg;
+    ck_assert_ptr_null(sl_registry_wait_until(registry, "m", SL_REF_VOLUME, "a pod",
+                                              sl_now_ns() + SL_NS_PER_S, NULL, why));
+    return NULL;
+}
+
+/* As a kubelet asks: it waits for a while, and comes again. */
+SL_TEST(a_load_that_nobody_asks_for_any_more_ends_after_a_while)
+{
+    const struct sl_model_options wanted = {.origin = SL_MODEL_OF_REQUEST,
+                                            .passing = true,
+                                            .sharer = "namespace 'a'",
+                                            .lapse_ms = 300 * 1000};
+    fake.gated = true;
+    fake_clock_hold();
+    ck_assert_int_eq(define_as("m", 10, 1, &wanted, "keep-old"), 0);
+    for (int again = 0; again < 3; again++) {
+        struct sl_err why = SL_ERR_INIT;
+        pthread_t thread;
+        ck_assert_int_eq(pthread_create(&thread, NULL, wait_a_second, &why), 0);
+        fake_clock_await(SL_NS_PER_S);
+        fake_clock_turn(SL_NS_PER_S);
+        pthread_join(thread, NULL);
+        ck_assert_str_eq(why.code, "waiting");
+        await_admitted(1);
+        fake_clock_await(300 * SL_NS_PER_S); /* the janitor */
+        if (again < 2)
+            fake_clock_turn(200 * SL_NS_PER_S);
+        ck_assert_uint_eq(counts().loading, 1);
+    }
+    fake_clock_turn(300 * SL_NS_PER_S);
+    sl_registry_settle(registry); /* without a permit */
+    ck_assert_uint_eq(counts().loading, 0);
+    fake_clock_release();
+    fake.gated = false;
+    ck_assert_int_eq(define_as("m", 10, 1, &wanted, "keep-old"), 0);
+    touch("m"); /* who comes all the same gets it */
+}
+
+SL_TEST(of_two_places_two_namespaces_have_one_each_and_names_one_beside)
+{
+    struct asker askers[4], named;
+    char name[2] = "a";
+    reopen_with_places(1000, 2);
+    fake.gated = true;
+    for (int i = 0; i < 4; i++, name[0]++) {
+        ck_assert_int_eq(define_passing(name, i < 2 ? USER : OTHER), 0);
+        ask_as(&askers[i], name);
+    }
+    await_admitted(2);
+    define("named", 10, 1);
+    ask_as(&named, "named");
+    await_admitted(3);
+    permit(5);
+    for (int i = 0; i < 4; i++)
+        sl_registry_release(registry, answer(&askers[i]));
+    sl_registry_release(registry, answer(&named));
 }
 
 SL_CASE(.setup = registry_case_setup, .teardown = registry_case_teardown)

@@ -93,6 +93,7 @@ enum sl_grpc_code sl_csi_code(const struct sl_err *err)
         {"exists", SL_GRPC_ALREADY_EXISTS},
         {"precondition", SL_GRPC_FAILED_PRECONDITION},
         {"range", SL_GRPC_OUT_OF_RANGE},
+        {"full", SL_GRPC_RESOURCE_EXHAUSTED}, /* of a share: later there is room */
     };
     for (size_t i = 0; i < SL_COUNT(codes); i++)
         if (strcmp(err->code, codes[i].word) == 0)

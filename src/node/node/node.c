@@ -21,6 +21,7 @@
 enum {
     READER_MEMORY_BYTES = 48 * 1024 * 1024, /* of all loads together, where a spec does not say */
     BUDGET_PERCENT = 80,
+    FILES_LAPSE_MS = 5 * 60 * 1000, /* a kubelet asks again after at most two minutes */
 };
 
 /* ---- the budget ----------------------------------------------------------------------------- */
@@ -158,12 +159,13 @@ static int check_uri(struct sl_node *node, const char *uri, size_t *prefix_bytes
 int sl_node_define_uri(struct sl_node *node, const char *uri, const char *device, uint32_t user,
                        char name[SL_NODE_URI_NAME], struct sl_err *err)
 {
+    char sharer[SL_SHARER_BYTES];
     const struct sl_model_options options = {.origin = SL_MODEL_OF_REQUEST,
                                              .passing = true,
-                                             .limited = user != SL_PEER_PRIVILEGED,
-                                             .uid = user};
+                                             .sharer = user == SL_PEER_PRIVILEGED ? NULL : sharer};
     struct sl_specs specs = {0};
     size_t prefix_bytes;
+    snprintf(sharer, sizeof(sharer), "user %u", user);
     if (check_uri(node, uri, &prefix_bytes, err) < 0 ||
         sl_node_uri_name(uri, device, name, err) < 0 ||
         sl_node_uri_spec(uri, prefix_bytes, device, name, &specs, err) < 0)
@@ -176,8 +178,13 @@ int sl_node_define_uri(struct sl_node *node, const char *uri, const char *device
 int sl_node_define_files(struct sl_node *node, const struct sl_node_files_options *options,
                          char name[SL_NODE_URI_NAME], struct sl_err *err)
 {
-    const struct sl_model_options passing = {.origin = SL_MODEL_OF_REQUEST, .passing = true};
+    char sharer[SL_SHARER_BYTES];
+    const struct sl_model_options passing = {.origin = SL_MODEL_OF_REQUEST,
+                                             .passing = true,
+                                             .sharer = sharer,
+                                             .lapse_ms = FILES_LAPSE_MS};
     struct sl_specs specs = {0};
+    snprintf(sharer, sizeof(sharer), "namespace '%.63s'", options->name_space);
     sl_autofree char *place = sl_asprintf(err, "files %s", options->sharing);
     if (!place || sl_node_uri_name(options->uri, place, name, err) < 0 ||
         sl_node_uri_spec(options->uri, options->prefix_bytes, NULL, name, &specs, err) < 0)

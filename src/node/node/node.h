@@ -73,9 +73,10 @@ int sl_node_define_uri(struct sl_node *node, const char *uri, const char *device
  */
 struct sl_node_files_options {
     const char *uri;
-    size_t prefix_bytes;  /* of the URI: local files lie below them */
-    const char *sharing;  /* options with equal texts share one copy */
-    bool has_credentials; /* it is read with those that are kept under its name alone */
+    size_t prefix_bytes;    /* of the URI: local files lie below them */
+    const char *sharing;    /* options with equal texts share one copy */
+    const char *name_space; /* in whose share of loads and names it counts; "" of none */
+    bool has_credentials;   /* it is read with those that are kept under its name alone */
 };
 int sl_node_define_files(struct sl_node *node, const struct sl_node_files_options *options,
                          char name[SL_NODE_URI_NAME], struct sl_err *err);

@@ -138,14 +138,14 @@ static struct spec_box *new_box(struct sl_spec *spec, struct sl_err *err)
     return box;
 }
 
-/* How many there are, and how many of this user. */
-static unsigned count_passing(const struct sl_registry *registry, uint32_t uid, unsigned *own)
+/* How many there are, and how many of this share. */
+static unsigned count_passing(const struct sl_registry *registry, const char *sharer, unsigned *own)
 {
     unsigned count = 0;
     *own = 0;
     for (const struct model *model = registry->locked.models; model; model = model->next) {
         count += model->passing;
-        *own += model->passing && model->limited && model->asked_by == uid;
+        *own += model->passing && sharer && strcmp(model->sharer, sharer) == 0;
     }
     return count;
 }
@@ -153,12 +153,12 @@ static unsigned count_passing(const struct sl_registry *registry, uint32_t uid, 
 static int check_passing(const struct sl_registry *registry, const struct sl_model_options *options,
                          struct sl_err *err)
 {
-    unsigned own, all = count_passing(registry, options->uid, &own);
-    if (options->limited && own >= SL_REGISTRY_PASSING_SHARE)
+    unsigned own, all = count_passing(registry, options->sharer, &own);
+    if (own >= SL_REGISTRY_PASSING_SHARE)
         return sl_fail_code(err, SL_E_USAGE, "full",
-                            "user %u has asked for %u models by URI, the most that one user may at "
-                            "a time: let some be forgotten, which takes a second after they failed",
-                            options->uid, own);
+                            "%s has asked for %u models by URI, the most that one may at a time: "
+                            "let some be forgotten, which takes a second after they failed",
+                            options->sharer, own);
     if (all >= SL_REGISTRY_PASSING_MAX)
         return sl_fail_code(err, SL_E_USAGE, "full",
                             "no more than %d models at a time can be asked for by URI",
@@ -186,10 +186,11 @@ static int take_definition(struct sl_registry *registry, struct spec_box *box,
     if (new && !(model = registry_new_model(registry, name, err)))
         return -1;
     model->passing = passing;
-    if (new) {
-        model->limited = options->limited;
-        model->asked_by = options->uid;
-    }
+    if (model->work == WORK_NONE || model->work == WORK_QUEUED) /* who asked last has a place */
+        snprintf(model->sharer, sizeof(model->sharer), "%s",
+                 options->sharer ? options->sharer : "");
+    model->lapse_ns = options->lapse_ms * SL_NS_PER_MS;
+    model->asked_ns = sl_now_ns();
     model->passing_ns = sl_now_ns() + PASSING_MS * SL_NS_PER_MS; /* until it is asked for */
     bool same = model->box && memcmp(model->box->digest, box->digest, 32) == 0;
     if (!model->box)
@@ -383,6 +384,8 @@ static struct waiter *place_ask(struct sl_registry *registry, struct waiter *wai
 {
     SL_LOCKED(&registry->lock);
     struct model *model = registry_find(registry, ask->name);
+    if (model)
+        model->asked_ns = sl_now_ns();
     if (refuse_ask(registry, model, ask, &waiter->err) < 0)
         return waiter;
     struct resident *resident = at_hand(model, ask);
@@ -430,7 +433,7 @@ static struct waiter *take_waiter(struct sl_registry *registry, const void *arg,
 }
 
 /* While its plan is made: after that it may be of use to the next one. */
-static void abandon(struct sl_registry *registry, struct model *model)
+void registry_abandon(struct sl_registry *registry, struct model *model)
 {
     for (const struct resident *at = model->residents; at; at = at->next)
         if (at->state == RESIDENT_LOADING && (at->body || registry_is_shared(at)))
@@ -443,7 +446,7 @@ static void abandon(struct sl_registry *registry, struct model *model)
         sl_cancel_raise(model->cancel, 0);
 }
 
-bool sl_registry_withdraw(struct sl_registry *registry, const void *arg)
+static bool leave(struct sl_registry *registry, const void *arg, bool for_good)
 {
     struct model *model;
     SL_LOCKED(&registry->lock);
@@ -452,9 +455,22 @@ bool sl_registry_withdraw(struct sl_registry *registry, const void *arg)
         return false;
     free(waiter->ref);
     free(waiter);
-    abandon(registry, model);
+    model->asked_ns = sl_now_ns();
+    if (for_good)
+        registry_abandon(registry, model);
     registry_update_gauges(registry);
+    pthread_cond_signal(&registry->clean); /* its load may lapse from now on */
     return true;
+}
+
+bool sl_registry_withdraw(struct sl_registry *registry, const void *arg)
+{
+    return leave(registry, arg, true);
+}
+
+bool sl_registry_leave(struct sl_registry *registry, const void *arg)
+{
+    return leave(registry, arg, false);
 }
 
 static bool has_reference(const struct resident *resident, const void *body)

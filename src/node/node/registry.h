@@ -20,6 +20,7 @@ enum {
     SL_REGISTRY_PASSING_MAX = 1024,  /* models that are forgotten by themselves */
     SL_REGISTRY_PASSING_SHARE = 256, /* of these, of one user */
     SL_REF_WHO_BYTES = 96,
+    SL_SHARER_BYTES = 96,
 };
 
 struct sl_registry_config {
@@ -61,9 +62,12 @@ struct sl_model_options {
     bool pin;     /* of the config */
     bool load;    /* begin now, and try again if it fails */
     bool passing; /* forgotten as soon as nothing of it is in memory */
-    /** Of a passing model, which some user asked for: it counts in the share of this one. */
-    bool limited;
-    uint32_t uid;
+    /** Of a passing model: in whose share it counts, as long as it is not being loaded, "user
+     * 4001", "namespace 'a'"; NULL: in none. Copied, up to SL_SHARER_BYTES. */
+    const char *sharer;
+    /** Of a passing model: its load ends when nobody has asked, or waited, for so long; 0: it goes
+     * on. */
+    unsigned lapse_ms;
 };
 /**
  * Say what a name means. The spec is moved out of *spec, also on failure. With another spec than
@@ -129,6 +133,8 @@ int sl_registry_ask(struct sl_registry *registry, const struct sl_ask *ask, stru
  * does not answer holds up nobody.
  */
 bool sl_registry_withdraw(struct sl_registry *registry, const void *arg);
+/** The same for who will ask again: the load goes on. */
+bool sl_registry_leave(struct sl_registry *registry, const void *arg);
 /** The same, waiting for the answer: blocks. The reference is the caller's. SL_E_CANCELED: cancel
  * (may be NULL) was raised, which leaves the load to others, or the node ends; SL_E_NO_SPACE: no
  * descriptor or memory to wait with. When sl_now_ns() is until_ns (UINT64_MAX: never),

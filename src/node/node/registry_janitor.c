@@ -183,6 +183,23 @@ static uint64_t queue_due(struct sl_registry *registry)
     return soonest;
 }
 
+/* Loads that nobody has asked for since a while end; when the next one does, UINT64_MAX if none. */
+static uint64_t end_lapsed(struct sl_registry *registry)
+{
+    uint64_t now = sl_now_ns(), soonest = UINT64_MAX;
+    for (struct model *model = registry->locked.models; model; model = model->next) {
+        if (!model->passing || !model->lapse_ns || model->work == WORK_NONE || model->waiters ||
+            model->abandoned)
+            continue;
+        uint64_t until = model->asked_ns + model->lapse_ns;
+        if (until <= now)
+            registry_abandon(registry, model);
+        else
+            soonest = SL_MIN(soonest, until);
+    }
+    return soonest;
+}
+
 static void wait_until(struct sl_registry *registry, uint64_t when_ns)
 {
     struct timespec at = {(time_t)(when_ns / SL_NS_PER_S), (long)(when_ns % SL_NS_PER_S)};
@@ -207,6 +224,7 @@ void *registry_janitor(void *arg)
                 uint64_t due = queue_due(registry), free_at = free_forgotten(registry);
                 registry_update_gauges(registry);
                 due = SL_MIN(due, registry_next_look(registry));
+                due = SL_MIN(due, end_lapsed(registry));
                 wait_until(registry, SL_MIN(due, free_at));
             }
             if (!keeping && registry->locked.stopping)

@@ -4,13 +4,13 @@
  * as each model that is being loaded, may pass the others there, one at a time. It takes no place
  * away, so nobody waits longer for his. The host's memory, and each GPU, has a place beside the
  * usual ones while loads onto other GPUs have all of those: a driver that hangs never gives one
- * back.
+ * back. So has a model with a name while loads of URIs have them all.
  *
  * How large a model is, its source is asked once all places are taken: for a listing, not for a
  * plan. That is done by the thread that has the small place, one model after another.
  */
-#include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "log.h"
 #include "registry_parts.h"
@@ -35,19 +35,26 @@ void registry_queue(struct sl_registry *registry, struct model *model)
     pthread_cond_broadcast(&registry->beside);
 }
 
-/* One user has half of the places for what it asks for by URI, and all users leave one for models
- * that have names, so that sources which do not answer hold up nobody else. */
+static bool is_limited(const struct model *model)
+{
+    return model->passing && *model->sharer;
+}
+
+/* One user, or namespace, has half of the places for what it asks for by URI, and all of them leave
+ * one for models that have names, so that sources which do not answer hold up nobody else. Of two
+ * places two of them may have one each: models with names have one beside then. */
 static bool has_place(const struct sl_registry *registry, const struct model *wanting)
 {
     unsigned own = 0, all = 0, places = registry->loads_at_once;
-    if (!wanting->passing || !wanting->limited)
+    unsigned most = places == 2 ? 2 : SL_MAX(places - 1, 1u);
+    if (!is_limited(wanting))
         return true;
     for (const struct model *model = registry->locked.models; model; model = model->next) {
-        bool counts = model->work == WORK_RUNNING && model->passing && model->limited;
+        bool counts = model->work == WORK_RUNNING && is_limited(model);
         all += counts;
-        own += counts && model->asked_by == wanting->asked_by;
+        own += counts && strcmp(model->sharer, wanting->sharer) == 0;
     }
-    return own < SL_MAX(places / 2, 1u) && all < SL_MAX(places - 1, 1u);
+    return own < SL_MAX(places / 2, 1u) && all < most;
 }
 
 /* The first that may begin, of those with this placement, or of all (0). */
@@ -82,23 +89,26 @@ static bool are_taken(const struct sl_registry *registry)
     return registry->locked.taken >= registry->loads_at_once;
 }
 
-/* ---- beside GPUs ---------------------------------------------------------------------------- */
+/* ---- beside GPUs, and beside what was asked for by URI --------------------------------------- */
 
-static bool goes_beside_gpus(const struct sl_registry *registry, const struct model *wanting)
+static bool goes_beside(const struct sl_registry *registry, const struct model *wanting)
 {
+    bool named_only = !is_limited(wanting), elsewhere = true;
     if (!has_place(registry, wanting))
         return false;
-    for (const struct model *model = registry->locked.models; model; model = model->next)
-        if (model->work == WORK_RUNNING && model->place == PLACE_USUAL &&
-            (sl_placement_has(model->loads_into, SL_SPACE_HOST) ||
-             model->loads_into & wanting->holder->placement))
-            return false;
-    return true;
+    for (const struct model *model = registry->locked.models; model; model = model->next) {
+        if (model->work != WORK_RUNNING || model->place != PLACE_USUAL)
+            continue;
+        named_only = named_only && is_limited(model);
+        elsewhere = elsewhere && !sl_placement_has(model->loads_into, SL_SPACE_HOST) &&
+                    !(model->loads_into & wanting->holder->placement);
+    }
+    return named_only || elsewhere;
 }
 
 struct model *registry_take_beside(struct sl_registry *registry, unsigned space)
 {
-    return are_taken(registry) ? take(registry, PLACE_BESIDE, SL_PLACEMENT(space), goes_beside_gpus)
+    return are_taken(registry) ? take(registry, PLACE_BESIDE, SL_PLACEMENT(space), goes_beside)
                                : NULL;
 }
 
@@ -228,8 +238,7 @@ void registry_describe_wait(const struct sl_registry *registry, const struct mod
 {
     const char *small = is_small(registry, model) ? small_one(registry) : NULL;
     if (!has_place(registry, model))
-        snprintf(text, capacity, "user %" PRIu32 " has all places that it may take",
-                 model->asked_by);
+        snprintf(text, capacity, "%s has all places that it may take", model->sharer);
     else if (small)
         snprintf(text, capacity,
                  "all %u places for loads are taken, and '%s' has the one for small models",

@@ -60,20 +60,30 @@ static void await_any(const struct waiting *waiting, struct sl_cancel *cancel, u
     }
 }
 
+static struct sl_model_ref *fail_left(bool raised, struct sl_err *err)
+{
+    if (raised)
+        sl_fail(err, SL_E_CANCELED, "canceled while a load was awaited");
+    else
+        sl_fail_code(err, SL_E_TIMEOUT, "waiting", "the model is still being loaded");
+    return NULL;
+}
+
 static struct sl_model_ref *await(struct waiting *waiting, struct sl_cancel *cancel,
                                   uint64_t until_ns, struct sl_err *err)
 {
     await_any(waiting, cancel, until_ns);
     struct sl_model_ref *ref;
+    bool raised = sl_cancel_raised(cancel);
+    if ((raised || sl_now_ns() >= until_ns) && sl_registry_leave(waiting->registry, waiting)) {
+        waiting_free(waiting);
+        return fail_left(raised, err);
+    }
     {
         SL_LOCKED(&waiting->lock);
         if (!waiting->locked.answered) {
             waiting->locked.left = true;
-            if (sl_cancel_raised(cancel))
-                sl_fail(err, SL_E_CANCELED, "canceled while a load was awaited");
-            else
-                sl_fail_code(err, SL_E_TIMEOUT, "waiting", "the model is still being loaded");
-            return NULL;
+            return fail_left(raised, err);
         }
         ref = waiting->locked.ref;
         if (!ref && err)

@@ -204,28 +204,6 @@ static int read_ask(struct sl_volumes *volumes, const struct sl_volume_ask *ask,
     return volumes_digest(request, ask, record->arguments, err);
 }
 
-/* Its model in memory, with a reference. */
-static int hold(struct sl_volumes *volumes, struct volume *volume, uint64_t until_ns,
-                struct sl_cancel *cancel, struct sl_err *err)
-{
-    char who[SL_REF_WHO_BYTES];
-    struct sl_err why = SL_ERR_INIT;
-    volumes_who(&volume->record, who);
-    volume->ref = sl_registry_wait_until(volumes->node->registry, volume->record.model,
-                                         SL_REF_VOLUME, who, until_ns, cancel, &why);
-    if (volume->ref) {
-        snprintf(volume->record.version, sizeof(volume->record.version), "%s",
-                 sl_model_ref_version(volume->ref));
-        return 0;
-    }
-    if (why.kind == SL_E_TIMEOUT && strcmp(why.code, "waiting") == 0)
-        return volumes_fail_loading(volume->record.model, err);
-    sl_wrap(&why, "model %s", volume->record.model);
-    if (err)
-        *err = why;
-    return -1;
-}
-
 static int mount_volume(struct sl_volumes *volumes, struct volume *volume, struct sl_err *err)
 {
     sl_autoclose int source_fd = volumes_source(volumes, &volume->record, err);
@@ -250,7 +228,7 @@ static int publish_new(struct sl_volumes *volumes, const struct sl_volume_ask *a
                        uint64_t until_ns, struct sl_cancel *cancel, struct sl_err *err)
 {
     if (volumes_resolve(volumes, request, ask, volume, err) < 0 ||
-        (!request->pool && hold(volumes, volume, until_ns, cancel, err) < 0) ||
+        (!request->pool && volumes_hold(volumes, volume, until_ns, cancel, err) < 0) ||
         mount_volume(volumes, volume, err) < 0)
         return -1;
     sl_log(SL_LOG_INFO, "volume '%.80s' of pod '%s/%s': %s%s%s is mounted at '%s'",

@@ -11,6 +11,11 @@
 
 #include "node.h"
 
+/* Publishes that wait for a load at a time, and those of one namespace. Whoever is beyond, and
+ * whose model is not there yet, is told at once to ask again, so that what is there is never
+ * behind. */
+enum { SL_VOLUMES_WAITS_MAX = 40, SL_VOLUMES_WAITS_SHARE = 20 };
+
 struct sl_volumes;
 /**
  * Take over what an earlier daemon published, then be ready for more; a thread of its own sweeps up
@@ -46,9 +51,10 @@ struct sl_volume_ask {
 /**
  * Blocks up to wait_ms. 0: the model is whole and visible, read-only, at target; again for what is
  * there already. Code "aborted": another call works with the volume, or the model is still being
- * loaded, which goes on: try again. Code "exists": other arguments than before. SL_E_USAGE,
- * SL_E_AUTH, SL_E_NOT_FOUND, SL_E_NO_SPACE, or what the load failed with; code "precondition":
- * something else is at target. SL_E_CANCELED: cancel (may be NULL) was raised.
+ * loaded, which goes on as long as somebody asks, or too many wait already: try again. Code
+ * "exists": other arguments than before. SL_E_USAGE, SL_E_AUTH, SL_E_NOT_FOUND, SL_E_NO_SPACE, or
+ * what the load failed with; code "precondition": something else is at target. SL_E_CANCELED:
+ * cancel (may be NULL) was raised.
  */
 int sl_volumes_publish(struct sl_volumes *volumes, const struct sl_volume_ask *ask,
                        struct sl_cancel *cancel, struct sl_err *err);

@@ -80,6 +80,7 @@ static int resolve_uri(struct sl_volumes *volumes, const struct sl_volume_reques
     const struct sl_node_files_options files = {.uri = request->uri,
                                                 .prefix_bytes = grant->prefix_bytes,
                                                 .sharing = grant->sharing,
+                                                .name_space = volume->record.pod_namespace,
                                                 .has_credentials = grant->has_credentials};
     if (sl_node_define_files(volumes->node, &files, name, err) < 0)
         return -1;
@@ -169,5 +170,64 @@ int volumes_fail_loading(const char *model, struct sl_err *err)
     }
     if (err)
         err->retryable = true;
+    return -1;
+}
+
+/* ---- waiting for it -------------------------------------------------------------------------- */
+
+/* May it wait for its model? So that some of the threads that call are always left. */
+static bool may_wait(struct sl_volumes *volumes, struct volume *volume)
+{
+    unsigned all = 0, own = 0;
+    SL_LOCKED(&volumes->lock);
+    for (const struct volume *at = volumes->locked.volumes; at; at = at->next) {
+        all += at->waits;
+        own += at->waits && strcmp(at->record.pod_namespace, volume->record.pod_namespace) == 0;
+    }
+    volume->waits = all < SL_VOLUMES_WAITS_MAX && own < SL_VOLUMES_WAITS_SHARE;
+    return volume->waits;
+}
+
+static void end_wait(struct sl_volumes *volumes, struct volume *volume)
+{
+    SL_LOCKED(&volumes->lock);
+    volume->waits = false;
+}
+
+static int fail_waits(const struct volume *volume, struct sl_err *err)
+{
+    sl_fail_code(
+        err, SL_E_TIMEOUT, "aborted",
+        "model %s is being loaded, and %d volumes of namespace '%.63s', or %d of all, wait "
+        "for models already: ask again",
+        volume->record.model, SL_VOLUMES_WAITS_SHARE, volume->record.pod_namespace,
+        SL_VOLUMES_WAITS_MAX);
+    if (err)
+        err->retryable = true;
+    return -1;
+}
+
+int volumes_hold(struct sl_volumes *volumes, struct volume *volume, uint64_t until_ns,
+                 struct sl_cancel *cancel, struct sl_err *err)
+{
+    char who[SL_REF_WHO_BYTES];
+    struct sl_err why = SL_ERR_INIT;
+    volumes_who(&volume->record, who);
+    bool waits = may_wait(volumes, volume);
+    volume->ref = sl_registry_wait_until(volumes->node->registry, volume->record.model,
+                                         SL_REF_VOLUME, who, waits ? until_ns : 0, cancel, &why);
+    end_wait(volumes, volume);
+    if (volume->ref) {
+        snprintf(volume->record.version, sizeof(volume->record.version), "%s",
+                 sl_model_ref_version(volume->ref));
+        return 0;
+    }
+    if (why.kind == SL_E_TIMEOUT && strcmp(why.code, "waiting") == 0 && !waits)
+        return fail_waits(volume, err);
+    if (why.kind == SL_E_TIMEOUT && strcmp(why.code, "waiting") == 0)
+        return volumes_fail_loading(volume->record.model, err);
+    sl_wrap(&why, "model %s", volume->record.model);
+    if (err)
+        *err = why;
     return -1;
 }

@@ -27,6 +27,7 @@ enum {
     SL_CSI_CREATED_MAX = 1024,
     SL_CSI_CALLS_DRAIN_MS = 200,
 };
+_Static_assert(SL_CSI_PUBLISHES >= SL_VOLUMES_WAITS_MAX + 8, "some never wait for a load");
 /* A publish is answered so long before its caller gives up. */
 #define SL_CSI_MARGIN_NS (5 * SL_NS_PER_S)
 

@@ -136,9 +136,10 @@ struct model {
     bool forgotten; /* goes as soon as nothing works with it */
     bool passing;   /* … as soon as nothing of it is in memory, and this time has come */
     uint64_t passing_ns;
-    bool limited;      /* passing: in the share of this user */
-    uint32_t asked_by; /* … */
-    bool abandoned;    /* its load ends, since nobody waits for it */
+    char sharer[SL_SHARER_BYTES]; /* passing: in whose share it counts; "": in none */
+    uint64_t asked_ns, lapse_ns;  /* somebody last asked or waited; how long its load outlives that;
+                                     0: as long as it takes */
+    bool abandoned;               /* its load ends, since nobody waits for it */
     bool was_ready;
     enum work work;
     bool load_again;         /* once more, when the running load ends */
@@ -224,6 +225,9 @@ void registry_answer(struct waiter *waiters);
  * model; they get references to the resident, or err. */
 struct waiter *registry_take_waiters(struct model *model, bool early, struct resident *resident,
                                      const struct sl_err *err);
+
+/** Its load ends, if nobody waits for it and nothing of it is of use yet. */
+void registry_abandon(struct sl_registry *registry, struct model *model);
 
 /** registry_found.c: the name means this holder's memory from now on, as far as it was found. */
 void registry_choose_current(struct model *model, const struct sl_holder *holder);

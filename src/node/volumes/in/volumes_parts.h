@@ -19,8 +19,8 @@
 struct volume {
     struct volume *next;
     struct sl_volume_record record;
-    bool busy, published;
-    bool has_credentials; /* kept under its model's name while it is busy */
+    bool busy, published, waits; /* waits: for a load, in its namespace's share */
+    bool has_credentials;        /* kept under its model's name while it is busy */
     struct sl_model_ref *ref;
 };
 struct sl_volumes {
@@ -68,8 +68,12 @@ void volumes_drop_credentials(struct sl_volumes *volumes);
 /** Of everything that must stay the same when it is published again. */
 int volumes_digest(const struct sl_volume_request *request, const struct sl_volume_ask *ask,
                    uint8_t digest[SL_VOLUME_DIGEST], struct sl_err *err);
-/** "model m: 53.7 GiB of 131 GiB, …". */
+/** "model m: 53.7 GiB of 131 GiB, …", code "aborted". */
 int volumes_fail_loading(const char *model, struct sl_err *err);
+/** Its model in memory, with a reference; blocks until then, or until_ns. Code "aborted": it is
+ * still being loaded, "model m: 53.7 GiB of 131 GiB, …", or too many wait already. */
+int volumes_hold(struct sl_volumes *volumes, struct volume *volume, uint64_t until_ns,
+                 struct sl_cancel *cancel, struct sl_err *err);
 
 /** volumes_restart.c */
 int volumes_take_over(struct sl_volumes *volumes, struct sl_err *err);
