@@ -331,6 +331,27 @@ SL_TEST(kept_specs_of_others_are_not_read_again)
     ck_assert(is_known("given"));
 }
 
+static unsigned mode_of(const char *name)
+{
+    struct stat status;
+    ck_assert_int_eq(fstatat(scratch, name, &status, AT_SYMLINK_NOFOLLOW), 0);
+    return status.st_mode & 0777;
+}
+
+/* A source may have a password in it. */
+SL_TEST(kept_specs_are_read_by_the_daemon_alone)
+{
+    open_node("models", "");
+    request(MODEL("kept"));
+    ck_assert_uint_eq(mode_of("models/kept/model.yaml"), 0600);
+    close_node();
+    ck_assert_int_eq(fchmodat(scratch, "models/kept/model.yaml", 0444, 0), 0);
+    open_node("models", ""); /* of an earlier version */
+    ck_assert(is_known("kept"));
+    ck_assert_uint_eq(mode_of("models/kept/model.yaml"), 0600);
+    close_node();
+}
+
 SL_TEST(versions_of_others_do_not_count)
 {
     static const char *const parts[] = {"", "/.sluice", "/.sluice/manifest.json", "/.sluice/ready"};

@@ -153,8 +153,11 @@ static unsigned count_records(void)
     ck_assert_int_eq(stat(path, &status), 0);
     ck_assert_uint_eq(status.st_mode & 0777, 0700);
     DIR *folder = opendir(path);
-    for (struct dirent *entry; (entry = readdir(folder));)
+    for (struct dirent *entry; (entry = readdir(folder));) {
+        ck_assert_int_eq(fstatat(dirfd(folder), entry->d_name, &status, AT_SYMLINK_NOFOLLOW), 0);
+        ck_assert(!S_ISREG(status.st_mode) || (status.st_mode & 0777) == 0600);
         files += strstr(entry->d_name, ".json") && !strstr(entry->d_name, ".tmp");
+    }
     closedir(folder);
     for (struct volume *at = c.volumes->locked.volumes; at; at = at->next)
         known++;
@@ -422,6 +425,25 @@ SL_TEST(volumes_outlive_the_daemon_and_are_kept_by_the_next)
     ck_assert_int_eq(volume_case_unpublish(&c, &request), 0);
     ck_assert_int_eq(volume_case_unpublish(&c, &second), 0);
     ck_assert_uint_eq(volume_case_mounts(c.kubelet), 0);
+}
+
+static int open_to_all(const char *path, const struct stat *status, int type, struct FTW *where)
+{
+    (void)status;
+    (void)where;
+    return type == FTW_F ? chmod(path, 0444) : 0;
+}
+
+SL_TEST(records_and_salt_that_all_could_read_are_closed)
+{
+    char path[VOLUME_CASE_PATH];
+    volume_case_open(&c);
+    volume_case_mounted(&c, &request, "u");
+    volume_case_end(&c);
+    snprintf(path, sizeof(path), "%s/models/.volumes", c.path);
+    ck_assert_int_eq(nftw(path, open_to_all, 16, FTW_PHYS), 0);
+    volume_case_open(&c);
+    check_whole(true); /* looks at the modes */
 }
 
 SL_TEST(a_model_that_left_the_config_stays_below_its_mounts)

@@ -338,7 +338,7 @@ int sl_directory_holder_remember(struct sl_directory_holder *holder, const char 
         return -1;
     }
     if (text)
-        return sl_tree_write(fd, MODEL_SPEC, text, strlen(text), err);
+        return sl_tree_write_own(fd, MODEL_SPEC, text, strlen(text), err);
     if (sl_tree_remove(fd, MODEL_SPEC) < 0)
         return sl_tree_fail(err, errno, "remove the spec of", name);
     unlinkat(holder->folder.fd, name, AT_REMOVEDIR);

@@ -241,6 +241,8 @@ int sl_node_read_own(int folder_fd, const char *name, struct sl_buf *buf, struct
         return sl_fail(err, SL_E_NO_SPACE, "'%s' is not a regular file: remove it", name);
     if (!sl_node_is_own(&status))
         return fail_owner(err, &status, name);
+    if (status.st_mode & 0077) /* an earlier version let everybody read it */
+        (void)fchmod(fd, 0600);
     return sl_buf_read_fd(buf, fd, name, SL_E_NO_SPACE, err);
 }
 

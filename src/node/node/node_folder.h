@@ -47,7 +47,8 @@ bool sl_node_is_own(const struct stat *status);
 /** Does a folder hold only such entries? SL_E_NO_SPACE, code "owner": no; without a code: it cannot
  * be looked at now. `where`: for messages. */
 int sl_node_check_entries(int folder_fd, const char *where, struct sl_err *err);
-/** As sl_tree_read(), of such a file alone; SL_E_NOT_FOUND; SL_E_NO_SPACE, code "owner". */
+/** As sl_tree_read(), of such a file alone, which only the daemon reads (sl_tree_write_own): from
+ * now on nobody else can. SL_E_NOT_FOUND; SL_E_NO_SPACE, code "owner". */
 int sl_node_read_own(int folder_fd, const char *name, struct sl_buf *buf, struct sl_err *err);
 
 #endif

@@ -82,7 +82,7 @@ static int write_index(const struct sl_pool_copy *copy, int folder_fd, struct sl
     void *map = mmap(NULL, copy->index_bytes, PROT_READ, MAP_SHARED, copy->index_fd, 0);
     if (map == MAP_FAILED)
         return sl_fail_errno(err, SL_E_NO_SPACE, errno, "cannot map an index");
-    int done = sl_tree_write(folder_fd, INDEX_FILE, map, copy->index_bytes, err);
+    int done = sl_tree_write_own(folder_fd, INDEX_FILE, map, copy->index_bytes, err);
     munmap(map, copy->index_bytes);
     return done;
 }
@@ -118,7 +118,7 @@ static int write_manifest(const struct sl_pool_copy *copy, int folder_fd, struct
     int done = describe_files(folder_fd, 1 + copy->slab_count, &json, err);
     sl_json_end(&json);
     const char *text = done < 0 ? NULL : sl_json_text(&json, err);
-    done = text ? sl_tree_write(folder_fd, MANIFEST, text, strlen(text), err) : -1;
+    done = text ? sl_tree_write_own(folder_fd, MANIFEST, text, strlen(text), err) : -1;
     sl_json_release(&json);
     return done;
 }

@@ -56,7 +56,7 @@ int sl_volume_record_write(int folder_fd, const struct sl_volume_record *record,
     const char *text = sl_json_text(&json, err);
     int done = text ? file_name(record->target, name, err) : -1;
     if (done == 0)
-        done = sl_tree_write(folder_fd, name, text, strlen(text), err);
+        done = sl_tree_write_own(folder_fd, name, text, strlen(text), err);
     sl_json_release(&json);
     return done;
 }
