@@ -98,11 +98,17 @@ bool sl_published_old(const struct sl_publish *publish, struct sl_published *pub
 
 json_t *sl_manifest_read(const char *path, struct sl_err *err)
 {
+    enum { FOLDER = O_RDONLY | O_DIRECTORY | O_CLOEXEC };
     sl_autofree char *name = sl_asprintf(err, "%s/" SL_STATE_DIRECTORY "/" SL_MANIFEST, path);
     sl_autobuf text = SL_BUF_INIT(SL_MANIFEST_BYTES_MAX);
     if (!name)
         return NULL;
-    if (sl_buf_read_file(&text, name, err) < 0) {
+    sl_autoclose int root = open(path, FOLDER);
+    sl_autoclose int state = root < 0 ? -1 : openat(root, SL_STATE_DIRECTORY, FOLDER | O_NOFOLLOW);
+    int done = state < 0 ? sl_fail_errno(err, errno == ENOENT ? SL_E_NOT_FOUND : SL_E_USAGE, errno,
+                                         "cannot open '%s'", name)
+                         : sl_tree_read(state, SL_MANIFEST, &text, err);
+    if (done < 0) {
         if (err && err->kind == SL_E_NOT_FOUND)
             sl_fail(err, SL_E_NOT_FOUND,
                     "nothing is published in '%s': it has no " SL_STATE_DIRECTORY "/" SL_MANIFEST,

@@ -21,6 +21,7 @@
 #include "hash.h"
 #include "owners.h"
 #include "thread.h"
+#include "tree.h"
 
 enum {
     HEADER_BYTES = 64,
@@ -97,7 +98,7 @@ struct sl_journal *sl_journal_open(int directory_fd, const char *name, const uin
     journal->fd =
         openat(directory_fd, name, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600);
     if (journal->fd < 0) {
-        sl_fail_errno(err, SL_E_NO_SPACE, errno, "cannot open the journal of the load '%s'", name);
+        sl_tree_fail(err, errno, "open the journal of the load", name);
         return NULL;
     }
     if (sl_owners_check_file(directory_fd, journal->fd, name, err) < 0 ||
