@@ -167,7 +167,7 @@ static void look(struct sl_registry *registry)
     struct sl_json json;
     sl_json_init(&json, 1 << 20);
     sl_json_object(&json);
-    sl_registry_json(registry, &json);
+    sl_registry_json(registry, true, &json);
     sl_json_end(&json);
     if (!sl_json_text(&json, NULL))
         abort();

@@ -222,7 +222,7 @@ SL_TEST(lists_and_pages_show_it)
     ck_assert_int_eq(sluice_list(socket_path, see_row, &seen, &error), 0);
     ck_assert_int_eq(seen, 1);
     sl_json_init(&json, 1 << 20);
-    ck_assert(sl_registry_model_json(node->registry, "source", &json));
+    ck_assert(sl_registry_model_json(node->registry, "source", true, &json));
     const char *text = sl_json_text(&json, &err);
     ck_assert_msg(text && strstr(text, "\"key\":\"k\""), "%s", text ? text : err.message);
     sl_json_release(&json);

@@ -194,7 +194,7 @@ SL_TEST(each_device_has_a_budget_of_its_own)
     struct sl_json json;
     sl_json_init(&json, 64 * 1024);
     sl_json_object(&json);
-    sl_registry_json(gpu_case.node->registry, &json);
+    sl_registry_json(gpu_case.node->registry, true, &json);
     sl_json_end(&json);
     const char *shown = sl_json_text(&json, NULL);
     ck_assert_msg(strstr(shown, "{\"device\":\"cuda:1\",\"held_bytes\":6291456,"), "%s", shown);

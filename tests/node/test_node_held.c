@@ -86,7 +86,7 @@ SL_TEST(keeping_again_and_again_ends_at_the_budget)
     struct sl_json json;
     sl_json_init(&json, 1 << 20);
     sl_json_object(&json);
-    sl_registry_json(held_node.node->registry, &json);
+    sl_registry_json(held_node.node->registry, true, &json);
     sl_json_end(&json);
     ck_assert_ptr_nonnull(strstr(sl_json_text(&json, NULL), who));
     sl_json_release(&json);

@@ -117,7 +117,7 @@ SL_TEST(what_was_a_file_when_it_was_named_may_not_become_a_link)
     sl_registry_settle(c.node->registry);
     struct sl_json json;
     sl_json_init(&json, 1 << 20);
-    ck_assert(sl_registry_model_json(c.node->registry, name, &json));
+    ck_assert(sl_registry_model_json(c.node->registry, name, true, &json));
     ck_assert_msg(strstr(sl_buf_string(&json.buf), "leads out of"), "%s after %u loads",
                   sl_buf_string(&json.buf), (unsigned)(node_case_counts(&c).loads - before));
     sl_json_release(&json);

@@ -95,7 +95,7 @@ SL_TEST(clients_share_one_load_and_each_has_its_reference)
     ck_assert_uint_eq(counts().loads, 2); /* of held and of files */
     struct sl_json json;
     sl_json_init(&json, 1 << 20);
-    ck_assert(sl_registry_model_json(node->registry, "held", &json));
+    ck_assert(sl_registry_model_json(node->registry, "held", true, &json));
     const char *text = sl_json_text(&json, &err);
     ck_assert_msg(text && strstr(text, " engine\""), "%s", text ? text : err.message);
     sl_json_release(&json);

@@ -106,7 +106,7 @@ static const char *about(const char *name)
     struct sl_json json;
     sl_json_init(&json, sizeof(text));
     *text = 0;
-    if (sl_registry_model_json(node->registry, name, &json))
+    if (sl_registry_model_json(node->registry, name, true, &json))
         snprintf(text, sizeof(text), "%s", sl_buf_string(&json.buf));
     sl_json_release(&json);
     return text;

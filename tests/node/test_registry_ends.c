@@ -197,7 +197,7 @@ SL_TEST(the_queue_is_shown_in_its_order_with_reasons)
     }
     sl_json_init(&json, 1 << 20);
     sl_json_object(&json);
-    sl_registry_json(registry, &json);
+    sl_registry_json(registry, true, &json);
     sl_json_end(&json);
     const char *text = sl_json_text(&json, &err);
     ck_assert_msg(strstr(text, "\"queue\":[{\"name\":\"y\",\"reason\":\"all 4 places for loads are "
@@ -215,7 +215,7 @@ SL_TEST(what_people_see_is_json)
     define("a", 40, 1);
     struct sl_model_ref *ref = must("a");
     sl_json_object(&json);
-    sl_registry_json(registry, &json);
+    sl_registry_json(registry, true, &json);
     sl_json_end(&json);
     const char *text = sl_json_text(&json, &err);
     ck_assert_ptr_nonnull(text);

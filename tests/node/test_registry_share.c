@@ -538,7 +538,7 @@ SL_TEST(each_name_says_whom_it_shares_with)
     touch("b");
     sl_json_init(&json, 1 << 16);
     sl_json_object(&json);
-    sl_registry_json(registry, &json);
+    sl_registry_json(registry, true, &json);
     sl_json_end(&json);
     const char *text = sl_json_text(&json, &err);
     ck_assert_ptr_nonnull(text);
@@ -562,7 +562,7 @@ SL_TEST(each_name_says_where_it_comes_from)
     sl_registry_release(registry, ask("a"));
     sl_json_init(&json, 1 << 16);
     sl_json_object(&json);
-    sl_registry_json(registry, &json);
+    sl_registry_json(registry, true, &json);
     sl_json_end(&json);
     const char *text = sl_json_text(&json, &err);
     ck_assert_ptr_nonnull(text);

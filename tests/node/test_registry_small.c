@@ -82,7 +82,7 @@ static bool shows(const char *part)
     struct sl_json json;
     sl_json_init(&json, 1 << 20);
     sl_json_object(&json);
-    sl_registry_json(registry, &json);
+    sl_registry_json(registry, true, &json);
     sl_json_end(&json);
     bool found = strstr(sl_json_text(&json, &err), part) != NULL;
     sl_json_release(&json);

@@ -328,7 +328,7 @@ SL_TEST(no_secret_is_told_anywhere)
     ck_assert_int_eq(sl_metrics_write(&out, false, &c.err), 0);
     sl_json_init(&json, 4 << 20);
     sl_json_object(&json);
-    sl_registry_json(c.node->registry, &json);
+    sl_registry_json(c.node->registry, true, &json);
     sl_volumes_json(c.volumes, &json);
     sl_json_end(&json);
     ck_assert_int_eq(sl_buf_text(&out, sl_json_text(&json, &c.err), &c.err), 0);

@@ -72,7 +72,7 @@ void gpu_case_failure(const char *name, const char *words)
 {
     struct sl_json json;
     sl_json_init(&json, 64 * 1024);
-    ck_assert(sl_registry_model_json(gpu_case.node->registry, name, &json));
+    ck_assert(sl_registry_model_json(gpu_case.node->registry, name, true, &json));
     const char *text = sl_json_text(&json, NULL);
     ck_assert_msg(text && strstr(text, words), "%s", text);
     sl_json_release(&json);

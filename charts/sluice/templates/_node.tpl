@@ -72,6 +72,7 @@ The node daemon: its config, its container, what it needs of the node. docs/csi.
     "socket" (printf "%s/csi.sock" (include "sluice.driverFolder" .))
     "registration" (ternary $registration "" (eq $node.csi.registration "builtin"))
     "kubeletDirectory" $node.csi.kubeletDirectory "waitSeconds" (int $node.csi.waitSeconds)
+    "hideVolumes" $node.csi.hideVolumes
     "namespaces" $node.csi.namespaces) -}}
 {{- end -}}
 apiVersion: sluice/v1alpha1

@@ -154,6 +154,8 @@ static void collect(const struct sl_progress_view *view, void *arg)
 {
     struct models *models = arg;
     char label[LABEL_BYTES_MAX];
+    if (view->hidden)
+        return;
     escape_label(view->name, label);
     struct model *model = NULL;
     for (size_t i = 0; i < models->count && !model; i++)

@@ -27,6 +27,7 @@ struct slot {
 struct sl_progress {
     uint64_t id, began_ns;
     char name[64], uri[512], path[512];
+    bool hidden;
     _Atomic int state;
     _Atomic uint64_t bytes_total, bytes_resumed, bytes_fetched, bytes_verified;
     _Atomic int64_t bytes_done;
@@ -84,8 +85,8 @@ static void copy_text(char *to, size_t capacity, const char *from)
     to[bytes] = 0;
 }
 
-struct sl_progress *sl_progress_new(const char *name, const char *uri, const char *path,
-                                    struct sl_err *err)
+static struct sl_progress *make(const char *name, const char *uri, const char *path, bool hidden,
+                                struct sl_err *err)
 {
     struct sl_progress *progress = sl_alloc(sizeof(*progress), err);
     if (!progress)
@@ -95,6 +96,7 @@ struct sl_progress *sl_progress_new(const char *name, const char *uri, const cha
     copy_text(progress->path, sizeof(progress->path), path ? path : "");
     pthread_mutex_init(&progress->lock, NULL);
     progress->began_ns = sl_now_ns();
+    progress->hidden = hidden;
     SL_LOCKED(&list.lock);
     progress->id = ++list.locked.last_id;
     if (list.locked.last)
@@ -104,6 +106,17 @@ struct sl_progress *sl_progress_new(const char *name, const char *uri, const cha
     list.locked.last = progress;
     atomic_fetch_add(&generation, 1);
     return progress;
+}
+
+struct sl_progress *sl_progress_new(const char *name, const char *uri, const char *path,
+                                    struct sl_err *err)
+{
+    return make(name, uri, path, false, err);
+}
+
+struct sl_progress *sl_progress_new_hidden(const char *name, const char *uri, struct sl_err *err)
+{
+    return make(name, uri, "", true, err);
 }
 
 static void unlink_progress(struct sl_progress *progress)
@@ -372,6 +385,7 @@ void sl_progress_view(struct sl_progress *progress, struct sl_progress_view *vie
 {
     memset(view, 0, sizeof(*view));
     view->id = progress->id;
+    view->hidden = progress->hidden;
     memcpy(view->name, progress->name, sizeof(view->name));
     memcpy(view->uri, progress->uri, sizeof(view->uri));
     memcpy(view->path, progress->path, sizeof(view->path));

@@ -32,6 +32,8 @@ enum { SL_TROUBLE_BYTES = 256, SL_DECIDED_BYTES = 320 };
  * SL_E_NO_SPACE. */
 struct sl_progress *sl_progress_new(const char *name, const char *uri, const char *path,
                                     struct sl_err *err);
+/** The same of one that not everybody may know of (sl_progress_view.hidden). */
+struct sl_progress *sl_progress_new_hidden(const char *name, const char *uri, struct sl_err *err);
 /** Its load has ended, and nobody else has it. NULL is fine. */
 void sl_progress_free(struct sl_progress *progress);
 
@@ -73,6 +75,7 @@ void sl_progress_finish(struct sl_progress *progress, const struct sl_err *err);
 /** A consistent-enough copy for readers. */
 struct sl_progress_view {
     uint64_t id; /* 1, 2, … in this process */
+    bool hidden; /* metrics leave it out, and so does whoever tells strangers */
     char name[64], uri[512], path[512];
     enum sl_load_state state;
     uint64_t bytes_total, bytes_done, bytes_resumed, bytes_fetched, bytes_verified;

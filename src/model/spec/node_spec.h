@@ -59,6 +59,7 @@ struct sl_node_spec_csi {
     char *registration; /* NULL or "": somebody else registers */
     char *kubelet_directory;
     uint64_t wait_seconds;
+    bool hide_volumes;
     struct sl_items namespaces; /* struct sl_node_spec_namespace */
 };
 struct sl_node_spec {

@@ -118,6 +118,10 @@ static const struct sl_option rows[] = {
               "load goes on",
               .minimum = 1, .maximum = SL_NODE_CSI_WAIT_SECONDS_MAX),
     SL_OPTION(
+        sl_node_spec_csi, hide_volumes, BOOL, "false",
+        "show which volumes there are (their URIs, namespaces and pods) only to those who can "
+        "change something at `control`; `listen` shows them to all without it"),
+    SL_OPTION(
         sl_node_spec_csi, namespaces, ITEMS, "",
         "what pods may mount. Without entries every namespace may mount the models of the config, "
         "but no URIs and not the pool. With entries a namespace without one may mount nothing",

@@ -182,6 +182,7 @@ int sl_node_define_files(struct sl_node *node, const struct sl_node_files_option
     const struct sl_model_options passing = {.origin = SL_MODEL_OF_REQUEST,
                                              .passing = true,
                                              .sharer = sharer,
+                                             .hidden = sl_node_hides_volumes(node),
                                              .lapse_ms = FILES_LAPSE_MS};
     struct sl_specs specs = {0};
     snprintf(sharer, sizeof(sharer), "namespace '%.63s'", options->name_space);
@@ -198,12 +199,19 @@ int sl_node_define_files(struct sl_node *node, const struct sl_node_files_option
 }
 
 /* The list of a config becomes the node's; the old one goes with the config. */
-static void take_prefixes(struct sl_node *node, struct sl_list *prefixes)
+static void take_prefixes(struct sl_node *node, struct sl_node_spec *spec)
 {
     SL_LOCKED(&node->lock);
     struct sl_list old = node->locked.uri_prefixes;
-    node->locked.uri_prefixes = *prefixes;
-    *prefixes = old;
+    node->locked.uri_prefixes = spec->pool.uri_prefixes;
+    spec->pool.uri_prefixes = old;
+    node->locked.hides_volumes = spec->csi.hide_volumes;
+}
+
+bool sl_node_hides_volumes(struct sl_node *node)
+{
+    SL_LOCKED(&node->lock);
+    return node->locked.hides_volumes;
 }
 
 int sl_node_forget(struct sl_node *node, const char *name, struct sl_err *err)
@@ -246,7 +254,7 @@ struct sl_node *sl_node_open(struct sl_node_config *config, const struct sl_node
         return NULL;
     sl_node_rights_init(&node->rights);
     pthread_mutex_init(&node->lock, NULL);
-    take_prefixes(node, &config->spec.pool.uri_prefixes);
+    take_prefixes(node, &config->spec);
     node->loads_at_once = (unsigned)config->spec.loads_at_once;
     if ((config->spec.tmpfs.path && !(node->tmpfs = sl_strdup(config->spec.tmpfs.path, err))) ||
         sl_node_rights_set(&node->rights, &config->spec.control, err) < 0 ||
@@ -296,7 +304,7 @@ void sl_node_reload(struct sl_node *node, struct sl_node_config *config)
     struct sl_err why = SL_ERR_INIT;
     if (sl_node_rights_set(&node->rights, &config->spec.control, &why) < 0)
         sl_log(SL_LOG_ERROR, "the rights of the new config are not applied: %s", why.message);
-    take_prefixes(node, &config->spec.pool.uri_prefixes);
+    take_prefixes(node, &config->spec);
     if (node->tmpfs)
         sl_node_tmpfs_grow(&config->spec, node->tmpfs);
     sl_registry_hold(node->registry, true); /* until it is known what is pinned, and the budget */

@@ -26,6 +26,7 @@ struct sl_node {
     pthread_mutex_t lock;
     struct {
         struct sl_list uri_prefixes;
+        bool hides_volumes;
     } locked;
 };
 struct sl_node_opening {
@@ -80,6 +81,8 @@ struct sl_node_files_options {
 };
 int sl_node_define_files(struct sl_node *node, const struct sl_node_files_options *options,
                          char name[SL_NODE_URI_NAME], struct sl_err *err);
+/** Is what volumes asked for told only to those who may change something (csi.hideVolumes)? */
+bool sl_node_hides_volumes(struct sl_node *node);
 /** As sl_registry_forget(), after a restart, too: its kept spec is removed, SL_E_NO_SPACE. */
 int sl_node_forget(struct sl_node *node, const char *name, struct sl_err *err);
 /** The machine's, or what control groups leave of it to this process. */

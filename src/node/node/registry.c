@@ -190,6 +190,7 @@ static int take_definition(struct sl_registry *registry, struct spec_box *box,
         snprintf(model->sharer, sizeof(model->sharer), "%s",
                  options->sharer ? options->sharer : "");
     model->lapse_ns = options->lapse_ms * SL_NS_PER_MS;
+    model->hidden = options->hidden;
     model->asked_ns = sl_now_ns();
     model->passing_ns = sl_now_ns() + PASSING_MS * SL_NS_PER_MS; /* until it is asked for */
     bool same = model->box && memcmp(model->box->digest, box->digest, 32) == 0;

@@ -65,6 +65,8 @@ struct sl_model_options {
     /** Of a passing model: in whose share it counts, as long as it is not being loaded, "user
      * 4001", "namespace 'a'"; NULL: in none. Copied, up to SL_SHARER_BYTES. */
     const char *sharer;
+    /** Nobody is told of it but who may see all: what asked for it is not the others' to know. */
+    bool hidden;
     /** Of a passing model: its load ends when nobody has asked, or waited, for so long; 0: it goes
      * on. */
     unsigned lapse_ms;
@@ -273,10 +275,12 @@ uint32_t sl_registry_placement(struct sl_registry *registry, const char *name);
  * call the registry. Ends where it does not return 0. */
 void sl_registry_each(struct sl_registry *registry, const char *holder,
                       int (*each)(void *arg, const struct sl_registry_entry *entry), void *arg);
-/** One model as JSON, a value; false, with nothing written, if there is none. */
-bool sl_registry_model_json(struct sl_registry *registry, const char *name, struct sl_json *json);
+/** One model as JSON, a value; false, with nothing written, if there is none. all: hidden ones,
+ * too, and those that nobody has defined yet, and which pods have volumes; here and below. */
+bool sl_registry_model_json(struct sl_registry *registry, const char *name, bool all,
+                            struct sl_json *json);
 /** Members of an open object: "models", budget, bytes. */
-void sl_registry_json(struct sl_registry *registry, struct sl_json *json);
+void sl_registry_json(struct sl_registry *registry, bool all, struct sl_json *json);
 /**
  * Was everything that the config preloads there once? Tells each reason why not, at most `max`;
  * *published of *expected.

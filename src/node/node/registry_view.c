@@ -105,12 +105,17 @@ void registry_update_gauges(struct sl_registry *registry)
 
 /* ---- JSON ----------------------------------------------------------------------------------- */
 
+static bool is_shown(const struct model *model, bool all)
+{
+    return all || (model->box && !model->hidden);
+}
+
 static double seconds_since(uint64_t then_ns)
 {
     return (double)(sl_now_ns() - then_ns) / (double)SL_NS_PER_S;
 }
 
-static void write_refs(struct sl_json *json, const struct resident *resident)
+static void write_refs(struct sl_json *json, const struct resident *resident, bool all)
 {
     unsigned shown = 0;
     sl_json_key_uint(json, "reference_count", resident->ref_count);
@@ -120,7 +125,8 @@ static void write_refs(struct sl_json *json, const struct resident *resident)
          ref = ref->next) {
         sl_json_object(json);
         sl_json_key_string(json, "kind", kind_names[ref->kind]);
-        sl_json_key_string(json, "who", ref->who);
+        if (all || ref->kind != SL_REF_VOLUME)
+            sl_json_key_string(json, "who", ref->who);
         sl_json_key_double(json, "age_seconds", seconds_since(ref->since_ns));
         sl_json_end(json);
     }
@@ -140,7 +146,7 @@ static void write_shared(struct sl_json *json, const struct resident *resident)
 }
 
 static void write_resident(struct sl_json *json, const struct sl_registry *registry,
-                           const struct resident *resident)
+                           const struct resident *resident, bool all)
 {
     unsigned copies = registry_copies(registry, resident);
     char path[SL_PUBLISH_PATH_MAX] = "";
@@ -166,7 +172,7 @@ static void write_resident(struct sl_json *json, const struct sl_registry *regis
     write_shared(json, resident);
     sl_json_key_double(json, "idle_seconds",
                        resident->ref_count ? 0 : seconds_since(resident->used_ns));
-    write_refs(json, resident);
+    write_refs(json, resident, all);
     sl_json_end(json);
 }
 
@@ -208,7 +214,7 @@ static void write_error(struct sl_json *json, const struct model *model)
 }
 
 static void write_model(struct sl_json *json, const struct sl_registry *registry,
-                        const struct model *model)
+                        const struct model *model, bool all)
 {
     uint64_t waiting = 0, bytes = 0;
     for (const struct waiter *at = model->waiters; at; at = at->next)
@@ -246,18 +252,20 @@ static void write_model(struct sl_json *json, const struct sl_registry *registry
     sl_json_key(json, "versions");
     sl_json_array(json);
     for (const struct resident *at = model->residents; at; at = at->next)
-        write_resident(json, registry, at);
+        write_resident(json, registry, at, all);
     sl_json_end(json);
     sl_json_end(json);
 }
 
-bool sl_registry_model_json(struct sl_registry *registry, const char *name, struct sl_json *json)
+bool sl_registry_model_json(struct sl_registry *registry, const char *name, bool all,
+                            struct sl_json *json)
 {
     SL_LOCKED(&registry->lock);
     const struct model *model = registry_find(registry, name);
-    if (model)
-        write_model(json, registry, model);
-    return model;
+    if (!model || !is_shown(model, all))
+        return false;
+    write_model(json, registry, model, all);
+    return true;
 }
 
 /* Those that were opened. */
@@ -285,12 +293,14 @@ static int compare_models(const void *a, const void *b)
 }
 
 /* Those that wait for a load, in their order, and why each does. */
-static void write_queue(struct sl_json *json, const struct sl_registry *registry)
+static void write_queue(struct sl_json *json, const struct sl_registry *registry, bool all)
 {
     char reason[REASON_BYTES];
     sl_json_key(json, "queue");
     sl_json_array(json);
     for (const struct model *at = registry->locked.queue; at; at = at->queue_next) {
+        if (!is_shown(at, all))
+            continue;
         registry_describe_wait(registry, at, reason, sizeof(reason));
         sl_json_object(json);
         sl_json_key_string(json, "name", at->name);
@@ -300,14 +310,14 @@ static void write_queue(struct sl_json *json, const struct sl_registry *registry
     sl_json_end(json);
 }
 
-void sl_registry_json(struct sl_registry *registry, struct sl_json *json)
+void sl_registry_json(struct sl_registry *registry, bool all, struct sl_json *json)
 {
     SL_LOCKED(&registry->lock);
     size_t count = 0;
     sl_autofree const struct model **sorted =
         sl_alloc_array(registry->locked.model_count, sizeof(*sorted), &json->err);
     for (struct model *model = registry->locked.models; sorted && model; model = model->next)
-        if (!model->forgotten)
+        if (!model->forgotten && is_shown(model, all))
             sorted[count++] = model;
     if (sorted)
         qsort(sorted, count, sizeof(*sorted), compare_models);
@@ -316,11 +326,11 @@ void sl_registry_json(struct sl_registry *registry, struct sl_json *json)
     sl_json_key_uint(json, "budget_bytes", registry->locked.budgets[SL_SPACE_HOST]);
     write_gpus(json, registry);
     write_left(json, registry);
-    write_queue(json, registry);
+    write_queue(json, registry, all);
     sl_json_key(json, "models");
     sl_json_array(json);
     for (size_t i = 0; i < count; i++)
-        write_model(json, registry, sorted[i]);
+        write_model(json, registry, sorted[i], all);
     sl_json_end(json);
 }
 

@@ -134,18 +134,21 @@ static enum MHD_Result metrics(const struct request *request)
 
 struct walk {
     struct sl_json *json;
+    bool all;
     uint64_t count, skip;
 };
 
 static void count_load(const struct sl_progress_view *view, void *arg)
 {
-    (void)view;
-    ((struct walk *)arg)->count++;
+    struct walk *walk = arg;
+    walk->count += walk->all || !view->hidden;
 }
 
 static void write_load(const struct sl_progress_view *view, void *arg)
 {
     struct walk *walk = arg;
+    if (view->hidden && !walk->all)
+        return;
     if (walk->skip) {
         walk->skip--;
         return;
@@ -154,9 +157,9 @@ static void write_load(const struct sl_progress_view *view, void *arg)
         sl_progress_json(walk->json, view);
 }
 
-void web_loads_json(struct sl_json *json)
+void web_loads_json(struct sl_json *json, bool all)
 {
-    struct walk walk = {.json = json};
+    struct walk walk = {.json = json, .all = all};
     sl_progress_each(count_load, &walk);
     uint64_t total = walk.count;
     walk.skip = total > WEB_LOADS_MAX ? total - WEB_LOADS_MAX : 0;
@@ -173,7 +176,7 @@ static enum MHD_Result loads(const struct request *request)
     struct sl_json json;
     sl_json_init(&json, WEB_ANSWER_BYTES_MAX);
     sl_json_object(&json);
-    web_loads_json(&json);
+    web_loads_json(&json, web_sees_all(request));
     sl_json_end(&json);
     return web_send_json(request, 200, &json);
 }
@@ -211,7 +214,7 @@ static enum MHD_Result one_load(const struct request *request, const char *text)
     struct search search = {.id = parse_id(text)};
     if (search.id)
         sl_progress_each(match, &search);
-    if (!search.found)
+    if (!search.found || (search.view.hidden && !web_sees_all(request)))
         return web_send_error(request, 404, SL_E_NOT_FOUND, 0, "there is no load '%.100s'", text);
     struct sl_json json;
     sl_json_init(&json, WEB_ANSWER_BYTES_MAX);

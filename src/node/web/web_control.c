@@ -42,7 +42,7 @@ static enum MHD_Result send_models(const struct request *request,
     sl_json_key(&json, "models");
     sl_json_array(&json);
     for (size_t i = 0; i < count; i++)
-        sl_registry_model_json(request->web->node->registry, names[i], &json);
+        sl_registry_model_json(request->web->node->registry, names[i], true, &json);
     sl_json_end(&json);
     sl_json_end(&json);
     return web_send_json(request, 202, &json);
@@ -191,6 +191,12 @@ const char *web_control_changes(const struct request *request)
     }
     enum sl_node_token token = judge_token(request, &sent);
     return token == SL_NODE_TOKEN_GOOD ? "allowed" : token == SL_NODE_TOKEN_NONE ? "off" : "token";
+}
+
+bool web_sees_all(const struct request *request)
+{
+    return !request->web->node || !sl_node_hides_volumes(request->web->node) ||
+           strcmp(web_control_changes(request), "allowed") == 0;
 }
 
 static enum MHD_Result refuse_peer(const struct request *request, bool *refused)

@@ -107,7 +107,7 @@ static struct event *build(const char *name)
     sl_json_init(&json, EVENT_BYTES_MAX);
     sl_json_object(&json);
     sl_json_key_string(&json, "time", sl_json_time(time_text));
-    web_loads_json(&json);
+    web_loads_json(&json, false); /* all clients get the same */
     sl_json_end(&json);
     const char *text = sl_json_text(&json, NULL);
     sl_autobuf out = SL_BUF_INIT(EVENT_BYTES_MAX + 64);

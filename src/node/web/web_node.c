@@ -27,9 +27,12 @@ enum MHD_Result web_node_models(const struct request *request)
     struct sl_json json;
     sl_json_init(&json, WEB_ANSWER_BYTES_MAX);
     sl_json_object(&json);
-    sl_registry_json(request->web->node->registry, &json);
+    bool all = web_sees_all(request);
+    sl_registry_json(request->web->node->registry, all, &json);
     web_node_lost_gpus(request->web, &json);
-    if (request->web->beside.write_json)
+    if (!all)
+        sl_json_key_bool(&json, "volumes_hidden", true);
+    else if (request->web->beside.write_json)
         request->web->beside.write_json(request->web->beside.arg, &json);
     sl_json_end(&json);
     return web_send_json(request, 200, &json);
@@ -39,7 +42,7 @@ enum MHD_Result web_node_model(const struct request *request, int status, const 
 {
     struct sl_json json;
     sl_json_init(&json, WEB_ANSWER_BYTES_MAX);
-    if (sl_registry_model_json(request->web->node->registry, name, &json))
+    if (sl_registry_model_json(request->web->node->registry, name, web_sees_all(request), &json))
         return web_send_json(request, status, &json);
     sl_json_release(&json);
     return web_send_error(request, 404, SL_E_NOT_FOUND, 0, "no model is called '%.100s' here",

@@ -140,7 +140,7 @@ struct model {
     uint64_t asked_ns, lapse_ns;  /* somebody last asked or waited; how long its load outlives that;
                                      0: as long as it takes */
     bool abandoned;               /* its load ends, since nobody waits for it */
-    bool was_ready;
+    bool was_ready, hidden;
     enum work work;
     bool load_again;         /* once more, when the running load ends */
     enum load_place place;   /* that the running load has */

@@ -134,6 +134,10 @@ enum MHD_Result web_control_answer(const struct request *request, const struct s
  * at this address), "token" (not without the right one), "allowed". */
 const char *web_control_changes(const struct request *request);
 
+/** May who asks know what volumes asked for: whose pods, which URIs? Where csi.hideVolumes says so,
+ * only who may change something. */
+bool web_sees_all(const struct request *request);
+
 /** web_status.c: what this server is; what has come from sources, until now. */
 enum MHD_Result web_status_answer(const struct request *request);
 enum MHD_Result web_history_answer(const struct request *request);
@@ -171,7 +175,8 @@ void events_free(struct events *events);
 enum MHD_Result events_answer(const struct request *request);
 /** Build and send what is new; true while there are clients. */
 bool events_tick(struct events *events);
-/** The JSON of all loads, the latest WEB_LOADS_MAX: "loads":[…] into an open object. */
-void web_loads_json(struct sl_json *json);
+/** The JSON of loads, the latest WEB_LOADS_MAX: "loads":[…] into an open object. all: hidden ones,
+ * too. */
+void web_loads_json(struct sl_json *json, bool all);
 
 #endif
