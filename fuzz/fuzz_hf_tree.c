@@ -22,9 +22,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     char *next = NULL, *text = malloc(bytes + 1);
     memcpy(text, data, bytes);
     text[bytes] = 0;
-    for (unsigned i = 0; i < 2; i++)
+    for (unsigned i = 0; i < 2; i++) {
+        char *page = malloc(bytes + 1);
+        memcpy(page, data, bytes);
         sl_hf_page_parse(&(struct sl_hf_page){"it", i ? "a/" : "", "commit", each, NULL, NULL},
-                         text, bytes, &entries, &err);
+                         page, bytes, &entries, &err);
+        free(page);
+    }
     if (sl_hf_next_page(text, "https://hub", "it", &next, &err) == 0 && next &&
         strncmp(next, "https://hub/api/", 16) != 0)
         abort();

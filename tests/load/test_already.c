@@ -12,6 +12,7 @@
 #include "load.h"
 #include "log.h"
 #include "model_maker.h"
+#include "publish.h"
 #include "range_server.h"
 #include "scratch.h"
 
@@ -141,6 +142,41 @@ SL_TEST(a_file_that_was_touched_is_loaded_again)
     ck_assert_int_eq(utimensat(AT_FDCWD, name, (struct timespec[]){{1, 0}, {1, 0}}, 0), 0);
     ck_assert_uint_gt(load("", &result), 0);
     ck_assert(!result.already);
+}
+
+/* A load, `verify`, `status` and a node give one answer. */
+SL_TEST_LOOP(a_manifest_that_is_refused_is_loaded_again, 0, 6)
+{
+    static const char *const pairs[][2] = {
+        {"{\"name\":\"model-1.safetensors\",\"bytes\"", "{\"name\":\"../x\",\"bytes\""},
+        {"{\"name\":\"model-1.safetensors\",\"bytes\"", "{\"name\":\"x\",\"bytes\""},
+        {"\"files\":", "\"filez\":"},
+        {"\"crc32c\":\"", "\"crc32c\":\"x"},
+        {"\"identity\":\"", "\"identity\":\"00"},
+        {"\"tensors\":", "\"tensors\":[],tensors:"},
+    };
+    struct sl_load_result result;
+    struct sl_err err = SL_ERR_INIT;
+    char name[sizeof(path) + 32];
+    size_t text_bytes;
+    load("", &result);
+    char *text = (char *)sl_model_read(path, ".sluice/manifest.json", &text_bytes);
+    const char *found = text ? strstr(text, pairs[_i][0]) : NULL;
+    ck_assert_ptr_nonnull(found);
+    snprintf(name, sizeof(name), "%s/.sluice/manifest.json", path);
+    ck_assert_int_eq(unlink(name), 0);
+    FILE *file = fopen(name, "w");
+    ck_assert_ptr_nonnull(file);
+    fprintf(file, "%.*s%s%s", (int)(found - text), text, pairs[_i][1],
+            found + strlen(pairs[_i][0]));
+    ck_assert_int_eq(fclose(file), 0);
+    ck_assert(sl_publish_verify(path, NULL, NULL, NULL, &err) < 0 || _i == 4);
+    load("", &result);
+    ck_assert(!result.already);
+    ck_assert_int_eq(sl_publish_verify(path, NULL, NULL, NULL, &err), 0);
+    load("", &result);
+    ck_assert(result.already);
+    free(text);
 }
 
 /* What is asked of the bytes is another question. */

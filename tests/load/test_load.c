@@ -213,7 +213,7 @@ SL_TEST(selected_tensors_are_where_the_manifest_says)
     ck_assert_uint_eq(result.tensors, 2);
     uint8_t *found = sl_model_read(path, "model.safetensors", &found_bytes);
     ck_assert_ptr_nonnull(found);
-    json_t *manifest = sl_manifest_read(path, NULL);
+    json_t *manifest = sl_model_manifest(path);
     json_t *tensors = json_object_get(manifest, "tensors");
     ck_assert_uint_eq(json_array_size(tensors), 2);
     for (size_t i = 0; i < 2; i++) {

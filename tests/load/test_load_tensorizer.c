@@ -189,7 +189,7 @@ SL_TEST(selected_tensors_lie_where_align_and_the_manifest_say)
     size_t found_bytes;
     put_model();
     expect_load("memory://m/", ", alignBytes: 4KiB", "tensors: {include: [\"*.1\"]}\n", &result);
-    json_t *manifest = sl_manifest_read(path, NULL);
+    json_t *manifest = sl_model_manifest(path);
     json_t *tensors = json_object_get(manifest, "tensors");
     ck_assert_uint_eq(json_array_size(tensors), 2);
     for (size_t i = 0; i < 2; i++)

@@ -120,7 +120,7 @@ SL_TEST(what_is_published_is_there_read_only_and_current)
     ck_assert_int_eq(status.st_mode & 0777, 0555);
     ck_assert(!sl_model_exists(path, ".sluice/staging"));
     ck_assert(!sl_model_exists(path, ".sluice/commit"));
-    json_t *manifest = sl_manifest_read(path, &err);
+    json_t *manifest = sl_model_manifest(path);
     ck_assert_uint_eq(json_array_size(json_object_get(manifest, "files")), 4);
     json_decref(manifest);
     version_release(&version);

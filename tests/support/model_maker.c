@@ -98,6 +98,15 @@ uint8_t *sl_model_read(const char *directory, const char *name, size_t *bytes)
     return (uint8_t *)text.data;
 }
 
+json_t *sl_model_manifest(const char *directory)
+{
+    size_t bytes = 0;
+    char *text = (char *)sl_model_read(directory, ".sluice/manifest.json", &bytes);
+    json_t *manifest = text ? sl_json_parse(text, bytes, "manifest", NULL) : NULL;
+    free(text);
+    return manifest;
+}
+
 int sl_model_same(const char *directory, const char *name, const void *data, size_t bytes)
 {
     size_t found_bytes;

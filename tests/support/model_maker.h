@@ -2,6 +2,7 @@
 #ifndef SL_MODEL_MAKER_H
 #define SL_MODEL_MAKER_H
 
+#include "json.h"
 #include "plan.h"
 #include "spec.h"
 
@@ -21,6 +22,8 @@ int sl_model_plan_as(const struct sl_specs *specs, const struct sl_plan_output *
                      struct sl_plan **plan, struct sl_err *err);
 /** The whole file DIRECTORY/NAME, NULL if absent. free() it. */
 uint8_t *sl_model_read(const char *directory, const char *name, size_t *bytes);
+/** What DIRECTORY/.sluice/manifest.json says, NULL if it is absent or broken. json_decref() it. */
+json_t *sl_model_manifest(const char *directory);
 /** 1 if the file holds exactly these bytes. */
 int sl_model_same(const char *directory, const char *name, const void *data, size_t bytes);
 int sl_model_exists(const char *directory, const char *name);

@@ -168,9 +168,8 @@ SL_TEST(an_encrypted_model_is_there_as_safetensors)
 static void must_be_listed(const char *to, const char *dtype)
 {
     char directory[512];
-    struct sl_err err = SL_ERR_INIT;
     snprintf(directory, sizeof(directory), "%s/%s", scratch, to);
-    json_t *manifest = sl_manifest_read(directory, &err);
+    json_t *manifest = sl_model_manifest(directory);
     json_t *tensors = json_object_get(manifest, "tensors");
     ck_assert_uint_eq(json_array_size(tensors), 3 * LAYERS);
     for (size_t i = 0; i < json_array_size(tensors); i++) {

@@ -2,6 +2,7 @@
 #include "json.h"
 
 #include <assert.h>
+#include <ctype.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -205,9 +206,70 @@ const char *sl_json_time(char text[SL_TIME_TEXT])
     return text;
 }
 
+/*
+ * What jansson makes of a text, at most, before it makes anything: its structs as malloc() rounds
+ * them, tables while they grow, and what its scanner keeps. Where the text is broken the sum is of
+ * no use, and of no harm.
+ */
+enum {
+    OBJECT_BYTES = 240,
+    ARRAY_BYTES = 144,
+    KEY_BYTES = 160,
+    STRING_BYTES = 88,
+    NUMBER_BYTES = 32
+};
+enum { PLACE_BYTES = 24 }; /* of a value in an array */
+
+/* Behind the closing quote. */
+static size_t end_of_string(const char *text, size_t bytes, size_t at)
+{
+    while (at < bytes && text[at] != '"')
+        at += text[at] == '\\' ? 2 : 1;
+    return at < bytes ? at + 1 : bytes;
+}
+
+static bool is_key(const char *text, size_t bytes, size_t at)
+{
+    while (at < bytes && strchr(" \t\n\r", text[at]) && text[at])
+        at++;
+    return at < bytes && text[at] == ':';
+}
+
+static uint64_t tree_bytes(const char *text, size_t bytes)
+{
+    uint64_t sum = 0;
+    size_t longest = 0;
+    for (size_t at = 0; at < bytes;) {
+        size_t begin = at++;
+        if (text[begin] == '"') {
+            at = end_of_string(text, bytes, at);
+            longest = SL_MAX(longest, at - begin);
+            sum += at - begin + (is_key(text, bytes, at) ? KEY_BYTES : STRING_BYTES);
+        } else if (text[begin] == '-' || isdigit((unsigned char)text[begin])) {
+            while (at < bytes && strchr("+-.eE0123456789", text[at]) && text[at])
+                at++;
+            longest = SL_MAX(longest, at - begin);
+            sum += NUMBER_BYTES;
+        } else {
+            sum += text[begin] == '{'   ? OBJECT_BYTES
+                   : text[begin] == '[' ? ARRAY_BYTES
+                   : text[begin] == ',' ? PLACE_BYTES
+                                        : 0;
+        }
+    }
+    return sum + 4 * longest;
+}
+
 json_t *sl_json_parse(const char *text, size_t bytes, const char *what, struct sl_err *err)
 {
     json_error_t why;
+    char becomes[32], limit[32];
+    uint64_t tree = tree_bytes(text, bytes);
+    if (tree > SL_JSON_TREE_BYTES_MAX) {
+        sl_fail(err, SL_E_FORMAT, "%s: its JSON would take %s of memory, limit %s", what,
+                sl_human_bytes(tree, becomes), sl_human_bytes(SL_JSON_TREE_BYTES_MAX, limit));
+        return NULL;
+    }
     json_t *document = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &why);
     if (!document && json_error_code(&why) == json_error_out_of_memory)
         sl_fail(err, SL_E_NO_SPACE, "%s: no memory is left to read it", what);

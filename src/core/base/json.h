@@ -67,8 +67,10 @@ const char *sl_json_time(char text[SL_TIME_TEXT]);
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
-/** Parse a small document; duplicate keys are errors. SL_E_FORMAT names `what`. json_decref() it.
- */
+/** What a document may take of memory, beside its text. */
+enum { SL_JSON_TREE_BYTES_MAX = 40 * 1024 * 1024 };
+/** Parse a document of anybody; duplicate keys are errors, and so is one that would take more than
+ * SL_JSON_TREE_BYTES_MAX, before it takes any. SL_E_FORMAT names `what`. json_decref() it. */
 json_t *sl_json_parse(const char *text, size_t bytes, const char *what, struct sl_err *err);
 /** The string member, borrowed from the object, or NULL. */
 const char *sl_json_get_string(const json_t *object, const char *key);

@@ -312,3 +312,20 @@ enum sl_pull_token sl_pull_next(struct sl_pull *pull)
         return SL_PULL_DONE;
     }
 }
+
+bool sl_pull_skip(struct sl_pull *pull, enum sl_pull_token token, uint64_t *items)
+{
+    bool opens = token == SL_PULL_OBJECT || token == SL_PULL_ARRAY;
+    unsigned outside = pull->depth - opens;
+    for (uint64_t count = 0;; count += pull->depth == outside + 1 && token != SL_PULL_KEY) {
+        if (items)
+            *items = count;
+        if (token == SL_PULL_ERROR || token == SL_PULL_DONE)
+            return false;
+        if (pull->depth == outside)
+            return true;
+        do
+            token = sl_pull_next(pull);
+        while (pull->depth > outside + 1 && token != SL_PULL_ERROR);
+    }
+}

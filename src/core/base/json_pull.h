@@ -44,6 +44,11 @@ struct sl_pull {
 void sl_pull_init(struct sl_pull *pull, char *text, size_t bytes);
 /** What comes next. */
 enum sl_pull_token sl_pull_next(struct sl_pull *pull);
+/**
+ * Pass over a value whose first token came; *items (may be NULL): how many there are in an array.
+ * false: the text is broken.
+ */
+bool sl_pull_skip(struct sl_pull *pull, enum sl_pull_token token, uint64_t *items);
 /** The number just read as an integer 0 ... 2^64-1 written without sign, fraction and exponent. */
 bool sl_pull_uint(const struct sl_pull *pull, uint64_t *value);
 /** Make it an error that why is, as if the text were broken here. Returns SL_PULL_ERROR. */

@@ -6,10 +6,12 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "hash.h"
+#include "json_pull.h"
 #include "log.h"
 #include "publish_parts.h"
 
@@ -17,37 +19,148 @@ void sl_published_release(struct sl_published *published)
 {
     free(published->files);
     json_decref(published->document);
+    sl_buf_release(&published->text);
     *published = (struct sl_published){0};
 }
 
-static int take_file(const json_t *item, struct sl_published_file *file, struct sl_err *err)
+/* ---- reading --------------------------------------------------------------------------------- */
+
+/* A million tensors and 100,000 files are right, and nobody asks for more of them than here: so the
+ * text is walked, names of files stay in it, and only short members become a tree. */
+struct reading {
+    struct sl_pull pull;
+    struct sl_published *published;
+    size_t capacity;
+    unsigned members;
+    struct sl_err *err;
+};
+enum { MEMBERS_MAX = 64 }; /* that are kept */
+
+static int broken(struct reading *reading, const char *why)
 {
-    const char *crc = sl_json_get_string(item, "crc32c");
-    uint8_t bytes[4];
-    file->name = sl_json_get_string(item, "name");
-    file->bytes = sl_json_get_uint(item, "bytes", UINT64_MAX);
-    file->mtime_ns = sl_json_get_uint(item, "mtime_ns", UINT64_MAX);
-    if (!file->name || !crc || sl_unhex(crc, bytes, 4) < 0 || file->bytes == UINT64_MAX)
-        return sl_fail(err, SL_E_FORMAT, "a file of the manifest lacks name, bytes or crc32c");
-    file->crc32c =
-        (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
-    return sl_name_check(file->name, strlen(file->name), err);
+    return sl_fail(reading->err, SL_E_FORMAT, "the manifest, at byte %zu: %s", reading->pull.at,
+                   reading->pull.why ? reading->pull.why : why);
 }
 
-static int take_document(struct sl_published *published, struct sl_err *err)
+static int take_crc(struct reading *reading, struct sl_published_file *file)
 {
-    const json_t *files = json_object_get(published->document, "files");
-    published->identity = sl_json_get_string(published->document, "identity");
-    if (!json_is_array(files) || !published->identity)
-        return sl_fail(err, SL_E_FORMAT, "the manifest lacks files or identity");
-    published->files = sl_alloc_array(json_array_size(files), sizeof(*published->files), err);
-    if (!published->files)
+    uint8_t bytes[4];
+    if (sl_unhex(reading->pull.string, bytes, 4) < 0)
+        return broken(reading, "a file lacks name, bytes or crc32c");
+    file->crc32c =
+        (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
+    return 0;
+}
+
+static int take_file(struct reading *reading, struct sl_published_file *file)
+{
+    struct sl_pull *pull = &reading->pull;
+    enum sl_pull_token token;
+    bool crc = false;
+    *file = (struct sl_published_file){.bytes = UINT64_MAX, .mtime_ns = UINT64_MAX};
+    while ((token = sl_pull_next(pull)) == SL_PULL_KEY) {
+        const char *key = pull->string;
+        token = sl_pull_next(pull);
+        if (token == SL_PULL_STRING && strcmp(key, "name") == 0) {
+            if (file->name || strlen(pull->string) != pull->string_bytes)
+                return broken(reading, "the name of a file is there twice, or holds NUL");
+            file->name = pull->string;
+        } else if (token == SL_PULL_STRING && strcmp(key, "crc32c") == 0) {
+            if (crc || take_crc(reading, file) < 0)
+                return broken(reading, "a crc32c is there twice");
+            crc = true;
+        } else if (token == SL_PULL_NUMBER && strcmp(key, "bytes") == 0) {
+            if (file->bytes != UINT64_MAX || !sl_pull_uint(pull, &file->bytes))
+                return broken(reading, "the size of a file is none, or is there twice");
+        } else if (token == SL_PULL_NUMBER && strcmp(key, "mtime_ns") == 0) {
+            if (!sl_pull_uint(pull, &file->mtime_ns))
+                file->mtime_ns = UINT64_MAX;
+        } else if (!sl_pull_skip(pull, token, NULL)) {
+            return broken(reading, "");
+        }
+    }
+    if (token != SL_PULL_CLOSE || !file->name || !crc || file->bytes == UINT64_MAX)
+        return broken(reading, "a file lacks name, bytes or crc32c");
+    return sl_name_check(file->name, strlen(file->name), reading->err);
+}
+
+static int take_files(struct reading *reading)
+{
+    struct sl_published *published = reading->published;
+    enum sl_pull_token token;
+    if (published->files)
+        return broken(reading, "files are there twice");
+    if (sl_grow(&published->files, &reading->capacity, 1, sizeof(*published->files), reading->err) <
+        0)
         return -1;
-    for (size_t i = 0; i < json_array_size(files); i++) {
-        if (take_file(json_array_get(files, i), &published->files[i], err) < 0)
+    while ((token = sl_pull_next(&reading->pull)) == SL_PULL_OBJECT) {
+        if (sl_grow(&published->files, &reading->capacity, published->count + 1,
+                    sizeof(*published->files), reading->err) < 0 ||
+            take_file(reading, &published->files[published->count]) < 0)
             return -1;
         published->count++;
     }
+    return token == SL_PULL_CLOSE ? 0 : broken(reading, "a file is not an object");
+}
+
+/* Text and numbers as they are, of arrays their number, of objects their own such members. */
+static int take_member(struct reading *reading, json_t *into, const char *key,
+                       enum sl_pull_token token)
+{
+    struct sl_pull *pull = &reading->pull;
+    uint64_t number = 0;
+    json_t *value = NULL;
+    if (json_object_get(into, key) || ++reading->members > MEMBERS_MAX)
+        return broken(reading, "a member is there twice, or there are too many");
+    if (token == SL_PULL_STRING && pull->string_bytes <= PATH_MAX)
+        value = json_string(pull->string); /* NULL: not a text for people */
+    else if (token == SL_PULL_NUMBER && sl_pull_uint(pull, &number) && number <= INT64_MAX)
+        value = json_integer((json_int_t)number);
+    else if (sl_pull_skip(pull, token, &number) && token == SL_PULL_ARRAY)
+        value = json_integer((json_int_t)number);
+    if (value && json_object_set_new(into, key, value) < 0)
+        return sl_fail(reading->err, SL_E_NO_SPACE, "out of memory");
+    return pull->why ? broken(reading, "") : 0;
+}
+
+static int take_verified(struct reading *reading)
+{
+    enum sl_pull_token token;
+    json_t *verified = json_object();
+    if (json_object_get(reading->published->document, "verified") ||
+        json_object_set_new(reading->published->document, "verified", verified) < 0)
+        return broken(reading, "verified is there twice");
+    while ((token = sl_pull_next(&reading->pull)) == SL_PULL_KEY) {
+        const char *key = reading->pull.string;
+        if (take_member(reading, verified, key, sl_pull_next(&reading->pull)) < 0)
+            return -1;
+    }
+    return token == SL_PULL_CLOSE ? 0 : broken(reading, "it ends too early");
+}
+
+static int take_document(struct reading *reading)
+{
+    struct sl_published *published = reading->published;
+    enum sl_pull_token token = sl_pull_next(&reading->pull);
+    published->document = json_object();
+    if (!published->document)
+        return sl_fail(reading->err, SL_E_NO_SPACE, "out of memory");
+    if (token != SL_PULL_OBJECT)
+        return broken(reading, "it is not an object");
+    while ((token = sl_pull_next(&reading->pull)) == SL_PULL_KEY) {
+        const char *key = reading->pull.string;
+        token = sl_pull_next(&reading->pull);
+        if ((token == SL_PULL_ARRAY && strcmp(key, "files") == 0 ? take_files(reading)
+             : token == SL_PULL_OBJECT && !strcmp(key, "verified")
+                 ? take_verified(reading)
+                 : take_member(reading, published->document, key, token)) < 0)
+            return -1;
+    }
+    if (token != SL_PULL_CLOSE || sl_pull_next(&reading->pull) != SL_PULL_DONE)
+        return broken(reading, "it ends too early");
+    published->identity = sl_json_get_string(published->document, "identity");
+    if (!published->files || !published->identity)
+        return sl_fail(reading->err, SL_E_FORMAT, "the manifest lacks files or identity");
     return 0;
 }
 
@@ -72,17 +185,17 @@ int sl_published_take_names(struct sl_published *published, struct sl_err *err)
 int sl_published_read(int state_fd, const char *name, struct sl_published *published,
                       struct sl_err *err)
 {
-    sl_autobuf text = SL_BUF_INIT(SL_MANIFEST_BYTES_MAX);
-    if (sl_tree_read(state_fd, name, &text, err) < 0)
-        return -1;
-    published->document = sl_json_parse(sl_buf_string(&text), text.used, name, err);
-    if (!published->document)
-        return -1;
-    if (take_document(published, err) < 0) {
+    *published = (struct sl_published){.text = SL_BUF_INIT(SL_MANIFEST_BYTES_MAX)};
+    struct reading reading = {.published = published, .err = err};
+    int done = sl_tree_read(state_fd, name, &published->text, err);
+    if (done == 0 && !sl_is_utf8(sl_buf_string(&published->text), published->text.used))
+        done = sl_fail(err, SL_E_FORMAT, "the manifest is not UTF-8");
+    sl_pull_init(&reading.pull, (char *)published->text.data, published->text.used);
+    if (done == 0)
+        done = take_document(&reading);
+    if (done < 0)
         sl_published_release(published);
-        return -1;
-    }
-    return 0;
+    return done;
 }
 
 bool sl_published_old(const struct sl_publish *publish, struct sl_published *published)
@@ -96,27 +209,7 @@ bool sl_published_old(const struct sl_publish *publish, struct sl_published *pub
     return false;
 }
 
-json_t *sl_manifest_read(const char *path, struct sl_err *err)
-{
-    enum { FOLDER = O_RDONLY | O_DIRECTORY | O_CLOEXEC };
-    sl_autofree char *name = sl_asprintf(err, "%s/" SL_STATE_DIRECTORY "/" SL_MANIFEST, path);
-    sl_autobuf text = SL_BUF_INIT(SL_MANIFEST_BYTES_MAX);
-    if (!name)
-        return NULL;
-    sl_autoclose int root = open(path, FOLDER);
-    sl_autoclose int state = root < 0 ? -1 : openat(root, SL_STATE_DIRECTORY, FOLDER | O_NOFOLLOW);
-    int done = state < 0 ? sl_fail_errno(err, errno == ENOENT ? SL_E_NOT_FOUND : SL_E_USAGE, errno,
-                                         "cannot open '%s'", name)
-                         : sl_tree_read(state, SL_MANIFEST, &text, err);
-    if (done < 0) {
-        if (err && err->kind == SL_E_NOT_FOUND)
-            sl_fail(err, SL_E_NOT_FOUND,
-                    "nothing is published in '%s': it has no " SL_STATE_DIRECTORY "/" SL_MANIFEST,
-                    path);
-        return NULL;
-    }
-    return sl_json_parse(sl_buf_string(&text), text.used, name, err);
-}
+/* ---- writing --------------------------------------------------------------------------------- */
 
 static void write_objects(struct sl_json *json, const struct sl_plan *plan)
 {

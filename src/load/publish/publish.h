@@ -127,9 +127,13 @@ int sl_publish_survey(struct sl_publish *publish, struct sl_publish_facts *facts
 bool sl_publish_has_asked(struct sl_publish *publish, const uint8_t asked[32],
                           struct sl_publish_facts *facts);
 
-/** Read PATH/.sluice/manifest.json. json_decref() it. SL_E_NOT_FOUND if nothing is published;
- * SL_E_FORMAT, SL_E_NO_SPACE. */
-json_t *sl_manifest_read(const char *path, struct sl_err *err);
+/**
+ * What PATH/.sluice/manifest.json says. *there: every file is there with its size; nothing else is
+ * looked at, and no byte is read. SL_E_NOT_FOUND if nothing is published; SL_E_FORMAT,
+ * SL_E_NO_SPACE.
+ */
+int sl_publish_look(const char *path, struct sl_publish_facts *facts, bool *there,
+                    struct sl_err *err);
 /**
  * Block until PATH/.sluice/ready exists; timeout_seconds 0 is forever, else SL_E_TIMEOUT. PATH need
  * not exist yet. SL_E_CANCELED.

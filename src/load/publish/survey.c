@@ -11,7 +11,7 @@
 #include "log.h"
 #include "publish_parts.h"
 
-enum { READY_BYTES_MAX = 4096 };
+enum { READY_BYTES_MAX = 4096, FOLDER = O_RDONLY | O_DIRECTORY | O_CLOEXEC };
 
 static const char *plan_file_name(const void *arg, size_t i)
 {
@@ -50,11 +50,10 @@ static json_t *read_beside(const struct sl_publish *publish, struct sl_err *err)
     return read_document(publish->beside_fd, publish->beside, SL_MANIFEST_BYTES_MAX, err);
 }
 
-/* Does it tell of these files, as they are now? SL_E_INTEGRITY: of others; *lost: they were, before
- * the machine was restarted. */
+/* Does it tell of these files, as they are now? SL_E_INTEGRITY: of others. */
 static int compare(struct sl_publish *publish, const json_t *ready, const char *identity,
                    const char *(*name)(const void *arg, size_t i), const void *arg, size_t count,
-                   struct sl_cancel *cancel, bool *lost, struct sl_err *err)
+                   struct sl_cancel *cancel, struct sl_err *err)
 {
     char stamp[65];
     if (sl_published_stamp(publish->root_fd, name, arg, count, stamp, err) < 0)
@@ -62,8 +61,7 @@ static int compare(struct sl_publish *publish, const json_t *ready, const char *
     if (!is_text(ready, "identity", identity) || !is_text(ready, "stamp", stamp))
         return sl_fail(err, SL_E_INTEGRITY, "the files in '%s' are not those that were published",
                        publish->path);
-    *lost = sl_publish_outlived(publish, ready, identity, cancel, err) < 0;
-    return *lost ? -1 : 0;
+    return sl_publish_outlived(publish, ready, identity, cancel, err);
 }
 
 /* The marker that everybody sees, without opening it. */
@@ -77,8 +75,30 @@ static int find_marker(const struct sl_publish *publish, struct sl_err *err)
     return 0;
 }
 
-/* By the file beside it, if it is our own, then by ready. */
-static int compare_with_plan(struct sl_publish *publish, const struct sl_plan *plan, bool *lost,
+static bool has_files_of(const struct sl_published *published, const struct sl_plan *plan)
+{
+    bool same = published->count == plan->file_count;
+    for (size_t i = 0; same && i < plan->file_count; i++)
+        same = strcmp(published->files[i].name, plan->files[i].name) == 0;
+    return same;
+}
+
+/* What verify and status would refuse is not there, either: the manifest is read. */
+static json_t *read_state(struct sl_publish *publish, const struct sl_plan *plan,
+                          const char *identity, struct sl_err *err)
+{
+    __attribute__((cleanup(sl_published_release))) struct sl_published published = {0};
+    if (sl_published_read(publish->state_fd, SL_MANIFEST, &published, err) < 0)
+        return NULL;
+    if (strcmp(published.identity, identity) != 0 || !has_files_of(&published, plan)) {
+        sl_fail(err, SL_E_NOT_FOUND, "'%s' holds another version", publish->path);
+        return NULL;
+    }
+    return read_document(publish->state_fd, SL_READY, READY_BYTES_MAX, err);
+}
+
+/* By the file beside it, if it is our own, then by manifest and ready. */
+static int compare_with_plan(struct sl_publish *publish, const struct sl_plan *plan,
                              struct sl_err *err)
 {
     char identity[65];
@@ -87,10 +107,10 @@ static int compare_with_plan(struct sl_publish *publish, const struct sl_plan *p
         return -1;
     for (bool own = publish->beside_fd >= 0;; own = false) {
         struct sl_err why = SL_ERR_INIT;
-        json_t *ready = own ? read_beside(publish, &why)
-                            : read_document(publish->state_fd, SL_READY, READY_BYTES_MAX, &why);
+        json_t *ready =
+            own ? read_beside(publish, &why) : read_state(publish, plan, identity, &why);
         int done = ready ? compare(publish, ready, identity, plan_file_name, plan, plan->file_count,
-                                   publish->cancel, lost, &why)
+                                   publish->cancel, &why)
                          : -1;
         json_decref(ready);
         if (done == 0)
@@ -107,8 +127,7 @@ int sl_publish_is_current(struct sl_publish *publish, const struct sl_plan *plan
                           struct sl_err *err)
 {
     struct sl_err why = SL_ERR_INIT;
-    bool lost = false;
-    *current = compare_with_plan(publish, plan, &lost, &why) == 0;
+    *current = compare_with_plan(publish, plan, &why) == 0;
     if (*current)
         return 0;
     if (publish->beside_fd >= 0 && is_doubt(&why)) { /* somebody may read it just now */
@@ -116,7 +135,7 @@ int sl_publish_is_current(struct sl_publish *publish, const struct sl_plan *plan
             *err = why;
         return sl_wrap(err, "cannot tell whether '%s' is whole", publish->path);
     }
-    if (lost)
+    if (why.kind != SL_E_NOT_FOUND)
         sl_log(SL_LOG_WARN, "what is published in '%s' is loaded again: %s", publish->path,
                why.message);
     return 0;
@@ -133,16 +152,32 @@ static void copy_text(const json_t *document, const char *key, char *text, size_
     snprintf(text, capacity, "%s", value ? value : "");
 }
 
+static void take_facts(const struct sl_published *published, struct sl_publish_facts *facts)
+{
+    const json_t *document = published->document, *verified = json_object_get(document, "verified");
+    copy_text(document, "name", facts->name, sizeof(facts->name));
+    copy_text(document, "uri", facts->uri, sizeof(facts->uri));
+    copy_text(document, "time", facts->time, sizeof(facts->time));
+    copy_text(document, "asked", facts->asked, sizeof(facts->asked));
+    snprintf(facts->identity, sizeof(facts->identity), "%s", published->identity);
+    facts->checks = sl_json_get_uint(verified, "checks", 0);
+    facts->unhashed = sl_json_get_uint(verified, "unhashed_bytes", 0);
+    facts->objects = sl_json_get_uint(document, "objects", 0);
+    facts->tensors = sl_json_get_uint(document, "tensors", 0);
+    facts->files = published->count;
+    for (size_t i = 0; i < published->count; i++)
+        facts->bytes += published->files[i].bytes;
+}
+
 /* By the file beside it. */
 static int survey_beside(struct sl_publish *publish, struct sl_publish_facts *facts,
                          struct sl_err *err)
 {
     __attribute__((cleanup(sl_published_release))) struct sl_published published = {0};
-    bool lost;
     published.document = read_beside(publish, err);
     if (!published.document || sl_published_take_names(&published, err) < 0 ||
         compare(publish, published.document, published.identity, surveyed_name, &published,
-                published.count, NULL, &lost, err) < 0)
+                published.count, NULL, err) < 0)
         return -1;
     snprintf(facts->identity, sizeof(facts->identity), "%s", published.identity);
     facts->bytes = sl_json_get_uint(published.document, "bytes", 0);
@@ -154,29 +189,16 @@ static int survey_state(struct sl_publish *publish, struct sl_publish_facts *fac
                         struct sl_err *err)
 {
     __attribute__((cleanup(sl_published_release))) struct sl_published published = {0};
-    bool lost;
     json_t *ready = read_document(publish->state_fd, SL_READY, READY_BYTES_MAX, err);
     /* The caller's cancel may have been there to keep the opening from waiting. */
     int done = !ready || sl_published_read(publish->state_fd, SL_MANIFEST, &published, err) < 0
                    ? sl_wrap(err, "'%s' holds no published model", publish->path)
                    : compare(publish, ready, published.identity, surveyed_name, &published,
-                             published.count, NULL, &lost, err);
+                             published.count, NULL, err);
     json_decref(ready);
     if (done < 0)
         return -1;
-    copy_text(published.document, "name", facts->name, sizeof(facts->name));
-    copy_text(published.document, "uri", facts->uri, sizeof(facts->uri));
-    copy_text(published.document, "time", facts->time, sizeof(facts->time));
-    snprintf(facts->identity, sizeof(facts->identity), "%s", published.identity);
-    const json_t *verified = json_object_get(published.document, "verified");
-    copy_text(published.document, "asked", facts->asked, sizeof(facts->asked));
-    facts->checks = sl_json_get_uint(verified, "checks", 0);
-    facts->unhashed = sl_json_get_uint(verified, "unhashed_bytes", 0);
-    facts->objects = json_array_size(json_object_get(published.document, "objects"));
-    facts->files = published.count;
-    facts->tensors = json_array_size(json_object_get(published.document, "tensors"));
-    for (size_t i = 0; i < published.count; i++)
-        facts->bytes += published.files[i].bytes;
+    take_facts(&published, facts);
     if (publish->beside_fd >= 0) /* an earlier version published it */
         sl_commit_write_beside(publish, &published);
     return 0;
@@ -202,18 +224,52 @@ int sl_publish_survey(struct sl_publish *publish, struct sl_publish_facts *facts
     return survey_state(publish, facts, err);
 }
 
+/* Size and kind, as the manifest has them. */
+static bool is_there(int root_fd, const struct sl_published_file *file)
+{
+    struct stat status;
+    const char *leaf;
+    sl_autoclose int folder = sl_tree_parent(root_fd, file->name, false, &leaf);
+    return folder >= 0 && fstatat(folder, leaf, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
+           S_ISREG(status.st_mode) && (uint64_t)status.st_size == file->bytes;
+}
+
+int sl_publish_look(const char *path, struct sl_publish_facts *facts, bool *there,
+                    struct sl_err *err)
+{
+    __attribute__((cleanup(sl_published_release))) struct sl_published published = {0};
+    *facts = (struct sl_publish_facts){0};
+    sl_autoclose int root_fd = open(path, FOLDER);
+    sl_autoclose int state_fd =
+        root_fd < 0 ? -1 : openat(root_fd, SL_STATE_DIRECTORY, FOLDER | O_NOFOLLOW);
+    struct sl_err why = SL_ERR_INIT;
+    if (state_fd < 0 && errno != ENOENT)
+        return sl_fail_errno(err, SL_E_USAGE, errno, "cannot open '%s/" SL_STATE_DIRECTORY "'",
+                             path);
+    if (state_fd < 0 || sl_published_read(state_fd, SL_MANIFEST, &published, &why) < 0) {
+        if (state_fd < 0 || why.kind == SL_E_NOT_FOUND)
+            return sl_fail(err, SL_E_NOT_FOUND,
+                           "nothing is published in '%s': it has no " SL_STATE_DIRECTORY
+                           "/" SL_MANIFEST,
+                           path);
+        *err = why;
+        return sl_wrap(err, "'%s' holds no published model", path);
+    }
+    take_facts(&published, facts);
+    *there = true;
+    for (size_t i = 0; *there && i < published.count; i++)
+        *there = is_there(root_fd, &published.files[i]);
+    return 0;
+}
+
 /* The manifest's own word first: to look at files takes a call each, and after another boot all
  * their bytes. */
 static bool is_about(struct sl_publish *publish, const char *asked)
 {
-    sl_autobuf text = SL_BUF_INIT(SL_MANIFEST_BYTES_MAX);
-    if (sl_tree_read(publish->state_fd, SL_MANIFEST, &text, NULL) < 0)
-        return false;
-    json_t *document = sl_json_parse(sl_buf_string(&text), text.used, SL_MANIFEST, NULL);
-    bool about = document && is_text(document, "asked", asked) &&
-                 !sl_boot_is_past(publish->root_fd, document);
-    json_decref(document);
-    return about;
+    __attribute__((cleanup(sl_published_release))) struct sl_published published = {0};
+    return sl_published_read(publish->state_fd, SL_MANIFEST, &published, NULL) == 0 &&
+           is_text(published.document, "asked", asked) &&
+           !sl_boot_is_past(publish->root_fd, published.document);
 }
 
 bool sl_publish_has_asked(struct sl_publish *publish, const uint8_t asked[32],

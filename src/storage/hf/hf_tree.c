@@ -8,11 +8,11 @@
 #include <string.h>
 
 #include "hf_store.h"
-#include "json.h"
+#include "json_pull.h"
 #include "log.h"
 
 enum {
-    COMMIT_ANSWER_BYTES_MAX = 64 * 1024 * 1024, /* it lists all files, too */
+    COMMIT_ANSWER_BYTES_MAX = 32 * 1024 * 1024, /* it lists all files, too */
     EMPTY_PAGES_MAX = 1000,                     /* in a row, each saying that there is more */
     LINK_BYTES_MAX = 8 * 1024,
     WHAT_BYTES = 400,
@@ -32,20 +32,29 @@ char *sl_hf_api_url(const struct sl_hf *hf, const char *what, const char *name, 
     return sl_asprintf(err, "%s/api/%s%s/%s/%s", hf->endpoint, kind, hf->uri.repo, what, name);
 }
 
-static int take_commit(const struct sl_answer *answer, const char *what,
-                       char commit[SL_HF_COMMIT_BYTES], struct sl_err *err)
+/* The answer lists all files, too: only its own "sha" is looked for. false: it has none. */
+static bool find_commit(char *text, size_t bytes, char commit[SL_HF_COMMIT_BYTES])
 {
-    json_t *document = sl_json_parse(sl_buf_string(&answer->body), answer->body.used, what, err);
-    if (!document)
-        return -1;
-    const char *sha = sl_json_get_string(document, "sha");
-    int result = 0;
-    if (sha && sl_hf_is_commit(sha))
-        memcpy(commit, sha, SL_HF_COMMIT_BYTES);
-    else
-        result = sl_fail(err, SL_E_FORMAT, "%s: the answer names no commit: is this a hub?", what);
-    json_decref(document);
-    return result;
+    struct sl_pull pull;
+    enum sl_pull_token token;
+    bool own = false, found = false;
+    sl_pull_init(&pull, text, bytes);
+    while ((token = sl_pull_next(&pull)) != SL_PULL_ERROR && token != SL_PULL_DONE) {
+        if (own && token == SL_PULL_STRING && sl_hf_is_commit(pull.string)) {
+            memcpy(commit, pull.string, SL_HF_COMMIT_BYTES);
+            found = true;
+        }
+        own = pull.depth == 1 && token == SL_PULL_KEY && strcmp(pull.string, "sha") == 0;
+    }
+    return found && token == SL_PULL_DONE;
+}
+
+static int take_commit(struct sl_answer *answer, const char *what, char commit[SL_HF_COMMIT_BYTES],
+                       struct sl_err *err)
+{
+    return find_commit(answer->body.data, answer->body.used, commit)
+               ? 0
+               : sl_fail(err, SL_E_FORMAT, "%s: the answer names no commit: is this a hub?", what);
 }
 
 static int ask_commit(struct sl_hf *hf, char commit[SL_HF_COMMIT_BYTES], struct sl_err *err)
@@ -91,22 +100,27 @@ static int hostile(const struct sl_hf_page *page, struct sl_err *err, const char
     return sl_fail_code(err, SL_E_FORMAT, "listing", "%s: %s", page->what, why);
 }
 
+/* Members of an entry that count; the strings lie in the page's text. */
+struct item {
+    const char *type, *path, *sha1, *sha256, *xet;
+    uint64_t bytes;
+    bool sized, on_xet;
+};
+
 /* LFS keeps the SHA-256 of a file's bytes, git its own hash of a blob; that of an LFS file is of
  * its pointer. */
-static int take_hash(const struct sl_hf_page *page, const json_t *item, struct sl_checksums *sums,
-                     struct sl_err *err)
+static int take_hash(const struct sl_hf_page *page, const struct item *item,
+                     struct sl_checksums *sums, struct sl_err *err)
 {
-    const json_t *lfs = json_object_get(item, "lfs");
-    const char *sha256 = sl_json_get_string(lfs, "oid"), *sha1 = sl_json_get_string(item, "oid");
     *sums = (struct sl_checksums){.count = 1};
-    if (sha256) {
+    if (item->sha256) {
         sums->items[0].kind = SL_HASH_SHA256;
-        if (sl_unhex(sha256, sums->items[0].value, 32) < 0)
+        if (sl_unhex(item->sha256, sums->items[0].value, 32) < 0)
             return hostile(page, err, "the SHA-256 of a file is not 64 hex digits");
-    } else if (sha1 && !json_object_get(item, "xetHash")) {
+    } else if (item->sha1 && !item->on_xet) {
         sums->items[0].kind = SL_HASH_SHA1;
         sums->items[0].git = true;
-        if (sl_unhex(sha1, sums->items[0].value, 20) < 0)
+        if (sl_unhex(item->sha1, sums->items[0].value, 20) < 0)
             return hostile(page, err, "the SHA-1 of a file is not 40 hex digits");
     } else {
         sums->count = 0;
@@ -114,48 +128,109 @@ static int take_hash(const struct sl_hf_page *page, const json_t *item, struct s
     return 0;
 }
 
-static int take_item(const struct sl_hf_page *page, const json_t *item, struct sl_err *err)
+static int take_item(const struct sl_hf_page *page, const struct item *item, struct sl_err *err)
 {
-    const char *type = sl_json_get_string(item, "type"), *path = sl_json_get_string(item, "path");
-    const json_t *size = json_object_get(item, "size");
     struct sl_checksums sums;
-    if (!type || !path || !*path)
+    if (!item->type || !item->path || !*item->path)
         return hostile(page, err, "an entry has no type or no path");
-    if (strcmp(type, "file") != 0)
+    if (strcmp(item->type, "file") != 0)
         return 0;
-    if (!json_is_integer(size) || json_integer_value(size) < 0)
+    if (!item->sized)
         return hostile(page, err, "the size of a file is not a number");
     size_t below = strlen(page->folder);
-    if (strncmp(path, page->folder, below) != 0 || !path[below])
+    if (strncmp(item->path, page->folder, below) != 0 || !item->path[below])
         return hostile(page, err, "a file does not lie below the folder");
     if (take_hash(page, item, &sums, err) < 0)
         return -1;
-    const char *xet = sl_json_get_string(item, "xetHash");
-    if (xet && page->xet &&
-        sl_xet_note(page->xet, page->commit, path + below, xet, (uint64_t)json_integer_value(size),
-                    err) < 0)
+    const char *name = item->path + below;
+    if (item->xet && page->xet &&
+        sl_xet_note(page->xet, page->commit, name, item->xet, item->bytes, err) < 0)
         return -1;
-    const struct sl_entry entry = {.name = path + below,
-                                   .bytes = (uint64_t)json_integer_value(size),
+    const struct sl_entry entry = {.name = name,
+                                   .bytes = item->bytes,
                                    .etag = "",
                                    .pin = page->commit,
                                    .sums = sums.count ? &sums : NULL};
     return page->each(&entry, page->arg, err);
 }
 
-int sl_hf_page_parse(const struct sl_hf_page *page, const char *text, size_t bytes,
-                     uint64_t *entries, struct sl_err *err)
+/* A text without NUL into its place, once. */
+static bool put_text(struct sl_pull *pull, enum sl_pull_token token, const char **place)
 {
-    json_t *document = sl_json_parse(text, bytes, page->what, err);
+    if (token != SL_PULL_STRING)
+        return sl_pull_skip(pull, token, NULL);
+    if (*place || strlen(pull->string) != pull->string_bytes)
+        return false;
+    *place = pull->string;
+    return true;
+}
+
+static bool read_lfs(struct sl_pull *pull, enum sl_pull_token token, struct item *item)
+{
+    if (token != SL_PULL_OBJECT)
+        return sl_pull_skip(pull, token, NULL);
+    while ((token = sl_pull_next(pull)) == SL_PULL_KEY) {
+        bool oid = strcmp(pull->string, "oid") == 0;
+        token = sl_pull_next(pull);
+        if (!(oid ? put_text(pull, token, &item->sha256) : sl_pull_skip(pull, token, NULL)))
+            return false;
+    }
+    return token == SL_PULL_CLOSE;
+}
+
+static bool read_member(struct sl_pull *pull, const char *key, enum sl_pull_token token,
+                        struct item *item)
+{
+    if (strcmp(key, "type") == 0)
+        return put_text(pull, token, &item->type);
+    if (strcmp(key, "path") == 0)
+        return put_text(pull, token, &item->path);
+    if (strcmp(key, "oid") == 0)
+        return put_text(pull, token, &item->sha1);
+    if (strcmp(key, "lfs") == 0)
+        return read_lfs(pull, token, item);
+    if (strcmp(key, "size") == 0 && token == SL_PULL_NUMBER) {
+        bool twice = item->sized;
+        item->sized = sl_pull_uint(pull, &item->bytes) && item->bytes <= INT64_MAX;
+        return !twice;
+    }
+    bool xet = strcmp(key, "xetHash") == 0;
+    item->on_xet |= xet;
+    return xet ? put_text(pull, token, &item->xet) : sl_pull_skip(pull, token, NULL);
+}
+
+/* false: the text is broken, or a member is there twice. */
+static bool read_item(struct sl_pull *pull, enum sl_pull_token token, struct item *item)
+{
+    *item = (struct item){.bytes = 0};
+    if (token != SL_PULL_OBJECT)
+        return sl_pull_skip(pull, token, NULL);
+    while ((token = sl_pull_next(pull)) == SL_PULL_KEY) {
+        const char *key = pull->string;
+        token = sl_pull_next(pull);
+        if (!read_member(pull, key, token, item))
+            return false;
+    }
+    return token == SL_PULL_CLOSE;
+}
+
+int sl_hf_page_parse(const struct sl_hf_page *page, char *text, size_t bytes, uint64_t *entries,
+                     struct sl_err *err)
+{
+    struct sl_pull pull;
+    enum sl_pull_token token;
     *entries = 0;
-    if (!document)
-        return -1;
-    int result =
-        json_is_array(document) ? 0 : hostile(page, err, "the answer is not a tree of files");
-    for (size_t i = 0; result == 0 && i < json_array_size(document); i++, ++*entries)
-        result = take_item(page, json_array_get(document, i), err);
-    json_decref(document);
-    return result;
+    sl_pull_init(&pull, text, bytes);
+    if (!sl_is_utf8(text, bytes) || sl_pull_next(&pull) != SL_PULL_ARRAY)
+        return hostile(page, err, "the answer is not a tree of files");
+    for (; (token = sl_pull_next(&pull)) != SL_PULL_CLOSE; ++*entries) {
+        struct item item;
+        if (!read_item(&pull, token, &item))
+            return hostile(page, err, pull.why ? pull.why : "a member of a file is there twice");
+        if (take_item(page, &item, err) < 0)
+            return -1;
+    }
+    return sl_pull_next(&pull) == SL_PULL_DONE ? 0 : hostile(page, err, pull.why);
 }
 
 /* ---- from page to page ----------------------------------------------------------------------- */
@@ -244,8 +319,7 @@ static int list_page(struct sl_hf *hf, const struct sl_hf_page *page, char **url
         return -1;
     if (!sl_answer_header(&answer, "Link", link, sizeof(link)))
         link[0] = 0;
-    int result =
-        sl_hf_page_parse(page, sl_buf_string(&answer.body), answer.body.used, entries, err);
+    int result = sl_hf_page_parse(page, answer.body.data, answer.body.used, entries, err);
     if (result == 0)
         result = sl_hf_next_page(link, hf->endpoint, page->what, &next, err);
     sl_answer_release(&answer);

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { ANSWER_BYTES_MAX = 16 * 1024 * 1024, PIECE_BYTES = 16 * 1024, HEADER_BYTES = 64 };
+enum { ANSWER_BYTES_MAX = 4 * 1024 * 1024, PIECE_BYTES = 16 * 1024, HEADER_BYTES = 64 };
 
 struct sl_xet_ask {
     struct sl_xet *xet;

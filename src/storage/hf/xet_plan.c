@@ -2,9 +2,11 @@
  * chunks, and the terms must be long enough for what was asked for. */
 #include "xet_plan.h"
 
+#include <pthread.h>
 #include <string.h>
 
 #include "json.h"
+#include "thread.h"
 #include "xet_chunk.h"
 #include "xet_hash.h"
 
@@ -138,6 +140,9 @@ static int check_length(const json_t *document, uint64_t wanted, struct sl_xet_p
 int sl_xet_plan_parse(const char *text, size_t bytes, uint64_t wanted, struct sl_xet_plan *plan,
                       struct sl_err *err)
 {
+    /* Every connection asks, and a tree may be ten times its text: one at a time. */
+    static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER;
+    SL_LOCKED(&one);
     *plan = (struct sl_xet_plan){.skip = 0};
     json_t *document = sl_json_parse(text, bytes, "the answer of Xet", err);
     struct places places = {json_object()};

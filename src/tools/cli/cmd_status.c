@@ -39,46 +39,10 @@ static uint64_t staged_bytes(const char *path)
     return fd < 0 ? 0 : sl_tree_bytes(fd);
 }
 
-static void from_manifest(const json_t *manifest, struct sl_publish_facts *facts)
-{
-    const json_t *files = json_object_get(manifest, "files");
-    const json_t *verified = json_object_get(manifest, "verified");
-    const char *name = sl_json_get_string(manifest, "name");
-    const char *uri = sl_json_get_string(manifest, "uri");
-    const char *time = sl_json_get_string(manifest, "time");
-    const char *identity = sl_json_get_string(manifest, "identity");
-    snprintf(facts->name, sizeof(facts->name), "%s", name ? name : "");
-    snprintf(facts->uri, sizeof(facts->uri), "%s", uri ? uri : "");
-    snprintf(facts->time, sizeof(facts->time), "%s", time ? time : "");
-    snprintf(facts->identity, sizeof(facts->identity), "%s", identity ? identity : "");
-    facts->files = json_array_size(files);
-    facts->tensors = json_array_size(json_object_get(manifest, "tensors"));
-    facts->checks = sl_json_get_uint(verified, "checks", 0);
-    facts->unhashed = sl_json_get_uint(verified, "unhashed_bytes", 0);
-    for (size_t i = 0; i < json_array_size(files); i++)
-        facts->bytes += sl_json_get_uint(json_array_get(files, i), "bytes", 0);
-}
-
 static bool is_ready(const char *path)
 {
     sl_autofree char *name = sl_asprintf(NULL, "%s/.sluice/ready", path);
     return name && access(name, F_OK) == 0;
-}
-
-/* Size and kind of every file, as the manifest has them: no byte is read. */
-static bool files_are_there(const char *path, const json_t *manifest)
-{
-    const json_t *files = json_object_get(manifest, "files");
-    for (size_t i = 0; i < json_array_size(files); i++) {
-        struct stat status;
-        const json_t *file = json_array_get(files, i);
-        const char *name = sl_json_get_string(file, "name");
-        sl_autofree char *whole = sl_asprintf(NULL, "%s/%s", path, name ? name : "");
-        if (!whole || lstat(whole, &status) < 0 || !S_ISREG(status.st_mode) ||
-            (uint64_t)status.st_size != sl_json_get_uint(file, "bytes", 0))
-            return false;
-    }
-    return true;
 }
 
 static int look(const char *path, struct state *state, struct sl_err *err)
@@ -91,13 +55,12 @@ static int look(const char *path, struct state *state, struct sl_err *err)
         return sl_fail(err, SL_E_USAGE, "'%s' is not a directory", path);
     state->loading = is_locked(path);
     state->staged = staged_bytes(path);
-    json_t *manifest = sl_manifest_read(path, &why);
+    bool there = false;
     const char *text = state->loading ? "loading" : state->staged ? "interrupted" : "empty";
-    if (manifest && is_ready(path)) {
-        from_manifest(manifest, &state->facts);
-        text = files_are_there(path, manifest) ? "published" : "changed";
-    }
-    json_decref(manifest);
+    if (sl_publish_look(path, &state->facts, &there, &why) == 0 && is_ready(path))
+        text = there ? "published" : "changed";
+    else
+        state->facts = (struct sl_publish_facts){0};
     snprintf(state->text, sizeof(state->text), "%s", text);
     if (why.kind && why.kind != SL_E_NOT_FOUND) {
         *err = why;

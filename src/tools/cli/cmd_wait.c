@@ -24,20 +24,20 @@ static int run(struct sl_cli *cli, struct sl_err *err)
         return -1;
     if (!cli->json)
         return 0;
-    json_t *manifest = sl_manifest_read(path, err);
-    if (!manifest)
+    struct sl_publish_facts facts;
+    bool there;
+    if (sl_publish_look(path, &facts, &there, err) < 0)
         return -1;
     struct sl_json json;
     sl_json_init(&json, 64 * 1024);
     sl_json_object(&json);
     sl_json_key_string(&json, "path", path);
-    sl_json_key_string(&json, "name", sl_json_get_string(manifest, "name"));
-    sl_json_key_string(&json, "uri", sl_json_get_string(manifest, "uri"));
-    sl_json_key_string(&json, "identity", sl_json_get_string(manifest, "identity"));
+    sl_json_key_string(&json, "name", facts.name);
+    sl_json_key_uri(&json, "uri", facts.uri);
+    sl_json_key_string(&json, "identity", facts.identity);
     sl_json_end(&json);
     int done = sl_cli_print_json(&json, err);
     sl_json_release(&json);
-    json_decref(manifest);
     return done;
 }
 

@@ -33,9 +33,11 @@ struct sl_published_file {
     uint64_t bytes, mtime_ns;
     uint32_t crc32c;
 };
-/** Files of a manifest; names point into `document` or into a plan. */
+/** Files of a manifest; names point into `text` or into a plan. */
 struct sl_published {
-    json_t *document; /* owned; NULL if made from a plan */
+    struct sl_buf text; /* as decoded; none if made from a plan */
+    json_t *document;   /* owned: its short members, and how many tensors and objects there are;
+                           NULL if made from a plan */
     struct sl_published_file *files;
     size_t count;
     const char *identity;

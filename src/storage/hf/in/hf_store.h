@@ -61,9 +61,9 @@ struct sl_hf_page {
     void *arg;
     struct sl_xet *xet;
 };
-/** One page. SL_E_FORMAT for what is none. *entries: how many. Fuzzed. */
-int sl_hf_page_parse(const struct sl_hf_page *page, const char *text, size_t bytes,
-                     uint64_t *entries, struct sl_err *err);
+/** One page, decoded in place. SL_E_FORMAT for what is none. *entries: how many. Fuzzed. */
+int sl_hf_page_parse(const struct sl_hf_page *page, char *text, size_t bytes, uint64_t *entries,
+                     struct sl_err *err);
 /** The target of rel="next" in a Link header as a URL of the endpoint, wherever it points: a mirror
  * may hand on what the hub itself said. *next NULL: there is none; free() it. Fuzzed. */
 int sl_hf_next_page(const char *link, const char *endpoint, const char *what, char **next,

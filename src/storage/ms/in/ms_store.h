@@ -13,7 +13,7 @@
 #include "source.h"
 
 enum {
-    SL_MS_LISTING_BYTES_MAX = 64 * 1024 * 1024, /* of one answer */
+    SL_MS_LISTING_BYTES_MAX = 16 * 1024 * 1024, /* of one answer */
     SL_MS_LISTING_ENTRIES_MAX = 3000,           /* the hub leaves out the rest without a word */
 };
 
