@@ -48,7 +48,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     struct sl_oci_layer layers[2];
     struct sl_oci_manifest manifest = {0};
     struct sl_err err = SL_ERR_INIT;
-    struct sl_oci_tree *tree = sl_oci_tree_new(data[0] & 1 ? "models" : "", &err);
+    struct sl_oci_tree *tree = sl_oci_tree_new(data[0] & 1 ? "models" : "", NULL, &err);
     int result = 0;
     for (size_t i = 0; tree && result == 0 && i < 2 && sizes[i]; i++) {
         struct memory memory = {data + 2 + (i ? first : 0), 0, sizes[i]};

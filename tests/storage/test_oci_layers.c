@@ -3,16 +3,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "claims.h"
 #include "hash.h"
 #include "oci_tree.h"
 #include "tar_maker.h"
+#include "thread.h"
 
 enum { LAYERS_MAX = 4, TEXT_BYTES = 1024, TAR_BYTES_MAX = 8 * 1024 * 1024 };
 #define DIGEST "sha256:00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
 
 static struct sl_err err;
+static struct sl_cancel *cancel; /* NULL: none */
+static uint64_t cancel_at;       /* a byte of a layer */
+static uint64_t added_ns, finished_ns, read_bytes;
 
 /* A layer in memory. */
 struct memory {
@@ -24,11 +29,20 @@ static int read_memory(void *arg, void *data, uint64_t bytes, uint64_t *got, str
 {
     struct memory *memory = arg;
     (void)why;
+    if (cancel && memory->at >= cancel_at)
+        sl_cancel_raise(cancel, 0);
     *got = SL_MIN(bytes, memory->bytes - memory->at);
     if (data && *got)
         memcpy(data, memory->data + memory->at, *got);
     memory->at += *got;
     return 0;
+}
+
+static uint64_t cpu_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (uint64_t)now.tv_sec * SL_NS_PER_S + (uint64_t)now.tv_nsec;
 }
 
 /* What is left of these layers, to be released; 0 or -1 with err. */
@@ -38,16 +52,23 @@ static int lay(const struct sl_buf *tars, size_t count, const char *folder, bool
     static struct sl_oci_layer layers[LAYERS_MAX];
     *manifest = (struct sl_oci_manifest){0};
     err = (struct sl_err)SL_ERR_INIT;
-    SL_AUTO(sl_oci_tree) tree = sl_oci_tree_new(folder, &err);
+    SL_AUTO(sl_oci_tree) tree = sl_oci_tree_new(folder, cancel, &err);
     for (size_t i = 0; i < count; i++) {
         struct memory memory = {(const uint8_t *)tars[i].data, 0, tars[i].used};
         const struct sl_tar_input input = {read_memory, &memory};
         layers[i] = (struct sl_oci_layer){DIGEST, tars[i].used, image};
         layers[i].digest[7] = (char)('0' + i);
-        if (sl_oci_tree_add(tree, &layers[i], &input, &memory.at, check, &err) < 0)
+        added_ns -= cpu_ns();
+        int done = sl_oci_tree_add(tree, &layers[i], &input, &memory.at, check, &err);
+        added_ns += cpu_ns();
+        read_bytes = memory.at;
+        if (done < 0)
             return -1;
     }
-    return sl_oci_tree_finish(tree, manifest, &err);
+    finished_ns = cpu_ns();
+    int done = sl_oci_tree_finish(tree, manifest, &err);
+    finished_ns = cpu_ns() - finished_ns;
+    return done;
 }
 
 /* "a=1 b=2": names and contents, by where the pins say that they are. */
@@ -308,10 +329,60 @@ SL_TEST(entries_without_end_are_refused)
     uint64_t at = 0;
     err = (struct sl_err)SL_ERR_INIT;
     tar_entry(&tar, '0', "models/a", NULL, NULL, 0);
-    SL_AUTO(sl_oci_tree) tree = sl_oci_tree_new("models", &err);
+    SL_AUTO(sl_oci_tree) tree = sl_oci_tree_new("models", NULL, &err);
     ck_assert_int_lt(sl_oci_tree_add(tree, &layer, &input, &at, false, &err), 0);
     ck_assert_msg(strstr(err.message, "more than 200000 entries"), "%s", err.message);
     sl_buf_release(&tar);
 }
 
-SL_CASE(.setup = NULL)
+/* ---- many links ------------------------------------------------------------------------------ */
+
+enum { LINKS = 8000, CHAIN = 8, DEPTH = 480 };
+
+/* As deep as names may be, in chains as long as they may be. */
+static struct sl_buf make_links(void)
+{
+    struct sl_buf tar = SL_BUF_INIT(64 << 20);
+    char folder[2 * DEPTH + 1] = "", name[2 * DEPTH + 32], target[16];
+    for (size_t i = 0; i < DEPTH; i++)
+        memcpy(folder + 2 * i, "d/", 3);
+    for (unsigned i = 0; i <= LINKS; i++) {
+        bool file = i == LINKS;
+        int bytes = snprintf(name, sizeof(name), "%s%c%u", folder, file ? 'f' : 'l', file ? 0 : i);
+        snprintf(target, sizeof(target), i % CHAIN == CHAIN - 1 ? "f0" : "l%u", i + 1);
+        tar_entry(&tar, 'L', "././@LongLink", NULL, name, (size_t)bytes + 1);
+        tar_entry(&tar, file ? '0' : '2', "short", file ? NULL : target, "1", file);
+    }
+    tar_end(&tar);
+    return tar;
+}
+
+/* To read a layer grows with its names, and so must what is made of it. */
+SL_TEST(the_work_on_links_grows_with_their_names_alone)
+{
+    struct sl_buf tar = make_links();
+    struct sl_oci_manifest manifest;
+    ck_assert_msg(lay(&tar, 1, "", true, false, &manifest) == 0, "%s", err.message);
+    ck_assert_uint_eq(manifest.count, LINKS + 1);
+    ck_assert_msg(finished_ns < 20 * added_ns, "%u ms to read, %u ms to lay over",
+                  (unsigned)(added_ns / SL_NS_PER_MS), (unsigned)(finished_ns / SL_NS_PER_MS));
+    sl_oci_manifest_release(&manifest);
+    sl_buf_release(&tar);
+}
+
+/* In the middle of a layer, and when all are read. */
+SL_TEST_LOOP(a_signal_ends_the_work_on_a_layer_at_once, 0, 2)
+{
+    struct sl_buf tar = make_links();
+    struct sl_oci_manifest manifest;
+    cancel = sl_cancel_new(NULL);
+    cancel_at = _i ? tar.used - 1024 : tar.used / 2;
+    ck_assert_int_eq(lay(&tar, 1, "", true, false, &manifest), -1);
+    ck_assert_int_eq(err.kind, SL_E_CANCELED);
+    ck_assert_uint_le(read_bytes, cancel_at + 4096);
+    sl_oci_manifest_release(&manifest);
+    sl_cancel_free(cancel);
+    sl_buf_release(&tar);
+}
+
+SL_CASE(.seconds = 60)

@@ -178,7 +178,7 @@ static int unpack(struct sl_oci *oci, struct sl_oci_manifest *manifest, const ch
 {
     const struct sl_oci_options *options = sl_source_options(&oci->store->config, &sl_oci_table);
     uint64_t check_up_to = options ? options->check_layers_up_to : CHECK_BYTES_DEFAULT;
-    SL_AUTO(sl_oci_tree) tree = sl_oci_tree_new(folder, err);
+    SL_AUTO(sl_oci_tree) tree = sl_oci_tree_new(folder, oci->store->config.cancel, err);
     if (!tree)
         return -1;
     for (size_t i = 0; i < manifest->layer_count; i++)

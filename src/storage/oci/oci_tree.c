@@ -1,7 +1,9 @@
 /*
  * Every entry of every layer is kept with the number of its layer, then all are sorted by path, so
- * that what was said of a path stands together. The last word counts, unless a later layer has
- * taken away the path, or a folder above it, or made something else of that.
+ * that what was said of a path stands together, and behind what was said of the folders above it.
+ * The last word counts, unless a later layer has taken away the path, or a folder above it, or made
+ * something else of that. What folders say is handed down from path to path, and where a link leads
+ * is kept, so that the work grows with the names alone, whatever their depth.
  */
 #include "oci_tree.h"
 
@@ -10,6 +12,7 @@
 #include <string.h>
 
 #include "hash.h"
+#include "thread.h"
 
 enum {
     PATH_BYTES_MAX = 1024,
@@ -23,6 +26,7 @@ enum kind { FILE_NODE, FOLDER_NODE, HARD_LINK_NODE, SYMLINK_NODE, WHITEOUT_NODE,
 
 struct node {
     char *path; /* below the folder that is wanted; "": that folder */
+    size_t path_bytes;
     char *target;
     enum kind kind;
     unsigned layer; /* from 1 on */
@@ -33,6 +37,8 @@ struct node {
     uint8_t sha256[32];
     uint8_t *head; /* NULL: none is kept */
     size_t head_bytes;
+    const struct node *file; /* of a link that was followed: where it leads in the end */
+    unsigned hops;           /* on the way there */
 };
 
 /* What was said of one path. */
@@ -41,10 +47,15 @@ struct group {
     size_t count;
     struct node *last;      /* that is not a whiteout; NULL: none */
     unsigned gone, emptied; /* the last layer that took it away, or what is in it; 0: none */
+    /* Of the folders above: the last layer that took one away or emptied it, and the highest of
+     * them that is no folder; what is below that does not count. */
+    unsigned cleared;
+    const struct node *blocker; /* NULL: all are folders */
 };
 
 struct sl_oci_tree {
     const char *folder;
+    const struct sl_cancel *cancel; /* may be NULL */
     struct node *nodes;
     size_t count, capacity, entries, name_bytes, heads_bytes;
     unsigned layers;
@@ -53,12 +64,14 @@ struct sl_oci_tree {
     uint8_t *buffer; /* COPY_BYTES */
 };
 
-struct sl_oci_tree *sl_oci_tree_new(const char *folder, struct sl_err *err)
+struct sl_oci_tree *sl_oci_tree_new(const char *folder, const struct sl_cancel *cancel,
+                                    struct sl_err *err)
 {
     SL_AUTO(sl_oci_tree) tree = sl_alloc(sizeof(*tree), err);
     if (!tree)
         return NULL;
     tree->folder = folder;
+    tree->cancel = cancel;
     tree->buffer = sl_alloc(COPY_BYTES, err);
     return tree->buffer ? sl_steal(&tree) : NULL;
 }
@@ -132,6 +145,7 @@ static int keep(struct sl_oci_tree *tree, struct node *model, const char *path, 
     node->path = sl_strdup(path, err);
     if (!node->path)
         return -1;
+    node->path_bytes = strlen(path);
     tree->count++;
     node->head = sl_steal(&model->head);
     node->target = model->target ? sl_strdup(model->target, err) : NULL;
@@ -177,6 +191,8 @@ static int hash_file(struct sl_oci_tree *tree, struct sl_tar *tar, struct node *
         return -1;
     for (uint64_t left = node->bytes; left;) {
         size_t part = (size_t)SL_MIN(left, (uint64_t)COPY_BYTES);
+        if (sl_cancel_check(tree->cancel, err) < 0)
+            return -1;
         if (sl_tar_read(tar, tree->buffer, part, err) < 0)
             return -1;
         if (left == node->bytes && keep_head(tree, node, part, err) < 0)
@@ -249,7 +265,8 @@ int sl_oci_tree_add(struct sl_oci_tree *tree, const struct sl_oci_layer *layer,
     tree->layers++;
     while (more > 0 && (more = sl_tar_next(tar, &entry, err)) > 0) {
         struct node node = {.layer = tree->layers, .blob = layer, .at = *at, .bytes = entry.bytes};
-        if (take_entry(tree, tar, &entry, &node, check, err) < 0)
+        if (sl_cancel_check(tree->cancel, err) < 0 ||
+            take_entry(tree, tar, &entry, &node, check, err) < 0)
             return -1;
     }
     if (more < 0 || !check)
@@ -266,10 +283,25 @@ void sl_oci_tree_drop(struct sl_oci_tree *tree)
 
 /* ---- all together ---------------------------------------------------------------------------- */
 
+/* A path comes before what lies in it, and that before any other: '/' is the least of all
+ * characters. Paths are compared by eights of bytes, since they may have a thousand in common. */
+static int compare_paths(const char *a, size_t a_bytes, const char *b, size_t b_bytes)
+{
+    size_t least = SL_MIN(a_bytes, b_bytes), at = 0;
+    while (least - at >= 8 && memcmp(a + at, b + at, 8) == 0)
+        at += 8;
+    while (at < least && a[at] == b[at])
+        at++;
+    if (at == least)
+        return (a_bytes > b_bytes) - (a_bytes < b_bytes);
+    int x = a[at] == '/' ? 0 : (unsigned char)a[at], y = b[at] == '/' ? 0 : (unsigned char)b[at];
+    return x - y;
+}
+
 static int by_path(const void *a, const void *b)
 {
     const struct node *x = a, *y = b;
-    int order = strcmp(x->path, y->path);
+    int order = compare_paths(x->path, x->path_bytes, y->path, y->path_bytes);
     return order ? order : (x->place > y->place) - (x->place < y->place);
 }
 
@@ -284,6 +316,50 @@ static void sum_up(struct group *group)
         else
             group->last = node;
     }
+}
+
+static bool is_folder(const struct node *node)
+{
+    return node->kind == FOLDER_NODE;
+}
+
+static bool lies_in(const struct group *group, const struct group *folder)
+{
+    const struct node *inner = group->nodes, *outer = folder->nodes;
+    return !outer->path_bytes ||
+           (inner->path_bytes > outer->path_bytes && inner->path[outer->path_bytes] == '/' &&
+            memcmp(inner->path, outer->path, outer->path_bytes) == 0);
+}
+
+/* What a path says to those in it. */
+static void hand_down(const struct group *above, struct group *group)
+{
+    const struct node *last = above->last;
+    group->cleared = above->cleared;
+    group->blocker = above->blocker;
+    if (group->blocker)
+        return;
+    group->cleared = SL_MAX(group->cleared, SL_MAX(above->gone, above->emptied));
+    if (last && !is_folder(last) && above->gone <= last->layer)
+        group->blocker = last;
+}
+
+/* `open` are those that the path before lies in, the outermost first. */
+static int hand_down_all(struct sl_oci_tree *tree, struct sl_err *err)
+{
+    struct group *open[PATH_BYTES_MAX / 2 + 2];
+    size_t depth = 0;
+    for (size_t i = 0; i < tree->group_count; i++) {
+        struct group *group = &tree->groups[i];
+        while (depth && !lies_in(group, open[depth - 1]))
+            depth--;
+        if (depth)
+            hand_down(open[depth - 1], group);
+        open[depth++] = group;
+        if (sl_cancel_check(tree->cancel, err) < 0)
+            return -1;
+    }
+    return 0;
 }
 
 static int make_groups(struct sl_oci_tree *tree, struct sl_err *err)
@@ -303,7 +379,7 @@ static int make_groups(struct sl_oci_tree *tree, struct sl_err *err)
     }
     for (size_t i = 0; i < tree->group_count; i++)
         sum_up(&tree->groups[i]);
-    return 0;
+    return hand_down_all(tree, err);
 }
 
 struct text {
@@ -314,9 +390,8 @@ struct text {
 static int compare_group(const void *key, const void *item)
 {
     const struct text *text = key;
-    const struct group *group = item;
-    int order = strncmp(text->data, group->nodes->path, text->bytes);
-    return order ? order : -(group->nodes->path[text->bytes] != 0);
+    const struct node *node = ((const struct group *)item)->nodes;
+    return compare_paths(text->data, text->bytes, node->path, node->path_bytes);
 }
 
 static struct group *find_group(const struct sl_oci_tree *tree, const char *path, size_t bytes)
@@ -327,38 +402,18 @@ static struct group *find_group(const struct sl_oci_tree *tree, const char *path
                              : NULL;
 }
 
-static bool is_folder(const struct node *node)
-{
-    return node->kind == FOLDER_NODE;
-}
-
-/* 1: a later layer took it away, by what it says of this folder above it. */
-static int judge_above(const struct group *above, const struct node *node, struct sl_err *err)
-{
-    if (above->gone > node->layer || above->emptied > node->layer)
-        return 1;
-    const struct node *last = above->last;
-    if (!last || is_folder(last) || above->gone > last->layer)
-        return 0;
-    if (last->layer > node->layer)
-        return 1;
-    return bad_entry(last->path, strlen(last->path), err, "is both a file and a folder");
-}
-
 /* 1: there it is. 0: it is gone, or was never there. */
-static int is_there(const struct sl_oci_tree *tree, const struct group *group, struct sl_err *err)
+static int is_there(const struct group *group, struct sl_err *err)
 {
     const struct node *node = group ? group->last : NULL;
-    if (!node || group->gone > node->layer)
+    if (!node || group->gone > node->layer || group->cleared > node->layer)
         return 0;
-    const char *path = node->path;
-    for (const char *end = path; end; end = strchr(end + 1, '/')) {
-        const struct group *above = find_group(tree, path, (size_t)(end - path));
-        int gone = above ? judge_above(above, node, err) : 0;
-        if (gone)
-            return gone < 0 ? -1 : 0;
-    }
-    return 1;
+    const struct node *blocker = group->blocker;
+    if (!blocker)
+        return 1;
+    return blocker->layer > node->layer
+               ? 0
+               : bad_entry(blocker->path, blocker->path_bytes, err, "is both a file and a folder");
 }
 
 /* ---- links ----------------------------------------------------------------------------------- */
@@ -412,7 +467,7 @@ static const char *lead(const struct sl_oci_tree *tree, const struct node *link,
 }
 
 /* A hard link is another name of a file that came before it in its layer. */
-static const struct node *find_linked(const struct group *group, const struct node *link)
+static struct node *find_linked(const struct group *group, const struct node *link)
 {
     size_t before = 0, beyond = group ? group->count : 0;
     while (before < beyond) {
@@ -422,37 +477,44 @@ static const struct node *find_linked(const struct group *group, const struct no
         else
             beyond = middle;
     }
-    const struct node *node = before ? &group->nodes[before - 1] : NULL;
+    struct node *node = before ? &group->nodes[before - 1] : NULL;
     bool real = node && (node->kind == FILE_NODE || node->kind == HARD_LINK_NODE);
     return real && node->layer == link->layer ? node : NULL;
 }
 
-/* The file that a node is in the end. */
-static const struct node *follow(const struct sl_oci_tree *tree, const struct node *node,
-                                 struct sl_err *err)
+/* One step. NULL: there is nothing, or *failed. */
+static struct node *step(const struct sl_oci_tree *tree, const struct node *link, bool *failed,
+                         struct sl_err *err)
 {
     char path[PATH_BYTES_MAX + 1];
-    for (unsigned links = 0; node->kind != FILE_NODE; links++) {
-        const char *to = lead(tree, node, path);
-        const struct group *group = to ? find_group(tree, to, strlen(to)) : NULL;
-        const struct node *next = NULL;
-        if (node->kind == HARD_LINK_NODE) {
-            next = find_linked(group, node);
-        } else {
-            int there = is_there(tree, group, err);
-            if (there < 0)
-                return NULL;
-            next = there ? group->last : NULL;
-        }
-        if (!next || is_folder(next) || links == LINKS_MAX) {
-            bad_link(node, err,
-                     "leads to no file of the model: put the file itself there, since a model "
-                     "without it would look whole");
-            return NULL;
-        }
-        node = next;
+    const char *to = lead(tree, link, path);
+    const struct group *group = to ? find_group(tree, to, strlen(to)) : NULL;
+    if (link->kind == HARD_LINK_NODE)
+        return find_linked(group, link);
+    int there = is_there(group, err);
+    *failed = there < 0;
+    return there > 0 ? group->last : NULL;
+}
+
+/* The file that a node is in the end; `links` have led to it so far. Each link is followed once. */
+static const struct node *follow(const struct sl_oci_tree *tree, struct node *node, unsigned links,
+                                 struct sl_err *err)
+{
+    bool failed = false;
+    if (node->kind == FILE_NODE || node->file)
+        return node->kind == FILE_NODE ? node : node->file;
+    struct node *next = links < LINKS_MAX ? step(tree, node, &failed, err) : NULL;
+    const struct node *file = next && !is_folder(next) ? follow(tree, next, links + 1, err) : NULL;
+    if (failed || (next && !is_folder(next) && !file))
+        return NULL;
+    node->hops = next ? next->hops + 1 : 0;
+    if (!file || node->hops > LINKS_MAX) {
+        bad_link(node, err,
+                 "leads to no file of the model: put the file itself there, since a model "
+                 "without it would look whole");
+        return NULL;
     }
-    return node;
+    return node->file = file;
 }
 
 /* ---- files ----------------------------------------------------------------------------------- */
@@ -477,10 +539,10 @@ static int add_file(struct sl_oci_manifest *manifest, const char *name, const st
 static int take_group(struct sl_oci_tree *tree, const struct group *group,
                       struct sl_oci_manifest *manifest, struct sl_err *err)
 {
-    int there = is_there(tree, group, err);
+    int there = is_there(group, err);
     if (there <= 0 || is_folder(group->last))
         return there < 0 ? -1 : 0;
-    const struct node *node = follow(tree, group->last, err);
+    const struct node *node = follow(tree, group->last, 0, err);
     if (!node || add_file(manifest, group->last->path, node, err) < 0)
         return -1;
     struct sl_oci_file *file = &manifest->files[manifest->count - 1];
@@ -520,7 +582,8 @@ int sl_oci_tree_finish(struct sl_oci_tree *tree, struct sl_oci_manifest *manifes
     free(manifest->files);
     manifest->files = files;
     for (size_t i = 0; i < tree->group_count; i++)
-        if (take_group(tree, &tree->groups[i], manifest, err) < 0)
+        if (sl_cancel_check(tree->cancel, err) < 0 ||
+            take_group(tree, &tree->groups[i], manifest, err) < 0)
             return -1;
     return check_names(manifest, err);
 }

@@ -15,8 +15,10 @@
 enum { SL_OCI_ENTRIES_MAX = 200000, SL_OCI_NAMES_BYTES_MAX = 64 * 1024 * 1024 };
 
 struct sl_oci_tree;
-/** folder: what of images is wanted, without '/' at its end; "": all. Borrowed. SL_E_NO_SPACE. */
-struct sl_oci_tree *sl_oci_tree_new(const char *folder, struct sl_err *err);
+/** folder: what of images is wanted, without '/' at its end; "": all. cancel (may be NULL) ends
+ * everything with SL_E_CANCELED. Both are borrowed. SL_E_NO_SPACE. */
+struct sl_oci_tree *sl_oci_tree_new(const char *folder, const struct sl_cancel *cancel,
+                                    struct sl_err *err);
 void sl_oci_tree_free(struct sl_oci_tree *tree);
 SL_AUTO_DEFINE(sl_oci_tree)
 /**
