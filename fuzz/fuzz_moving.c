@@ -167,7 +167,7 @@ static void move(int to, int folders[SOURCES], const char *strip)
     bool good = moving != NULL;
     for (size_t i = 0; i < SOURCES; i++) /* takes it in any case */
         good = moving && good && sl_moving_add(moving, dup(folders[i]), strip, &err) == 0;
-    good = good && sl_moving_judge(moving, &err) == 0 && sl_moving_look(moving, &err) == 0;
+    good = good && sl_moving_judge(moving, NULL, &err) == 0 && sl_moving_look(moving, &err) == 0;
     if (!good && look(to, true) != before) /* refused, and half moved */
         abort();
     if (good && sl_moving_carry_out(moving, &err) < 0) {

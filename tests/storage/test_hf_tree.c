@@ -255,6 +255,51 @@ SL_TEST(a_cache_names_its_commit_last)
 
 /* ---- many ------------------------------------------------------------------------------------ */
 
+/* Each page names another one, and nothing is in them but folders. */
+SL_TEST(a_listing_without_end_is_refused)
+{
+    struct seen seen;
+    struct sl_err err;
+    sl_autobuf tree = SL_BUF_INIT(SL_HF_PAGE_BYTES_MAX);
+    sl_buf_text(&tree, "[", NULL);
+    for (unsigned i = 0; i < 100000; i++)
+        sl_buf_printf(&tree, NULL, "%s{\"type\": \"directory\", \"path\": \"d%u\"}", i ? "," : "",
+                      i);
+    sl_buf_text(&tree, "]", NULL);
+    hub.tree = sl_buf_string(&tree);
+    hub.endless = true;
+    ck_assert_int_eq(list("hf://org/name", &seen, &err), -1);
+    ck_assert_int_eq(err.kind, SL_E_FORMAT);
+    ck_assert_msg(strstr(err.message, "more than 1000000 entries"), "%s", err.message);
+    ck_assert_uint_eq(hub.pages, 11);
+}
+
+SL_TEST(files_on_xet_are_noted_up_to_a_limit)
+{
+    struct sl_hf hf = {.store = NULL};
+    struct sl_err err = SL_ERR_INIT;
+    char name[32], hash[65];
+    SL_AUTO(sl_store) store = NULL;
+    sl_autofree char *key = NULL;
+    static const struct sl_source_config usual = {.attempts = 1};
+    ck_assert_int_eq(sl_store_open("hf://org/name", &usual, &store, &key, &err), 0);
+    hf = *(struct sl_hf *)store->impl;
+    snprintf(hash, sizeof(hash), "%064d", 1);
+    for (int mode = 0; mode < 2; mode++) {
+        SL_AUTO(sl_xet) xet = sl_xet_new(&hf, mode ? SL_XET_ON : SL_XET_AUTO, &err);
+        int done = 0;
+        unsigned i = 0;
+        for (; done == 0 && i < 200000; i++) {
+            snprintf(name, sizeof(name), "f%u", i);
+            done = sl_xet_note(xet, "commit", name, hash, 1, &err);
+        }
+        ck_assert_int_eq(done, mode ? -1 : 0);
+        ck_assert_ptr_nonnull(sl_xet_find(xet, "commit", "f131071", false));
+        ck_assert_ptr_null(sl_xet_find(xet, "commit", "f131072", false));
+    }
+    ck_assert_msg(strstr(err.message, "lists too many files"), "%s", err.message);
+}
+
 SL_TEST(a_hundred_thousand_files_are_listed_and_one_more_is_refused)
 {
     struct sl_specs specs;

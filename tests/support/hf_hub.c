@@ -58,7 +58,11 @@ static void give_tree(struct sl_hub *hub, const struct sl_server_request *reques
         give_page(hub, request, reply);
         return;
     }
-    if (hub->next)
+    if (hub->endless)
+        snprintf(reply->headers, sizeof(reply->headers),
+                 "Link: <http://hub.invalid%stree/%s?cursor=%u>; rel=\"next\"\r\n", api,
+                 hub->commit, ++hub->pages);
+    else if (hub->next)
         snprintf(reply->headers, sizeof(reply->headers), "Link: <%s>; rel=\"next\"\r\n", hub->next);
     say(reply, hub->tree);
 }

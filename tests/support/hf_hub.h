@@ -28,6 +28,8 @@ struct sl_hub {
     const char *commit;     /* that answers claim; SL_HUB_COMMIT */
     const char *tree;       /* instead of every page of the tree */
     const char *next;       /* instead of the Link header of such a page; NULL: none */
+    bool endless;           /* such a page names another one after it, for ever */
+    unsigned pages;         /* so many did */
     unsigned refuse_status; /* everything is refused so, with these header lines; 0: not */
     const char *refuse_headers;
     unsigned refuse_times; /* so many times; 0: always */

@@ -22,6 +22,8 @@ static int scratch_fd;
 static struct sl_err err;
 static const char request[] = "0123456789012345678901234567890123456789012345678901234567890123";
 
+static struct sl_cancel *stop; /* NULL: none */
+
 static void setup(void)
 {
     scratch_fd = sl_scratch_open(scratch);
@@ -89,7 +91,8 @@ static int moved_or(struct sl_destination *destination, const struct sl_ready *w
                     struct sl_err *why)
 {
     if (sl_destination_list(destination, 3, what, why) < 0 ||
-        sl_destination_judge(destination, why) < 0 || sl_destination_look(destination, why) < 0)
+        sl_destination_judge(destination, stop, why) < 0 ||
+        sl_destination_look(destination, why) < 0)
         return -1;
     return sl_destination_move(destination, why);
 }
@@ -116,6 +119,31 @@ SL_TEST(what_is_ready_is_moved_and_nothing_else_stays)
     ck_assert_uint_eq(mode_of("sub/deep/y"), 0755);
     ck_assert_uint_eq(mode_of("sub/deep"), 0755);
     ck_assert_uint_eq(mode_of(".sluice"), 0);
+}
+
+/* Each name on the way of a link is looked up. */
+SL_TEST_LOOP(links_that_lead_on_and_on_are_refused, 0, 2)
+{
+    enum { STEPS = 1300, LINKS = 1600 };
+    SL_AUTO(sl_destination) destination = opened();
+    const struct sl_ready what = ready(SL_WORK_FILES, "");
+    char target[3 * STEPS + 2] = "", name[16];
+    make_file(destination, SL_WORK_FILES, "a", 0444);
+    sl_autoclose int fd = sl_destination_open_work(destination, 3, SL_WORK_FILES, &err);
+    for (unsigned i = 0; i < STEPS; i++)
+        memcpy(target + strlen(target), i % 2 ? "../" : "bb/", 4);
+    memcpy(target + strlen(target), "a", 2);
+    for (unsigned i = 0; i < LINKS; i++) {
+        snprintf(name, sizeof(name), "l%u", i);
+        ck_assert_int_eq(symlinkat(target, fd, name), 0);
+    }
+    stop = _i ? sl_cancel_new(NULL) : NULL;
+    if (_i)
+        sl_cancel_raise(stop, 0);
+    ck_assert_int_eq(moved(destination, &what), -1);
+    ck_assert_int_eq(err.kind, _i ? SL_E_CANCELED : SL_E_FORMAT);
+    ck_assert_msg(_i || strstr(err.message, "through too many names below"), "%s", err.message);
+    sl_cancel_free(stop);
 }
 
 SL_TEST(names_are_cut_as_the_choice_says)

@@ -14,6 +14,7 @@
 enum {
     COMMIT_ANSWER_BYTES_MAX = 32 * 1024 * 1024, /* it lists all files, too */
     EMPTY_PAGES_MAX = 1000,                     /* in a row, each saying that there is more */
+    TREE_ENTRIES_MAX = 1000 * 1000,             /* folders count, too */
     LINK_BYTES_MAX = 8 * 1024,
     WHAT_BYTES = 400,
 };
@@ -338,6 +339,10 @@ static int list_pages(struct sl_hf *hf, const struct sl_hf_page *page, uint64_t 
         uint64_t entries = 0;
         result = list_page(hf, page, &url, &entries, err);
         *total += entries;
+        if (result == 0 && *total > TREE_ENTRIES_MAX)
+            result = sl_fail_code(err, SL_E_FORMAT, "listing",
+                                  "%s: its tree has more than %d entries: name a folder",
+                                  page->what, TREE_ENTRIES_MAX);
         if (result == 0 && url)
             result = watch(&loop, page->what, url, entries, err);
         if (result == 0)

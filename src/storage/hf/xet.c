@@ -15,7 +15,7 @@
 #include "progress.h"
 #include "thread.h"
 
-enum { BUCKETS = 1024, CHUNKS_LEAST = 64, FAILURES_MAX = 3, DOUBTS_MAX = 3 };
+enum { BUCKETS = 16384, NOTED_MAX = 131072, CHUNKS_LEAST = 64, FAILURES_MAX = 3, DOUBTS_MAX = 3 };
 
 struct chunk {
     uint64_t offset;
@@ -57,7 +57,8 @@ struct sl_xet {
         pthread_mutex_t mutex;
         struct sl_xet_file *files[BUCKETS];
         unsigned failures; /* since the last success */
-        bool off, noted;   /* noted: some file is on it */
+        unsigned noted;    /* files that are on it */
+        bool off;
     } locked;
 };
 
@@ -216,7 +217,7 @@ static int add_file(struct sl_xet *xet, char **key, const char *hash, uint64_t b
     pthread_mutex_init(&file->locked.mutex, NULL);
     file->next = *bucket;
     *bucket = file;
-    xet->locked.noted = true;
+    xet->locked.noted++;
     return 0;
 }
 
@@ -241,6 +242,8 @@ int sl_xet_note(struct sl_xet *xet, const char *commit, const char *name, const 
         return -1;
     SL_LOCKED(&xet->locked.mutex);
     const struct sl_xet_file *file = find(xet, key);
+    if (!file && xet->locked.noted == NOTED_MAX)
+        return leave(xet, name, "lists too many files", err); /* wanted or not */
     if (!file)
         return add_file(xet, &key, hash, bytes, err);
     if (strcmp(file->hash, hash) == 0 && file->bytes == bytes)

@@ -274,8 +274,11 @@ static int check_size(const char *place, const char *name, uint64_t bytes, struc
                         place, name, bytes);
 }
 
+enum { LISTED_MAX = 10 * 1000 * 1000 }; /* wanted or not */
+
 struct wanted {
     const struct sl_store *store;
+    unsigned listed;
     const char *begin;
     int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err);
     void *arg;
@@ -284,7 +287,12 @@ struct wanted {
 /* What a store lists beside what it was asked for, and names of ours, are passed over. */
 static int take_wanted(const struct sl_entry *entry, void *arg, struct sl_err *err)
 {
-    const struct wanted *wanted = arg;
+    struct wanted *wanted = arg;
+    if (sl_cancel_check(wanted->store->config.cancel, err) < 0)
+        return -1;
+    if (++wanted->listed > LISTED_MAX)
+        return sl_fail(err, SL_E_FORMAT, "the listing of '%s' has more than %d entries",
+                       wanted->store->uri, LISTED_MAX);
     if (strncmp(entry->name, wanted->begin, strlen(wanted->begin)) != 0 ||
         sl_own_name(entry->name, strlen(entry->name)))
         return 0;
@@ -312,7 +320,7 @@ int sl_store_list(struct sl_store *store,
                   int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
                   void *arg, struct sl_err *err)
 {
-    struct wanted wanted = {store, "", each, arg};
+    struct wanted wanted = {store, 0, "", each, arg};
     return list(store, "", &wanted, err);
 }
 
@@ -320,7 +328,7 @@ int sl_store_list_begin(struct sl_store *store, const char *begin,
                         int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
                         void *arg, struct sl_err *err)
 {
-    struct wanted wanted = {store, begin, each, arg};
+    struct wanted wanted = {store, 0, begin, each, arg};
     return list(store, begin, &wanted, err);
 }
 

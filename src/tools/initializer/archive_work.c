@@ -68,7 +68,8 @@ static int judge(const struct sl_archive_work *work, const struct sl_archive_fil
     struct attempt hollow = {.hollow = true};
     return attempt(work, file, &hollow, err) < 0
                ? -1
-               : sl_destination_judge_alone(work->destination, work->number, &ready, err);
+               : sl_destination_judge_alone(work->destination, work->number, &ready, work->cancel,
+                                            err);
 }
 
 static int attempt_sparing(const struct sl_archive_work *work, const struct sl_archive_file *file,

@@ -368,11 +368,12 @@ int sl_destination_list(struct sl_destination *destination, unsigned number,
 }
 
 int sl_destination_judge_alone(struct sl_destination *destination, unsigned number,
-                               const struct sl_ready *ready, struct sl_err *err)
+                               const struct sl_ready *ready, const struct sl_cancel *cancel,
+                               struct sl_err *err)
 {
     int done = sl_destination_list(destination, number, ready, err);
     if (done == 0)
-        done = sl_destination_judge(destination, err);
+        done = sl_destination_judge(destination, cancel, err);
     if (done == 0)
         done = sl_destination_look(destination, err);
     forget(destination);
@@ -386,9 +387,10 @@ int sl_destination_list_link(struct sl_destination *destination, const char *nam
     return moving && sl_moving_add_local(moving, name, err) == 0 ? 0 : forget(destination);
 }
 
-int sl_destination_judge(struct sl_destination *destination, struct sl_err *err)
+int sl_destination_judge(struct sl_destination *destination, const struct sl_cancel *cancel,
+                         struct sl_err *err)
 {
-    if (destination->moving && sl_moving_judge(destination->moving, err) < 0)
+    if (destination->moving && sl_moving_judge(destination->moving, cancel, err) < 0)
         return forget(destination);
     return 0;
 }

@@ -405,7 +405,7 @@ static int judge_all(struct run *run, struct sl_err *err)
             return refuse(run, pair, err);
     }
     for (size_t i = 0; i < run->destination_count; i++)
-        if (sl_destination_judge(run->destinations[i], err) < 0)
+        if (sl_destination_judge(run->destinations[i], run->job->cancel, err) < 0)
             return refuse(run, NULL, err);
     return 0;
 }

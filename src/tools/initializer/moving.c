@@ -26,6 +26,7 @@ enum {
     NAME_BYTES = 1025,
     WAY_BYTES = 4096,
     LINKS_MAX = 40,
+    STEPS_MAX = 2 * 1000 * 1000, /* of all links together: ten names for each entry of an archive */
     FOLDER_FLAGS = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC,
 };
 
@@ -275,7 +276,7 @@ static const struct entry *find(const struct sl_moving *moving, const char *name
 /* Where a link has led so far, and what is still to go. */
 struct way {
     char here[WAY_BYTES], rest[WAY_BYTES];
-    unsigned links;
+    unsigned links, steps; /* steps: of all links so far */
 };
 
 /* Into target: what the link that will be at `name` says; "" if there will be none. */
@@ -338,11 +339,20 @@ static bool go(const struct sl_moving *moving, struct way *way, const char *name
     return go_first(way, target);
 }
 
-static bool stays_inside(const struct sl_moving *moving, const struct entry *entry, struct way *way)
+static int bad_link(const struct sl_moving *moving, const struct entry *entry, const char *why,
+                    struct sl_err *err)
 {
-    *way = (struct way){.links = 1};
+    return sl_fail_code(err, SL_E_FORMAT, "archive.link",
+                        "the link '%.200s' would lead %s '%.200s': nothing was put there",
+                        entry->name, why, moving->path);
+}
+
+static int check_inside(const struct sl_moving *moving, const struct entry *entry, struct way *way,
+                        const struct sl_cancel *cancel, struct sl_err *err)
+{
+    way->links = 1;
     if (*entry->target == '/' || strlen(entry->target) >= sizeof(way->rest))
-        return false;
+        return bad_link(moving, entry, "out of", err);
     snprintf(way->here, sizeof(way->here), "%s", entry->name);
     go_up(way);
     snprintf(way->rest, sizeof(way->rest), "%s", entry->target);
@@ -351,25 +361,25 @@ static bool stays_inside(const struct sl_moving *moving, const struct entry *ent
         size_t bytes = strcspn(way->rest, "/"), gone = bytes + (way->rest[bytes] == '/');
         memcpy(name, way->rest, bytes);
         memmove(way->rest, way->rest + gone, strlen(way->rest + gone) + 1);
+        if (sl_cancel_check(cancel, err) < 0)
+            return -1;
+        if (++way->steps > STEPS_MAX)
+            return bad_link(moving, entry, "with others through too many names below", err);
         if (!go(moving, way, name, bytes))
-            return false;
+            return bad_link(moving, entry, "out of", err);
     }
-    return true;
+    return 0;
 }
 
-int sl_moving_judge(struct sl_moving *moving, struct sl_err *err)
+int sl_moving_judge(struct sl_moving *moving, const struct sl_cancel *cancel, struct sl_err *err)
 {
     if (sort(moving, err) < 0)
         return -1;
     sl_autofree struct way *way = sl_alloc(sizeof(*way), err);
-    for (size_t i = 0; way && i < moving->count; i++) {
-        const struct entry *entry = &moving->entries[i];
-        if (entry->kind == LINK_ENTRY && !stays_inside(moving, entry, way))
-            return sl_fail_code(err, SL_E_FORMAT, "archive.link",
-                                "the link '%.200s' would lead out of '%.200s': nothing was put "
-                                "there",
-                                entry->name, moving->path);
-    }
+    for (size_t i = 0; way && i < moving->count; i++)
+        if (moving->entries[i].kind == LINK_ENTRY &&
+            check_inside(moving, &moving->entries[i], way, cancel, err) < 0)
+            return -1;
     return way ? 0 : -1;
 }
 

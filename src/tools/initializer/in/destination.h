@@ -78,11 +78,13 @@ int sl_destination_list(struct sl_destination *destination, unsigned number,
                         const struct sl_ready *ready, struct sl_err *err);
 /** List, judge and look at one of them by itself, and forget it: could it be moved? */
 int sl_destination_judge_alone(struct sl_destination *destination, unsigned number,
-                               const struct sl_ready *ready, struct sl_err *err);
+                               const struct sl_ready *ready, const struct sl_cancel *cancel,
+                               struct sl_err *err);
 /** A link that sl_destination_link() will make. */
 int sl_destination_list_link(struct sl_destination *destination, const char *name,
                              struct sl_err *err);
-int sl_destination_judge(struct sl_destination *destination, struct sl_err *err);
+int sl_destination_judge(struct sl_destination *destination, const struct sl_cancel *cancel,
+                         struct sl_err *err);
 int sl_destination_look(struct sl_destination *destination, struct sl_err *err);
 /** Over what is there. */
 int sl_destination_move(struct sl_destination *destination, struct sl_err *err);

@@ -7,6 +7,7 @@
 
 #include "err.h"
 #include "mem.h"
+#include "thread.h"
 
 struct sl_moving;
 /** to_fd (borrowed) is the destination, `path` its name in messages. One thread at a time. */
@@ -27,9 +28,10 @@ int sl_moving_add_local(struct sl_moving *moving, const char *name, struct sl_er
 /**
  * Two that would become one (but for files of two sources, of which the later one stays, as with
  * KServe's own): SL_E_FORMAT, code E_NAME. A link that leads out of the destination from where it
- * ends up, through whatever links are there by then: code archive.link.
+ * ends up, through whatever links are there by then, and links that lead through too many names:
+ * code archive.link. SL_E_CANCELED; cancel may be NULL.
  */
-int sl_moving_judge(struct sl_moving *moving, struct sl_err *err);
+int sl_moving_judge(struct sl_moving *moving, const struct sl_cancel *cancel, struct sl_err *err);
 /** Is something in the way: a folder where a file goes, a file, a link or a folder of somebody else
  * where a folder goes? SL_E_NO_SPACE. */
 int sl_moving_look(const struct sl_moving *moving, struct sl_err *err);
