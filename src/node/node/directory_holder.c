@@ -177,6 +177,7 @@ static int drop(void *self, const char *name, const char *version, void *body, s
     unlinkat(fd, ready, 0);
     if (sl_tree_remove(fd, version) < 0)
         return sl_tree_fail(err, errno, "remove a version of", name);
+    SL_LOCKED(&holder->lock);                        /* not while a spec is written into it */
     unlinkat(holder->folder.fd, name, AT_REMOVEDIR); /* if nothing else is in it */
     return 0;
 }
