@@ -70,14 +70,17 @@ static bool is_there(struct sl_volumes *volumes, const struct sl_volume_record *
     *ref = hold(volumes, record, true);
     if (record->pool || *ref)
         return true;
-    if (sl_directory_holder_look(node->directory, record->model, record->version, &bytes) ==
-        SL_WHOLENESS_NOT) {
+    enum sl_wholeness is =
+        sl_directory_holder_look(node->directory, record->model, record->version, &bytes);
+    if (is == SL_WHOLENESS_NOT) {
         sl_fail(why, SL_E_NOT_FOUND, "version %s of '%s' is not whole", record->version,
                 record->model);
         return false;
     }
-    const struct sl_registry_found found = {
-        .name = record->model, .version = record->version, .bytes = bytes};
+    const struct sl_registry_found found = {.name = record->model,
+                                            .version = record->version,
+                                            .bytes = bytes,
+                                            .ready = is == SL_WHOLENESS_WHOLE};
     sl_registry_adopt(node->registry, sl_directory_holder_ops(node->directory), &found, NULL);
     *ref = hold(volumes, record, false); /* as the node found it, or as it is adopted here */
     return true;
