@@ -261,7 +261,7 @@ SL_TEST(every_prefix_of_a_publish_is_survived)
     }
 }
 
-SL_TEST_LOOP(failures_have_the_codes_of_csi, 0, 9)
+SL_TEST_LOOP(failures_have_the_codes_of_csi, 0, 10)
 {
     static const struct {
         enum sl_err_kind kind;
@@ -275,6 +275,7 @@ SL_TEST_LOOP(failures_have_the_codes_of_csi, 0, 9)
                 {SL_E_NET, "aborted", 10},
                 {SL_E_USAGE, "exists", 6},
                 {SL_E_USAGE, "precondition", 9},
+                {SL_E_USAGE, "full", 8}, /* of a share: the kubelet asks again */
                 {SL_E_NOT_FOUND, "NoSuchKey", 5}};
     struct sl_err fail = SL_ERR_INIT;
     sl_fail_code(&fail, rows[_i].kind, rows[_i].code, "model m: 41 %% of 131 GiB");

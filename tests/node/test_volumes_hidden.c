@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "claims.h"
 #include "http_client.h"
@@ -123,6 +124,26 @@ SL_TEST_LOOP(volumes_are_told_to_whom_the_config_says, 0, 2)
         ck_assert_msg(tells(rows[i].path, "Authorization: Bearer wrong\r\n") == stranger, "%s",
                       rows[i].path);
     }
+}
+
+/* All readers get the same, so none gets them. */
+SL_TEST_LOOP(events_tell_of_no_hidden_load, 0, 2)
+{
+    char text[65536] = "";
+    size_t used = 0;
+    open_case(_i);
+    publish_both();
+    int fd = http_connect(sl_web_port(web));
+    ck_assert_int_eq(http_send(fd, "GET /v1/events HTTP/1.1\r\nHost: x\r\n\r\n"), 0);
+    while (!strstr(text, "\"loads\":") || !strstr(strstr(text, "\"loads\":"), "\n\n")) {
+        ssize_t got = read(fd, text + used, sizeof(text) - 1 - used);
+        ck_assert_int_gt(got, 0);
+        used += (size_t)got;
+        text[used] = 0;
+    }
+    close(fd);
+    ck_assert_int_eq(strstr(text, "memory://n/") != NULL, !_i);
+    ck_assert(strstr(text, "memory://m/"));
 }
 
 /* Before a pod has asked for it again nothing says whose it is. */
