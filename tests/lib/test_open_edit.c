@@ -470,6 +470,24 @@ SL_TEST(two_editors_exclude_each_other)
     sluice_edit_abandon(two);
 }
 
+/* A child by fork() has the editor, too, and the lock is the parent's. */
+SL_TEST(a_child_that_leaves_takes_no_lock_with_it)
+{
+    int status;
+    struct sluice_editor *one, *two;
+    make_file(SAFETENSORS);
+    ck_assert_int_eq(sluice_edit(path, NULL, &one, &error), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        sluice_edit_abandon(one);
+        _exit(0);
+    }
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert_int_eq(sluice_edit(path, NULL, &two, &error), -1);
+    ck_assert_str_eq(error.code, "busy");
+    sluice_edit_abandon(one);
+}
+
 SL_TEST(a_file_that_others_wrote_to_meanwhile_is_left)
 {
     struct sluice_editor *editor;

@@ -13,7 +13,8 @@
 SL_TEST(hostile_names_are_refused)
 {
     static const char *const names[] = {"m/../../etc/passwd", "m//etc/passwd", "m/a/./b",
-                                        "m/.sluice/ready", "m/a\nb"};
+                                        "m/.sluice/ready",    "m/a\nb",        "m/.x.sluice-edit",
+                                        "m/a/.x.sluice-new/y"};
     for (size_t i = 0; i < SL_COUNT(names); i++) {
         sl_memory_clear();
         put_text("m/good", "x");

@@ -140,7 +140,8 @@ static int plan(const char *more, struct sl_plan **made, struct sl_specs *specs,
 static const struct {
     const char *path, *says;
 } names[] = {
-    {"../x", "'..'"}, {"/etc/passwd", ""}, {"a//b", ""}, {".sluice/ready", ""}, {"a/./b", ""},
+    {"../x", "'..'"},      {"/etc/passwd", ""}, {"a//b", ""},
+    {".sluice/ready", ""}, {"a/./b", ""},       {"a/.m.sluice-edit", ""},
 };
 
 SL_TEST_LOOP(a_hostile_name_is_refused, 0, (int)SL_COUNT(names))

@@ -60,7 +60,8 @@ static bool is_still(const struct sl_file_place *place, const char *name, int fd
 
 void sl_file_place_release(struct sl_file_place *place)
 {
-    if (place->lock_fd >= 0 && is_still(place, place->lock, place->lock_fd))
+    if (place->lock_fd >= 0 && place->locked_by == getpid() &&
+        is_still(place, place->lock, place->lock_fd))
         unlinkat(place->folder, place->lock, 0); /* before others can have it */
     sl_autoclose_(&place->lock_fd);
     sl_autoclose_(&place->folder);
@@ -233,6 +234,7 @@ static int try_lock(struct sl_file_place *place, const struct stat *file, struct
     if (made)
         set_lock_rights(fd, file);
     place->lock_fd = fd;
+    place->locked_by = getpid();
     fd = -1;
     return 0;
 }

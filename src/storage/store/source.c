@@ -15,7 +15,6 @@
 #include "fork_guard.h"
 #include "log.h"
 #include "metrics.h"
-#include "own_names.h"
 #include "store_kind.h"
 
 /* The spec may ask for it, or an .s3cfg, which the kind has read by now. */
@@ -284,7 +283,7 @@ struct wanted {
     void *arg;
 };
 
-/* What a store lists beside what it was asked for, and names of ours, are passed over. */
+/* What a store lists beside what it was asked for is passed over. */
 static int take_wanted(const struct sl_entry *entry, void *arg, struct sl_err *err)
 {
     struct wanted *wanted = arg;
@@ -293,8 +292,7 @@ static int take_wanted(const struct sl_entry *entry, void *arg, struct sl_err *e
     if (++wanted->listed > LISTED_MAX)
         return sl_fail(err, SL_E_FORMAT, "the listing of '%s' has more than %d entries",
                        wanted->store->uri, LISTED_MAX);
-    if (strncmp(entry->name, wanted->begin, strlen(wanted->begin)) != 0 ||
-        sl_own_name(entry->name, strlen(entry->name)))
+    if (strncmp(entry->name, wanted->begin, strlen(wanted->begin)) != 0)
         return 0;
     if (check_size(wanted->store->uri, entry->name, entry->bytes, err) < 0)
         return -1;

@@ -167,9 +167,9 @@ struct sl_entry {
 };
 /**
  * Every object below the base, in the order of the store, page by page in bounded memory. The
- * callback returns 0 to go on, -1 (err filled) to stop. Folder markers and names of ours
- * (own_names.h) are left out. SL_E_NOT_FOUND if there is none, SL_E_USAGE without traits.listing:
- * "has no listing". An entry is borrowed for its call.
+ * callback returns 0 to go on, -1 (err filled) to stop. Folder markers are left out. SL_E_NOT_FOUND
+ * if there is none, SL_E_USAGE without traits.listing: "has no listing". An entry is borrowed for
+ * its call.
  */
 int sl_store_list(struct sl_store *store,
                   int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),

@@ -297,8 +297,8 @@ static int write_files(struct sl_buf *out, struct sl_err *err)
         "What sluice keeps beside files and in folders that others may write or read: who writes "
         "it, who reads it, and what is asked of it before it is believed.\nWhat is found wanting "
         "is passed over with a warning, or refused with what to do. No file of a model has one of "
-        "these names: listings\nof all stores leave them out, and archives, manifests and "
-        "destinations refuse them.\n\n"
+        "these names: folders\nof this machine are read without them; what a store, an archive, an "
+        "index or a manifest names so is refused.\n\n"
         "| file | written by | read by | believed if |\n| --- | --- | --- | --- |\n"
 #define SL_OWN_BESIDE(end, writer, reader, proof)                                                  \
     "| `.NAME" end "` beside NAME | " writer " | " reader " | " proof " |\n"

@@ -12,6 +12,7 @@
 #include "keys.h"
 #include "log.h"
 #include "operand.h"
+#include "own_names.h"
 #include "plan.h"
 #include "signing.h"
 #include "stores.h"
@@ -69,11 +70,12 @@ static bool ends_with(const char *text, const char *end)
     return a >= b && strcmp(text + a - b, end) == 0;
 }
 
-/* Neither sidecars nor signatures. */
+/* Neither sidecars nor signatures, nor what sluice keeps beside models. */
 static int take_entry(const struct sl_entry *entry, void *arg, struct sl_err *err)
 {
     struct names *names = arg;
     if (ends_with(entry->name, SL_SIDECAR_SUFFIX) || ends_with(entry->name, ".minisig") ||
+        sl_own_name(entry->name, strlen(entry->name)) ||
         !sl_plan_matches(&names->spec->source.include, entry->name, true) ||
         sl_plan_matches(&names->spec->source.exclude, entry->name, false))
         return 0;

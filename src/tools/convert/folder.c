@@ -10,6 +10,7 @@
 
 #include "format.h"
 #include "job.h"
+#include "own_names.h"
 #include "sidecar.h"
 #include "sink.h"
 #include "stores.h"
@@ -196,7 +197,8 @@ static int take_entry(const struct sl_entry *entry, void *arg, struct sl_err *er
     struct listing *listing = arg;
     const struct sl_spec_source *source = &listing->job->config->spec->source;
     bool signature;
-    if (!matches(&source->include, entry->name, true) ||
+    if (sl_own_name(entry->name, strlen(entry->name)) ||
+        !matches(&source->include, entry->name, true) ||
         matches(&source->exclude, entry->name, false))
         return 0;
     if (sl_name_check(entry->name, strlen(entry->name), err) < 0)

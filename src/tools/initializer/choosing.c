@@ -12,7 +12,6 @@
 #include <strings.h>
 
 #include "log.h"
-#include "own_names.h"
 #include "stores.h"
 
 enum { OBJECTS_MAX = 50000 };
@@ -93,9 +92,9 @@ static bool is_wanted(const struct listing *listing, const struct sl_entry *entr
     if (listing->local) /* as shells and Python's glob see a directory */
         return *entry->name != '.' && sl_patterns_want(listing->patterns, entry->name);
     bool below = listing->path_bytes == 0 || rest[-1] == '/' || *rest == '/';
-    rest += strspn(rest, "/");
-    return entry->bytes && (below || !listing->strict) && !sl_own_name(rest, strlen(rest)) &&
-           sl_patterns_want(listing->patterns, rest);
+    if (entry->bytes == 0 || (listing->strict && !below))
+        return false;
+    return sl_patterns_want(listing->patterns, rest + strspn(rest, "/"));
 }
 
 static int take(const struct sl_entry *entry, void *arg, struct sl_err *err)

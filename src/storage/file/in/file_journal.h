@@ -2,11 +2,14 @@
 #ifndef SL_FILE_JOURNAL_H
 #define SL_FILE_JOURNAL_H
 
+#include <sys/types.h>
+
 #include "file_edit.h"
 
 /** A file and its folder, opened; names are within the folder, and no path is resolved again. */
 struct sl_file_place {
     int folder, fd, lock_fd;
+    pid_t locked_by;              /* a child that has it by fork() leaves the lock where it is */
     char *path;                   /* of the file */
     const char *name;             /* within path */
     char *journal, *fresh, *lock; /* ".NAME.sluice-edit", ".NAME.sluice-new", ".NAME.sluice-lock" */
