@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from ctypes import POINTER, byref, c_int32, c_uint8, c_uint64, c_void_p, sizeof
+from functools import partial
 from typing import Any, NamedTuple, Optional, Union, cast
 
 from . import _fork, _structs
@@ -93,7 +94,7 @@ class Calls:
     def __init__(self, progress: Optional[Progress], done: Optional[Callable[[int], object]] = None) -> None:
         self._raised = raised = Raised()
 
-        def guarded(function: Callable[..., object], *arguments: int) -> int:
+        def guarded(function: Callable[..., object], _: Any, *arguments: int) -> int:
             if not raised:
                 try:
                     function(*arguments)
@@ -101,8 +102,8 @@ class Calls:
                     raised.keep(error)
             return 1 if raised else 0
 
-        self.progress = _structs.PROGRESS(lambda _, now, total: guarded(progress, now, total)) if progress else _structs.PROGRESS()
-        self.done = _structs.DONE(lambda _, index: guarded(done, index)) if done else _structs.DONE()
+        self.progress = _structs.PROGRESS(partial(guarded, progress)) if progress else _structs.PROGRESS()
+        self.done = _structs.DONE(partial(guarded, done)) if done else _structs.DONE()
 
     def call(self, name: str, *arguments: Any) -> None:
         """The exception of a callback is worth more than that the call was canceled by it."""
