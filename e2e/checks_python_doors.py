@@ -63,5 +63,5 @@ def tensorizer_own_tests_pass_against_our_door(h):
 def doors_answer_as_the_originals_do_with_torch_2(h):
     """The package's own tests beside the originals, with a torch of today; torch_compat among them."""
     need_torch2()
-    return run_tests(h, "test_safetensors", "test_tensorizer", "test_tensorizer_more", "test_zipslicer", "test_doors", "test_open", "test_lifetimes",
+    return run_tests(h, "test_safetensors", "test_tensorizer", "test_tensorizer_more", "test_guarded", "test_zipslicer", "test_doors", "test_open", "test_lifetimes",
                      "test_engines", "test_beside", "test_types", "test_counterparts", python=torch2.PYTHON)

@@ -121,7 +121,7 @@ def python_changes_files_where_they_lie(h):
 @check()
 def doors_answer_as_the_originals_do(h):
     """Each public call of safetensors, tensorizer and zipslicer beside ours, on the same input: results, types, errors."""
-    return run_tests(h, "test_safetensors", "test_tensorizer", "test_tensorizer_more", "test_zipslicer", "test_doors")
+    return run_tests(h, "test_safetensors", "test_tensorizer", "test_tensorizer_more", "test_guarded", "test_zipslicer", "test_doors")
 
 
 @check()

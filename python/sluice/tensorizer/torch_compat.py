@@ -5,6 +5,8 @@ for persistent ids by methods that a subclass can reach.
 """
 from __future__ import annotations
 
+import _compat_pickle
+import collections
 import contextvars
 import functools
 import io
@@ -13,7 +15,7 @@ import os
 import pickle
 import threading
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import ModuleType
 from typing import Any, NamedTuple, Optional
 
@@ -38,6 +40,7 @@ class _Wish(NamedTuple):
 
 _SAVING: contextvars.ContextVar[Optional[_Wish]] = contextvars.ContextVar("sluice_saving", default=None)
 _LOADING: contextvars.ContextVar[Optional[_Wish]] = contextvars.ContextVar("sluice_loading", default=None)
+_GUARDING: contextvars.ContextVar[bool] = contextvars.ContextVar("sluice_guarding", default=False)
 _PICKLER: Any = getattr(pickle, "_Pickler")
 _UNPICKLER: Any = getattr(pickle, "_Unpickler")
 
@@ -96,7 +99,7 @@ def _saving_module(tensors: list[Any]) -> ModuleType:
     return _module(Pickler, pickle.Unpickler)
 
 
-def _loading_module(fetch: Callable[[], Any]) -> ModuleType:
+def _loading_module(fetch: Callable[[], Any], safe: bool) -> ModuleType:
     got: list[Any] = []
 
     def storage(number: int, dtype: Any) -> Any:
@@ -121,18 +124,84 @@ def _loading_module(fetch: Callable[[], Any]) -> ModuleType:
             raise pickle.UnpicklingError(f"Unsupported TensorizerPickler object type ({pid[2]})")
         self.append(storage(*pid[3:]))
 
-    class Unpickler(_UNPICKLER):  # type: ignore[misc]
+    base = _guarded() if safe else _UNPICKLER
+
+    class Unpickler(base):  # type: ignore[misc]
         """Numbers become storages."""
 
-        dispatch = {**_UNPICKLER.dispatch, pickle.BINPERSID[0]: load_binpersid}
+        dispatch = {**base.dispatch, pickle.BINPERSID[0]: load_binpersid}
 
     return _module(pickle.Pickler, Unpickler)
 
 
+def _refuse_global(what: str) -> Any:
+    raise pickle.UnpicklingError(
+        f"{what} is not on torch's list of what a file of weights may hold, and nothing of it was called: "
+        "weights_only=False or suppress_weights_only=True is for files that are trusted"
+    )
+
+
+def _guarded() -> Any:
+    """An unpickler that finds, calls and builds only what torch.load(weights_only=True) does: torch's own list, and what the program added."""
+    from torch import _weights_only_unpickler as own
+
+    known: dict[str, Any] = {**getattr(own, "_get_allowed_globals")(), **getattr(own, "_get_user_allowed_globals", dict)()}
+    torch = library("torch")
+
+    def is_known(what: Any) -> bool:
+        return any(what is one for one in known.values())
+
+    def find_class(_self: Any, module: str, name: str) -> Any:
+        module, name = _compat_pickle.NAME_MAPPING.get((module, name), (_compat_pickle.IMPORT_MAPPING.get(module, module), name))
+        full = f"{module}.{name}"
+        return known[full] if full in known else _refuse_global(full)
+
+    def load_reduce(self: Any) -> None:
+        arguments = self.stack.pop()
+        function = self.stack[-1]
+        self.stack[-1] = function(*arguments) if is_known(function) else _refuse_global(f"a call of {function!r:.80}")
+
+    def load_newobj(self: Any) -> None:
+        arguments, kind = self.stack.pop(), self.stack.pop()
+        if kind is torch.nn.Parameter:
+            self.append(kind(*arguments))
+        elif isinstance(kind, type) and is_known(kind):
+            self.append(kind.__new__(kind, *arguments))
+        else:
+            _refuse_global(f"an object of {kind!r:.80}")
+
+    def load_build(self: Any) -> None:
+        state, made = self.stack.pop(), self.stack[-1]
+        if type(made) is torch.Tensor:
+            made.set_(*state)
+        elif type(made) is collections.OrderedDict:
+            made.__dict__.update(state)
+        elif is_known(type(made)):
+            made.__setstate__(state) if hasattr(made, "__setstate__") else made.__dict__.update(state)
+        else:
+            _refuse_global(f"a state of {type(made)!r:.80}")
+
+    def refuse(_self: Any) -> None:
+        _refuse_global("an old kind of call")
+
+    dispatch = {
+        **_UNPICKLER.dispatch,
+        pickle.REDUCE[0]: load_reduce,
+        pickle.NEWOBJ[0]: load_newobj,
+        pickle.BUILD[0]: load_build,
+        **{code[0]: refuse for code in (pickle.INST, pickle.OBJ, pickle.NEWOBJ_EX, pickle.EXT1, pickle.EXT2, pickle.EXT4)},
+    }
+    return type("Guarded", (_UNPICKLER,), {"dispatch": dispatch, "find_class": find_class})
+
+
 def _module(pickler: Any, unpickler: Any) -> ModuleType:
     made = ModuleType("sluice_pickle")
+
+    def load(file: Any, **options: Any) -> Any:
+        return unpickler(file, **options).load()
+
     made.__dict__.update({name: getattr(pickle, name) for name in pickle.__all__})
-    made.__dict__.update(Pickler=pickler, Unpickler=unpickler, load=pickle.load, dumps=pickle.dumps)
+    made.__dict__.update(Pickler=pickler, Unpickler=unpickler, load=load, loads=lambda data, **options: load(io.BytesIO(data), **options))
     return made
 
 
@@ -173,33 +242,41 @@ def _load(original: Any, wish: _Wish, file: Any, arguments: Any, options: Any) -
         options = {**options, "weights_only": False}
     if place is None:
         return original(file, *arguments, **options)
-    return original(file, *arguments, **{**options, "pickle_module": _loading_module(lambda: _fetched(place, wish))})
+    safe = options.get("weights_only") is not False
+    # torch takes a module only where it is told that it need not be safe: the module is.
+    if safe or "weights_only" in options:
+        options = {**options, "weights_only": False}
+    token = _GUARDING.set(safe)
+    try:
+        return original(file, *arguments, **{**options, "pickle_module": _loading_module(lambda: _fetched(place, wish), safe)})
+    finally:
+        _GUARDING.reset(token)
 
 
 class _Patch:
     """One function of torch, while anybody is inside; who is not gets the original."""
 
     def __init__(self, name: str, wrap: Callable[[Any], Any]) -> None:
-        self._name, self._wrap, self._users = name, wrap, 0
+        self._path, self._wrap, self._users = name.split("."), wrap, 0
         self._lock = threading.Lock()
         self._original: Any = None
 
     @contextmanager
     def entered(self) -> Generator[None, None, None]:
         """The first one puts it there, the last one takes it away."""
-        torch = library("torch")
+        place, name = functools.reduce(getattr, self._path[:-1], library("torch")), self._path[-1]
         with self._lock:
             self._users += 1
             if self._users == 1:
-                self._original = getattr(torch, self._name)
-                setattr(torch, self._name, self._wrap(self._original))
+                self._original = getattr(place, name)
+                setattr(place, name, self._wrap(self._original))
         try:
             yield
         finally:
             with self._lock:
                 self._users -= 1
                 if not self._users:
-                    setattr(torch, self._name, self._original)
+                    setattr(place, name, self._original)
 
 
 def _wrapped_save(original: Any) -> Any:
@@ -226,14 +303,27 @@ def _wrapped_load(original: Any) -> Any:
     return load
 
 
+def _wrapped_script(original: Any) -> Any:
+    @functools.wraps(original)
+    def load(*arguments: Any, **options: Any) -> Any:
+        if _GUARDING.get():
+            _refuse_global("a program of TorchScript")
+        return original(*arguments, **options)
+
+    return load
+
+
 _SAVE_PATCH, _LOAD_PATCH = _Patch("save", _wrapped_save), _Patch("load", _wrapped_load)
+_SCRIPT_PATCH = _Patch("jit.load", _wrapped_script)
 
 
 @contextmanager
-def _inside(variable: Any, wish: _Wish, patch: _Patch) -> Generator[None, None, None]:
+def _inside(variable: Any, wish: _Wish, *patches: _Patch) -> Generator[None, None, None]:
     token = variable.set(wish)
     try:
-        with patch.entered():
+        with ExitStack() as inside:
+            for patch in patches:
+                inside.enter_context(patch.entered())
             yield
     finally:
         variable.reset(token)
@@ -254,6 +344,9 @@ def tensorizer_loading(
 ) -> Any:
     """The same for torch.load(). load_func is called with the place and the other arguments, and gives the tensors.
 
+    In the block torch.load() is as careful as torch.load(weights_only=True), unless it is told weights_only=False: what is not on torch's
+    list of what weights may hold is neither called nor made. The original gives that up in the block.
+
     suppress_weights_only  weights_only is false in the block, whatever torch.load() is told: only for files that are trusted.
     """
-    return _inside(_LOADING, _Wish(file_obj, load_func, kwargs, suppress_weights_only), _LOAD_PATCH)
+    return _inside(_LOADING, _Wish(file_obj, load_func, kwargs, suppress_weights_only), _LOAD_PATCH, _SCRIPT_PATCH)
