@@ -12,6 +12,8 @@
 #include "fetch.h"
 #include "hash.h"
 #include "http_case.h"
+#include "http_store.h"
+#include "oci_auth.h"
 #include "oci_options.h"
 #include "stores.h"
 #include "tar_maker.h"
@@ -510,6 +512,30 @@ SL_TEST_LOOP(a_refusal_says_what_to_do, 0, (int)SL_COUNT(refusals))
     ck_assert_int_eq(read_model(&err), -1);
     ck_assert_msg(err.kind == refusals[_i].kind && strstr(err.message, refusals[_i].says), "%d: %s",
                   err.kind, err.message);
+}
+
+/* A login or none, in any spelling, this machine too: https is left for nobody. */
+SL_TEST_LOOP(a_token_service_does_not_lead_from_https_to_http, 0, 2)
+{
+    static const char *const realms[] = {"http://127.0.0.1:1/t", "HTTP://h/t", "http://[::1]:1/"};
+    for (size_t i = 0; i < SL_COUNT(realms); i++) {
+        struct sl_err err = SL_ERR_INIT;
+        struct sl_oci_login login = {0};
+        struct sl_range_request request = {0};
+        char challenge[200];
+        unsigned token;
+        login.user = _i ? strdup("user") : NULL;
+        login.password = _i ? strdup("password") : NULL;
+        struct sl_oci_auth *auth =
+            sl_oci_auth_new(&config, "h", "org/m", false, true, &login, &err);
+        ck_assert_ptr_nonnull(auth);
+        snprintf(challenge, sizeof(challenge), "Bearer realm=\"%s\",service=\"s\"", realms[i]);
+        sl_oci_note_challenge(auth, challenge);
+        ck_assert_int_eq(sl_oci_let_in(auth, &request, &token, &err), -1);
+        ck_assert_msg(strstr(err.message, "from https to plain http"), "%s", err.message);
+        ck_assert_int_eq(err.kind, SL_E_AUTH);
+        sl_oci_auth_free(auth);
+    }
 }
 
 static int no_entry(const struct sl_entry *entry, void *arg, struct sl_err *err)

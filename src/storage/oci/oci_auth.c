@@ -26,7 +26,7 @@ enum {
 struct sl_oci_auth {
     const struct sl_source_config *config;
     const char *host, *repo;
-    bool bare, helpers; /* helpers: programs that keep logins may be asked */
+    bool bare, tls, helpers; /* helpers: programs that keep logins may be asked */
     struct sl_oci_login login;
     struct sl_tokens *tokens; /* whole values of the Authorization header */
     struct {
@@ -38,14 +38,20 @@ struct sl_oci_auth {
 
 /* ---- the token service ----------------------------------------------------------------------- */
 
-static int check_realm(const struct sl_oci_login *login, const char *realm, struct sl_err *err)
+static int check_realm(const struct sl_oci_auth *auth, const struct sl_oci_login *login,
+                       const char *realm, struct sl_err *err)
 {
     static const char whose[] = "the registry's token service";
     sl_autourl url = {0};
-    if (login->password || login->identity)
-        return sl_token_url_check(realm, whose, err);
     if (sl_url_parse(realm, &url, err) < 0)
         return sl_wrap(err, "%s", whose);
+    if (auth->tls && !url.tls)
+        return sl_fail(err, SL_E_AUTH,
+                       "the registry leads from https to plain http for a token, to '%.100s': it "
+                       "is not asked",
+                       url.host);
+    if (login->password || login->identity)
+        return sl_token_url_check(realm, whose, err);
     if (sl_imds_host(url.host))
         return sl_fail(
             err, SL_E_AUTH,
@@ -171,7 +177,7 @@ static int ask_bearer(const struct sl_oci_auth *auth, const struct sl_oci_login 
                                        .tls = auth->config->tls,
                                        .cancel = auth->config->cancel};
     sl_autofree char *query = make_query(auth, challenge, err);
-    if (!query || check_realm(login, challenge->realm, err) < 0)
+    if (!query || check_realm(auth, login, challenge->realm, err) < 0)
         return -1;
     if (login->identity)
         return ask_with_identity(auth, login, challenge->realm, query, &request, text, expires,
@@ -241,8 +247,8 @@ static int ask(void *arg, char **text, int64_t *expires, struct sl_err *err)
 /* ---- for requests ---------------------------------------------------------------------------- */
 
 struct sl_oci_auth *sl_oci_auth_new(const struct sl_source_config *config, const char *host,
-                                    const char *repo, bool bare, struct sl_oci_login *login,
-                                    struct sl_err *err)
+                                    const char *repo, bool bare, bool tls,
+                                    struct sl_oci_login *login, struct sl_err *err)
 {
     const struct sl_oci_options *options = sl_source_options(config, &sl_oci_table);
     struct sl_oci_auth *auth = sl_alloc(sizeof(*auth), err);
@@ -253,6 +259,7 @@ struct sl_oci_auth *sl_oci_auth_new(const struct sl_source_config *config, const
     auth->repo = repo;
     auth->helpers = options && options->credential_helpers;
     auth->bare = bare;
+    auth->tls = tls;
     pthread_mutex_init(&auth->locked.mutex, NULL);
     auth->tokens = sl_tokens_new(ask, auth, MARGIN_SECONDS, err);
     if (!auth->tokens) {

@@ -46,7 +46,8 @@ static int find_login(struct sl_oci_endpoint *endpoint, const struct sl_source_c
     else if (!bare)
         result = sl_oci_login_find(file, endpoint->host, endpoint->repo, &login, err);
     if (result == 0)
-        endpoint->auth = sl_oci_auth_new(config, endpoint->host, endpoint->repo, bare, &login, err);
+        endpoint->auth = sl_oci_auth_new(config, endpoint->host, endpoint->repo, bare,
+                                         endpoint->http.url.tls, &login, err);
     sl_oci_login_release(&login);
     return endpoint->auth ? 0 : -1;
 }

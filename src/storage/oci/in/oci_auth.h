@@ -46,11 +46,12 @@ struct sl_oci_auth;
  * none; SL_E_AUTH, SL_E_CANCELED. */
 int sl_oci_helper_ask(const char *name, const char *host, struct sl_cancel *cancel,
                       struct sl_oci_login *login, struct sl_err *err);
-/** bare: the registry is asked over plain http on another machine, where no password may go.
- * config, host and repo are borrowed, the login taken over. Any thread, but new and free. */
+/** bare: the registry is asked over plain http on another machine, where no password may go. tls:
+ * it is asked over https, which a token service must not leave. config, host and repo are borrowed,
+ * the login taken over. Any thread, but new and free. */
 struct sl_oci_auth *sl_oci_auth_new(const struct sl_source_config *config, const char *host,
-                                    const char *repo, bool bare, struct sl_oci_login *login,
-                                    struct sl_err *err);
+                                    const char *repo, bool bare, bool tls,
+                                    struct sl_oci_login *login, struct sl_err *err);
 void sl_oci_auth_free(struct sl_oci_auth *auth);
 /** The header of a request to the registry; *token: which one it is, 0: none. May block. SL_E_AUTH,
  * SL_E_NET. */
