@@ -27,26 +27,51 @@ int sl_err_exit(const struct sl_err *err)
     return sl_err_row(err->kind)->exit_code;
 }
 
-/* Bytes of a character that terminals obey or that turns a line around: C0, DEL, C1 (U+0080 to
- * U+009F), and the marks of direction U+202A to U+202E and U+2066 to U+2069. */
-static size_t command_bytes(const unsigned char *text)
+/* Characters that terminals obey, that turn a line around or end it, and that nobody sees, so that
+ * one name looks like another. */
+static const struct {
+    uint32_t first, last;
+} unsafe[] = {
+    {0x00, 0x1f},     {0x7f, 0x9f},     {0xad, 0xad},       {0x61c, 0x61c},
+    {0x180e, 0x180e}, {0x200b, 0x200f}, {0x2028, 0x202e},   {0x2060, 0x206f},
+    {0xfeff, 0xfeff}, {0xfff9, 0xfffb}, {0xe0000, 0xe007f},
+};
+
+/* The character that begins there; *bytes: how long it is. What is not UTF-8 is none. */
+static uint32_t take_character(const unsigned char *text, size_t left, size_t *bytes)
 {
-    if (text[0] < 0x20 || text[0] == 0x7f)
-        return 1;
-    if (text[0] == 0xc2 && text[1] >= 0x80 && text[1] < 0xa0)
-        return 2;
-    if (text[0] != 0xe2)
-        return 0;
-    bool marks = text[1] == 0x80 && text[2] >= 0xaa && text[2] <= 0xae;
-    bool isolates = text[1] == 0x81 && text[2] >= 0xa6 && text[2] <= 0xa9;
-    return marks || isolates ? 3 : 0;
+    size_t length = *text < 0xc0 ? 1 : *text < 0xe0 ? 2 : *text < 0xf0 ? 3 : 4;
+    uint32_t point = length == 1 ? *text : *text & (0x7f >> length);
+    *bytes = 1;
+    if (length == 1 || length > left)
+        return *text < 0x80 ? point : UINT32_MAX;
+    for (size_t i = 1; i < length; i++) {
+        if ((text[i] & 0xc0) != 0x80)
+            return UINT32_MAX;
+        point = point << 6 | (text[i] & 0x3f);
+    }
+    *bytes = length;
+    return point;
+}
+
+size_t sl_unsafe_bytes(const char *text, size_t bytes)
+{
+    size_t length;
+    uint32_t point = take_character((const unsigned char *)text, bytes, &length);
+    for (size_t i = 0; i < sizeof(unsafe) / sizeof(*unsafe); i++)
+        if (point >= unsafe[i].first && point <= unsafe[i].last)
+            return length;
+    return 0;
 }
 
 void sl_sanitize(char *text)
 {
-    for (size_t bytes; *text; text += bytes ? bytes : 1)
-        if ((bytes = command_bytes((const unsigned char *)text)))
-            memset(text, '?', bytes);
+    size_t left = strlen(text);
+    for (size_t bytes; left; text += bytes, left -= bytes) {
+        bytes = sl_unsafe_bytes(text, left);
+        memset(text, '?', bytes);
+        bytes = bytes ? bytes : 1;
+    }
 }
 
 void sl_sanitize_message(char *text, size_t size)

@@ -48,13 +48,14 @@ static unsigned append_sanitized(char *line, const char *text, unsigned columns_
     size_t used = strlen(line);
     unsigned columns = 0;
     utf8 = utf8 && sl_is_utf8(text, strlen(text));
-    for (; *text && used + 5 < SL_PROGRESS_LINE_BYTES; text++) {
+    for (size_t unsafe; *text && used + 5 < SL_PROGRESS_LINE_BYTES; text += unsafe ? unsafe : 1) {
         unsigned char c = (unsigned char)*text;
         bool continues = utf8 && (c & 0xc0) == 0x80;
+        unsafe = sl_unsafe_bytes(text, strlen(text));
         if (!continues && columns == columns_max)
             break;
         columns += !continues;
-        line[used++] = c < 0x20 || c == 0x7f || (c >= 0x80 && !utf8) ? '?' : *text;
+        line[used++] = unsafe || (c >= 0x80 && !utf8) ? '?' : *text;
     }
     line[used] = 0;
     return columns;

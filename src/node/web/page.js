@@ -31,7 +31,10 @@ function checkedText(load) {
   if (!load || load.state !== "published" || !load.bytes_total) return "";
   return unchecked(load) ? bytes(unchecked(load)) + " unchecked" : "all checked";
 }
-function text(id, value) { if (byId(id).textContent !== value) byId(id).textContent = value; }
+// Characters that nobody sees, or that turn a line around: a name must not look like another one.
+const unsafe = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
+function plain(words) { return String(words).replace(unsafe, "?"); }
+function text(id, words) { const value = plain(words); if (byId(id).textContent !== value) byId(id).textContent = value; }
 
 /* Put these in the place of what is there. What did not change stays, so that focus and a screen reader stay where
  * they are; the focus of what is replaced goes to the button with the same key. */
@@ -57,7 +60,7 @@ async function ask(path, options = {}) {
 function say(message, bad) {
   byId("said").hidden = false;
   byId("said").className = bad ? "bad" : "";
-  byId("said").textContent = message;
+  byId("said").textContent = plain(message);
 }
 async function act(name, verb, done) {
   try {
@@ -154,7 +157,7 @@ const NS = "http:/" + "/www.w3.org/2000/svg"; /* a name, nothing is fetched */
 function shape(tag, attributes, words) {
   const element = document.createElementNS(NS, tag);
   for (const key in attributes) element.setAttribute(key, attributes[key]);
-  if (words) element.textContent = words;
+  if (words) element.textContent = plain(words);
   return element;
 }
 /* The next of 1, 2, 4, 5, 8, 10, 20, … of its unit. */

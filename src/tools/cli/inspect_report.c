@@ -155,10 +155,9 @@ static void print_sanitized(const char *text, size_t bytes, size_t width)
         if (begins && shown == width)
             break;
         shown += begins;
-        bool c1 = c == 0xc2 && i + 1 < bytes && (unsigned char)text[i + 1] < 0xa0;
-        if (c1)
-            i++;
-        putchar(c1 || c < 0x20 || c == 0x7f ? '?' : c);
+        size_t unsafe = sl_unsafe_bytes(text + i, bytes - i);
+        putchar(unsafe ? '?' : c);
+        i += unsafe ? unsafe - 1 : 0;
     }
     for (; shown < width; shown++)
         putchar(' ');
