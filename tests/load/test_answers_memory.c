@@ -19,6 +19,7 @@
 #include "publish_parts.h"
 #include "s3_store.h"
 #include "scratch.h"
+#include "seed.h"
 #include "sidecar.h"
 #include "spec.h"
 #include "xet_plan.h"
@@ -222,14 +223,20 @@ static char *fill(const struct parser *parser, const char *item, size_t limit, u
     return text;
 }
 
+/* As the whole text, or where its list is: in the gate one of the two. Memory is not measured
+ * in a sanitizer's build: a text may be shorter there. */
 SL_TEST_LOOP(no_answer_becomes_more_than_64_mib, 0, (int)(PARSERS *SHAPES * 2))
 {
-    const struct parser *parser = &parsers[_i / (int)(2 * SHAPES)];
-    const char *shape = shapes[_i / 2 % (int)SHAPES];
-    bool xml = *parser->before == '<';
+    const int number = _i / 2;
+    const struct parser *parser = &parsers[number / (int)SHAPES];
+    const char *shape = shapes[number % (int)SHAPES];
+    bool xml = *parser->before == '<', bare = _i % 2;
     size_t bytes;
-    char *text =
-        fill(parser, xml ? "<a/>" : shape, parser->limit, UINT32_MAX, _i % 2 && !xml, &bytes);
+    if ((xml && (bare || number % (int)SHAPES)) ||
+        (!xml && bare == number % 2 && sl_test_rounds(0, 1) == 0))
+        return;
+    char *text = fill(parser, xml ? "<a/>" : shape, sanitized ? parser->limit / 32 : parser->limit,
+                      UINT32_MAX, bare, &bytes);
     long before = peak_kib();
     parser->parse(text, bytes);
     long took = peak_kib() - before;

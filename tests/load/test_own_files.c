@@ -15,6 +15,7 @@
 #include "mem.h"
 #include "run_sluice.h"
 #include "scratch.h"
+#include "seed.h"
 #include "tree.h"
 
 enum { PATH_BYTES = 512 };
@@ -161,7 +162,7 @@ static void expect_model(const char *what)
                   "%s: other bytes", what);
 }
 
-/* In a folder as it is before a load, and after one. */
+/* In a folder as it is before a load, and after one; in the gate two commands of each. */
 SL_TEST_LOOP(whatever_is_in_its_place_is_refused_or_replaced, 0, 2 * SL_COUNT(rows) * THINGS)
 {
     static const char *const commands[][6] = {{"status", to},
@@ -172,7 +173,8 @@ SL_TEST_LOOP(whatever_is_in_its_place_is_refused_or_replaced, 0, 2 * SL_COUNT(ro
     const bool published = _i % 2;
     const size_t row = (size_t)_i / 2 / THINGS;
     const enum thing thing = _i / 2 % THINGS;
-    for (size_t i = 0; i < SL_COUNT(commands); i++) {
+    for (size_t n = 0; n < sl_test_rounds(2, SL_COUNT(commands)); n++) {
+        const size_t i = (2 * (size_t)_i + n) % SL_COUNT(commands);
         char path[PATH_BYTES + 64], what[128];
         ck_assert_int_eq(mkdir(to, 0755), 0);
         if (published)
