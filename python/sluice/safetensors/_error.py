@@ -45,5 +45,6 @@ def translated(before: str, path: str = "") -> Generator[None, None, None]:
         yield
     except SluiceError as error:
         if error.kind == "NOT_FOUND" and path:
-            raise FileNotFoundError(f"No such file or directory: {path}") from error
+            shown = str(error) if ":" in path else path  # a URI may hold a key, which the error leaves out
+            raise FileNotFoundError(f"No such file or directory: {shown}") from error
         raise SafetensorError(f"{before}: {said(error)}") from error

@@ -32,7 +32,7 @@ class Destination(io.RawIOBase):
 
     def write(self, data: Any) -> int:
         """Not by hand: objects appear whole, so that somebody must know when they are."""
-        raise io.UnsupportedOperation(f"'{self.uri}' is written to by TensorSerializer alone: write a file, and copy it there")
+        raise io.UnsupportedOperation("an object is written by TensorSerializer alone: write a file, and copy it there")
 
 
 class Readable:

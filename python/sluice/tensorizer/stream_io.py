@@ -242,7 +242,7 @@ def s3_download(
 ) -> CURLStreamFile:
     """An s3:// URI as a file."""
     if not path_uri.lower().startswith("s3://"):
-        raise ValueError(f"Invalid S3 URI: {path_uri}")
+        raise ValueError("Invalid S3 URI: it does not begin with s3://")
     found: CURLStreamFile = open_stream(
         path_uri, "rb", s3_access_key_id, s3_secret_access_key, s3_endpoint, None, buffer_size, begin=begin, end=end,
         s3_region_name=s3_region_name, s3_signature_version=s3_signature_version, certificate_handling=certificate_handling,
