@@ -190,7 +190,7 @@ def killed_at_random_points(h):
                 worst, most = lost, in_flight
             # where the machine is busy, connections stand in for others, or are given up
             assert lost <= in_flight + STAND_INS * each + WASTE_BYTES, f"kill {kills} cost {lost} bytes, {in_flight} were in flight"
-        assert process.returncode == 0, f"the load after {killed} kills ended with {process.returncode}"
+        assert process.returncode == 0, f"the load after {killed} kills ended with {process.returncode}: {h.said(process)}"
         assert sha256_file(os.path.join(to, "big.bin")) == digest, "wrong bytes"
         loads += 1
         h.remove(to)

@@ -283,11 +283,19 @@ class Harness:
                    time.monotonic() - start)
 
     def start(self, *arguments, env=None):
-        """sluice in the background; its stderr is a pipe."""
+        """sluice in the background; said() tells what it wrote to stderr."""
+        log = tempfile.TemporaryFile(dir=self.disk)
         process = subprocess.Popen([self.program, *arguments], env=self.environment(env), stdin=subprocess.DEVNULL,
-                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                                   stdout=subprocess.DEVNULL, stderr=log)
+        process.log = log
         self.processes.append(process)
         return process
+
+    @staticmethod
+    def said(process):
+        """The end of what a process that was started wrote to stderr."""
+        end = os.fstat(process.log.fileno()).st_size
+        return os.pread(process.log.fileno(), 800, max(end - 800, 0)).decode(errors="replace")
 
     def load(self, uri, to, *arguments, env=None, timeout=300):
         return self.sluice("load", uri, "--to", to, "--json", "--progress", "none", *arguments, env=env,
