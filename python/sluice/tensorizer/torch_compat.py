@@ -126,12 +126,8 @@ def _loading_module(fetch: Callable[[], Any], safe: bool) -> ModuleType:
 
     base = _guarded() if safe else _UNPICKLER
 
-    class Unpickler(base):  # type: ignore[misc]
-        """Numbers become storages."""
-
-        dispatch = {**base.dispatch, pickle.BINPERSID[0]: load_binpersid}
-
-    return _module(pickle.Pickler, Unpickler)
+    dispatch = {**base.dispatch, pickle.BINPERSID[0]: load_binpersid}  # numbers become storages
+    return _module(pickle.Pickler, type("Unpickler", (base,), {"dispatch": dispatch}))
 
 
 def _refuse_global(what: str) -> Any:
@@ -143,8 +139,7 @@ def _refuse_global(what: str) -> Any:
 
 def _guarded() -> Any:
     """An unpickler that finds, calls and builds only what torch.load(weights_only=True) does: torch's own list, and what the program added."""
-    from torch import _weights_only_unpickler as own
-
+    own = library("torch._weights_only_unpickler")
     known: dict[str, Any] = {**getattr(own, "_get_allowed_globals")(), **getattr(own, "_get_user_allowed_globals", dict)()}
     torch = library("torch")
 
@@ -200,8 +195,11 @@ def _module(pickler: Any, unpickler: Any) -> ModuleType:
     def load(file: Any, **options: Any) -> Any:
         return unpickler(file, **options).load()
 
+    def loads(data: Any, **options: Any) -> Any:
+        return load(io.BytesIO(data), **options)
+
     made.__dict__.update({name: getattr(pickle, name) for name in pickle.__all__})
-    made.__dict__.update(Pickler=pickler, Unpickler=unpickler, load=load, loads=lambda data, **options: load(io.BytesIO(data), **options))
+    made.__dict__.update(Pickler=pickler, Unpickler=unpickler, load=load, loads=loads)
     return made
 
 
