@@ -1,11 +1,13 @@
 /* Who is privileged at a socket: by what the kernel tells of users and namespaces. */
 #include "peer.h"
 
+#include <grp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "claims.h"
 #include "mem.h"
+#include "skip.h"
 
 #define ALL    "         0          0 4294967295\n"
 #define SOME   "         0     100000      65536\n"
@@ -34,6 +36,10 @@ SL_TEST(only_who_lives_in_our_namespaces_is_at_home)
         {STATUS "NSpid:\t7\n", ALL, "", ALL, false},
         {STATUS "NSpid:\t7\n", ALL, "Name:\tNSpid:\t9\n", ALL, false},
         {STATUS "NSpid:\t7\n", ALL, STATUS "NSpid:\t\n", ALL, false},
+        /* cut off before the second number, or within it */
+        {STATUS "NSpid:\t7\n", ALL, STATUS "NSpid:\t9", ALL, false},
+        {STATUS "NSpid:\t7\n", ALL, STATUS "NSpid:\t9\t", ALL, false},
+        {STATUS "NSpid:\t7", ALL, STATUS "NSpid:\t9\n", ALL, false},
     };
     for (size_t i = 0; i < SL_COUNT(rows); i++)
         ck_assert_msg(sl_peer_shares_home(rows[i].own_status, rows[i].own_map, rows[i].status,
@@ -56,6 +62,27 @@ SL_TEST(root_and_our_own_user_are_privileged_at_home_alone)
         ck_assert_uint_eq(sl_peer_user(&peer),
                           rows[i].privileged ? SL_PEER_PRIVILEGED : rows[i].uid);
     }
+}
+
+/* Its status names them before its namespaces, and whoever is asked about chooses them. */
+SL_TEST(many_groups_hide_nothing)
+{
+    enum { MANY = 3000 };
+    static gid_t groups[MANY];
+    int ends[2];
+    struct sl_peer peer = {0};
+    struct sl_err err = SL_ERR_INIT;
+    for (int i = 0; i < MANY; i++)
+        groups[i] = 4000000000u + (gid_t)i;
+    if (setgroups(MANY, groups) < 0)
+        SL_SKIP("only root takes groups");
+    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    ck_assert_int_eq(sl_peer_find(ends[0], &peer, &err), 0);
+    ck_assert(peer.home);
+    ck_assert_uint_eq(peer.group_count, MANY);
+    sl_peer_release(&peer);
+    close(ends[0]);
+    close(ends[1]);
 }
 
 SL_TEST(this_process_is_at_home_with_itself)

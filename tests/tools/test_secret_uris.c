@@ -340,6 +340,23 @@ SL_TEST(what_a_uri_names_is_still_told)
     }
 }
 
+/* A bucket has up to 63 characters, and nothing tells that it is one but its place. */
+SL_TEST(long_names_of_buckets_hold_no_key)
+{
+    static const char *const names[] = {
+        "s3://kserve-models-production-eu-west-1-0123456789ab",
+        "s3://aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+        "gs://aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+        "az://aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+        "s3://arn:aws:s3:eu-west-1:123456789012:accesspoint:a-rather-long-name-of-one",
+        "s3://my-access-point-aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa-s3alias"};
+    for (size_t i = 0; i < SL_COUNT(names); i++) {
+        sl_autofree char *shown = sl_uri_sanitize(names[i], &err);
+        ck_assert_str_eq(shown, names[i]);
+        ck_assert(!sl_uri_holds_key(names[i]));
+    }
+}
+
 SL_TEST(a_key_in_a_uri_is_refused_with_what_to_do)
 {
     static const char *const rows[][2] = {

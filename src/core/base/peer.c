@@ -10,7 +10,6 @@
 #include "peer.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +17,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "buf.h"
 #include "mem.h"
 
 #ifndef SO_PEERGROUPS
@@ -27,12 +27,13 @@
 #define SO_PEERPIDFD 77
 #endif
 
-enum { GROUPS_MAX = 65536, PROC_BYTES = 4096 /* what is longer does not tell it */ };
+/* A process has 65,536 groups at most, which its status names before NSpid. */
+enum { GROUPS_MAX = 65536, PROC_BYTES_MAX = 1 << 20 };
 
 /* ---- where it lives ---------------------------------------------------------------------------
  */
 
-/* How many numbers it has; 0: it does not tell. */
+/* How many numbers it has; 0: it does not tell, to the end of the line. */
 static unsigned count_pids(const char *status)
 {
     const char *line = strstr(status, "\nNSpid:");
@@ -44,7 +45,7 @@ static unsigned count_pids(const char *status)
         line += strspn(line, "\t ");
         size_t digits = strspn(line, "0123456789");
         if (!digits)
-            return count;
+            return *line == '\n' ? count : 0;
         count++;
         line += digits;
     }
@@ -57,23 +58,24 @@ bool sl_peer_shares_home(const char *own_status, const char *own_map, const char
            strcmp(own_map, map) == 0;
 }
 
-static bool read_proc(const char *who, const char *file, char text[PROC_BYTES])
+/* The whole of it: whoever is asked about chooses how long it is. */
+static bool read_proc(const char *who, const char *file, struct sl_buf *text)
 {
     char path[64];
     snprintf(path, sizeof(path), "/proc/%s/%s", who, file);
-    sl_autoclose int fd = open(path, O_RDONLY | O_CLOEXEC);
-    ssize_t bytes = fd < 0 ? -1 : read(fd, text, PROC_BYTES - 1);
-    text[SL_MAX(bytes, 0)] = 0;
-    return bytes > 0;
+    return sl_buf_read_file(text, path, NULL) == 0 && text->used > 0;
 }
 
 static bool lives_here(int32_t pid)
 {
-    char own_status[PROC_BYTES], own_map[PROC_BYTES], status[PROC_BYTES], map[PROC_BYTES], who[16];
+    char who[16];
+    sl_autobuf own_status = SL_BUF_INIT(PROC_BYTES_MAX), own_map = SL_BUF_INIT(PROC_BYTES_MAX),
+               status = SL_BUF_INIT(PROC_BYTES_MAX), map = SL_BUF_INIT(PROC_BYTES_MAX);
     snprintf(who, sizeof(who), "%d", pid);
-    return read_proc("self", "status", own_status) && read_proc("self", "uid_map", own_map) &&
-           read_proc(who, "status", status) && read_proc(who, "uid_map", map) &&
-           sl_peer_shares_home(own_status, own_map, status, map);
+    return read_proc("self", "status", &own_status) && read_proc("self", "uid_map", &own_map) &&
+           read_proc(who, "status", &status) && read_proc(who, "uid_map", &map) &&
+           sl_peer_shares_home(sl_buf_string(&own_status), sl_buf_string(&own_map),
+                               sl_buf_string(&status), sl_buf_string(&map));
 }
 
 static bool is_at_home(int fd, int32_t pid)

@@ -11,7 +11,7 @@
 
 #include "buf.h"
 
-/* Longer than names of hosts and buckets are in earnest: text of a secret that was cut off. */
+/* What is longer is no name of a host; in a message, which may have cut it off, no name at all. */
 enum { COMPONENT_BYTES_MAX = 128, CUT_BYTES = 40, KEY_ID_BYTES = 16 };
 
 static const char mark[] = "…@";
@@ -103,21 +103,22 @@ static bool has_password(const char *text, size_t bytes, bool colons)
            (colon >= KEY_ID_BYTES && strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789") >= colon);
 }
 
-/* Does it look like the beginning of a secret, whose '@' was cut off with the rest? */
-static bool is_cut(const char *text, size_t bytes, bool password)
+/* Does it look like the beginning of a secret, whose '@' was cut off with the rest? A bucket
+ * without a dot is as long as a token may be: only what was cut off for sure has no such `name`. */
+static bool is_cut(const char *text, size_t bytes, bool password, size_t name)
 {
-    return bytes > COMPONENT_BYTES_MAX ||
-           (bytes > CUT_BYTES && (password || !memchr(text, '.', bytes)));
+    return bytes > COMPONENT_BYTES_MAX || (bytes > CUT_BYTES && password) ||
+           (bytes > name && !memchr(text, '.', bytes) && strncmp(text, "arn:", 4) != 0);
 }
 
-static size_t user_bytes(const struct scheme *scheme, const char *text, size_t bytes)
+static size_t user_bytes(const struct scheme *scheme, const char *text, size_t bytes, size_t name)
 {
     size_t first = span_until(text, bytes, "/?#"), user = behind_at(text, first);
     if (*text == '[' && user && text[user] == ']')
         return 0; /* "[user@]host" of our own words */
     bool digest = !user && memchr(text, '@', first);
     bool password = !digest && has_password(text + user, first - user, scheme->colons);
-    bool cut = (user && password) || is_cut(text + user, first - user, password);
+    bool cut = (user && password) || is_cut(text + user, first - user, password, name);
     if (first == bytes && !digest && cut)
         return first;
     if (user)
@@ -171,7 +172,7 @@ static size_t shown_bytes(const struct scheme *scheme, const char *text, size_t 
 }
 
 /* false: it is none, or one that has nothing to hide. */
-static bool find_parts(const char *uri, size_t bytes, struct parts *parts)
+static bool find_parts(const char *uri, size_t bytes, size_t name, struct parts *parts)
 {
     size_t word = 0, slashes = 0;
     while (word < bytes && is_scheme_char(uri[word]))
@@ -185,7 +186,7 @@ static bool find_parts(const char *uri, size_t bytes, struct parts *parts)
         return false;
     size_t at = word + 1 + slashes;
     const char *text = uri + at;
-    size_t user = user_bytes(scheme, text, bytes - at);
+    size_t user = user_bytes(scheme, text, bytes - at, name);
     size_t shown = shown_bytes(scheme, text + user, bytes - at - user);
     *parts = (struct parts){at, user, at + user + shown, user && (!scheme->user || slashes != 2)};
     return user || parts->end < bytes;
@@ -194,7 +195,7 @@ static bool find_parts(const char *uri, size_t bytes, struct parts *parts)
 char *sl_uri_sanitize(const char *uri, struct sl_err *err)
 {
     struct parts parts;
-    if (!find_parts(uri, strlen(uri), &parts))
+    if (!find_parts(uri, strlen(uri), COMPONENT_BYTES_MAX, &parts))
         return sl_strdup(uri, err);
     size_t from = parts.authority + parts.user;
     return sl_asprintf(err, "%.*s%s%.*s", (int)parts.authority, uri, parts.marked ? mark : "",
@@ -204,7 +205,7 @@ char *sl_uri_sanitize(const char *uri, struct sl_err *err)
 bool sl_uri_holds_key(const char *uri)
 {
     struct parts parts;
-    return find_parts(uri, strlen(uri), &parts) && parts.marked;
+    return find_parts(uri, strlen(uri), COMPONENT_BYTES_MAX, &parts) && parts.marked;
 }
 
 /* ---- within a message ------------------------------------------------------------------------ */
@@ -244,7 +245,7 @@ void sl_uri_hide(char *text, size_t size)
     for (char *uri = text; (uri = next_uri(text, uri));) {
         struct parts parts;
         size_t bytes = end_of(text, uri);
-        if (!find_parts(uri, bytes, &parts)) {
+        if (!find_parts(uri, bytes, CUT_BYTES, &parts)) {
             uri += strcspn(uri, ":") + 1;
             continue;
         }
