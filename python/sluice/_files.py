@@ -142,5 +142,5 @@ def open_file(
     every read is a request."""
     if begin < 0 or (end is not None and end < begin):
         raise ValueError(f"no part of a file: {begin} to {end}")
-    raw = File(_source(uri, credentials, None, None, timeout), str(uri), begin, end)
+    raw = File(_source(uri, credentials, None, None, timeout), _progress.without_secrets(str(uri)), begin, end)
     return io.BufferedReader(raw, max(buffer_size, 1)) if buffer_size else raw  # type: ignore[return-value]

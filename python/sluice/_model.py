@@ -445,7 +445,7 @@ class Model(Mapping[str, Any]):
         return len(self._tensors)
 
     def __repr__(self) -> str:
-        return f"<sluice.Model {str(self._wish.uri)!r}>"
+        return f"<sluice.Model {_progress.without_secrets(str(self._wish.uri))!r}>"
 
     def __enter__(self) -> "Model":
         return self
@@ -476,7 +476,8 @@ def _open_again(wish: tuple[Any, ...], identity: bytes) -> Model:
     model = Model(same._replace(device=_frameworks.device_name(same.device_given, same.framework)))
     if model.identity != identity:
         model.close()
-        raise SluiceError(f"'{wish[0]}' was pickled as another version than is there now", "INTEGRITY", "changed")
+        what = _progress.without_secrets(str(wish[0]))
+        raise SluiceError(f"'{what}' was pickled as another version than is there now", "INTEGRITY", "changed")
     return model
 
 

@@ -72,7 +72,8 @@ def within(tell: Optional[Progress], before: int, total: int) -> Optional[Progre
     return None if tell is None else lambda done, _: tell(before + done, total)
 
 
-def _without_secrets(what: str) -> str:
+def without_secrets(what: str) -> str:
+    """A URI for people: without users, passwords and signatures. What is none stays as it is."""
     scheme, mark, rest = what.partition("://")
     if not mark:
         return what
@@ -86,7 +87,7 @@ def shown(wanted: Wanted, what: str) -> Generator[Optional[Progress], None, None
     if wanted is None or wanted is False:
         yield None
     elif wanted is True:
-        bar = _bar(_without_secrets(what))
+        bar = _bar(without_secrets(what))
         try:
             yield _growing(bar)
         finally:

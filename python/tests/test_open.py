@@ -11,7 +11,7 @@ import unittest
 
 import numpy
 import torch
-from case import Case, bits, make, needs_writing, tensors
+from case import Case, Server, bits, make, needs_writing, tensors
 
 import sluice
 from sluice._native import Read
@@ -269,6 +269,16 @@ class Written(Case):
         with self.assertRaises(ValueError):
             sluice.save({}, self.at("m"), format="zip")
         self.assertNotIn("secret", repr(sluice.Key("secret")))
+
+    def test_nothing_prints_the_secret_of_a_uri(self):
+        make({"a": torch.ones(3)}, self.at("m.safetensors"))
+        server = Server(self.at("m.safetensors"))
+        self.addCleanup(server.close)
+        uri = server.url.replace("//", "//bob:hush@") + "?X-Amz-Signature=hush"
+        with sluice.open(uri) as model, sluice.open_file(uri) as file, sluice.open_file(uri, buffer_size=0) as raw:
+            for what in (model, file, raw, file.name):
+                self.assertIn("m.safetensors", repr(what))
+                self.assertNotIn("hush", repr(what))
 
 
 def net():

@@ -257,6 +257,8 @@ int sl_oci_manifest_parse(const char *text, size_t bytes, const char *what,
     else
         result = hostile(what, err, "the answer is not a manifest: is this a registry?");
     json_decref(document);
+    if (result < 0)
+        sl_oci_manifest_release(manifest);
     return result;
 }
 

@@ -66,7 +66,7 @@ struct sl_oci_manifest {
 /**
  * A manifest of OCI or Docker, or an index, from which the entry for this machine's platform or the
  * only one is taken. what: "cannot open 'oci://…'". SL_E_FORMAT for what is none, or has no file
- * that can be read; SL_E_NO_SPACE. Any thread. Fuzzed.
+ * that can be read; SL_E_NO_SPACE; nothing is to be released then. Any thread. Fuzzed.
  */
 int sl_oci_manifest_parse(const char *text, size_t bytes, const char *what,
                           struct sl_oci_manifest *manifest, struct sl_err *err);
