@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -22,7 +23,7 @@
 #include "sluice_edit.h"
 #include "stranger.h"
 
-enum { ELEMENTS = 1000, BYTES = 4 * ELEMENTS, PATH_BYTES = SL_CASE_PATH_BYTES + 64 };
+enum { ELEMENTS = 1000, BYTES = 4 * ELEMENTS, PATH_BYTES = SL_CASE_PATH_BYTES + 320 };
 static const char name[] = "model.layers.0.weight", model[] = "m.safetensors";
 static char folder[SL_CASE_PATH_BYTES], path[PATH_BYTES], beside[PATH_BYTES], canary[PATH_BYTES];
 static uint8_t before[BYTES], after[BYTES];
@@ -424,6 +425,21 @@ SL_TEST(who_may_only_read_a_file_holds_no_editor_up)
     int done = change();
     stranger_ends(pid);
     ck_assert_msg(done == 0, "%s", error.message);
+    ck_assert_int_eq(compare(after), 0);
+}
+
+/* The lock's name would be longer than one may be. */
+SL_TEST(a_file_with_the_longest_name_is_edited)
+{
+    char longest[NAME_MAX + 1], earlier[PATH_BYTES];
+    make_folder("here", LOCK);
+    memset(longest, 'n', NAME_MAX);
+    longest[NAME_MAX] = 0;
+    memcpy(longest + NAME_MAX - strlen(".safetensors"), ".safetensors", strlen(".safetensors"));
+    memcpy(earlier, path, sizeof(earlier));
+    snprintf(path, sizeof(path), "%.200s/%s", folder, longest);
+    ck_assert_int_eq(rename(earlier, path), 0);
+    ck_assert_msg(change() == 0, "%s", error.message);
     ck_assert_int_eq(compare(after), 0);
 }
 

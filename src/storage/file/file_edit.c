@@ -24,6 +24,7 @@
 
 #include "exact_io.h"
 #include "file_journal.h"
+#include "hash.h"
 #include "log.h"
 
 enum {
@@ -72,6 +73,15 @@ void sl_file_place_release(struct sl_file_place *place)
     free(place->lock);
 }
 
+/* The same for all who edit it. A long name is cut; two that share a lock wait for each other. */
+static char *lock_name(const char *name, struct sl_err *err)
+{
+    size_t bytes = strlen(name);
+    if (bytes + strlen("." LOCK_SUFFIX) <= NAME_MAX)
+        return sl_asprintf(err, ".%s" LOCK_SUFFIX, name);
+    return sl_asprintf(err, ".%.200s.%08" PRIx32 LOCK_SUFFIX, name, sl_crc32c(0, name, bytes));
+}
+
 int sl_file_place_open(struct sl_file_place *place, const char *path, struct sl_err *err)
 {
     *place = (struct sl_file_place){.folder = -1, .fd = -1, .lock_fd = -1};
@@ -81,7 +91,7 @@ int sl_file_place_open(struct sl_file_place *place, const char *path, struct sl_
     place->name = slash + 1;
     place->journal = sl_asprintf(err, ".%s" JOURNAL_SUFFIX, place->name);
     place->fresh = place->journal ? sl_asprintf(err, ".%s" FRESH_SUFFIX, place->name) : NULL;
-    place->lock = place->fresh ? sl_asprintf(err, ".%s" LOCK_SUFFIX, place->name) : NULL;
+    place->lock = place->fresh ? lock_name(place->name, err) : NULL;
     if (!place->lock)
         return -1;
     *slash = 0;
@@ -175,10 +185,12 @@ static int fail_busy(const struct sl_file_place *place, struct sl_err *err)
                         place->path);
 }
 
-/* Could an editor of this file have made it? Who may write to the file is trusted with its lock. */
+/* Could an editor of this file have made it? Who may write to the file is trusted with its lock,
+ * and so is root, who may not be able to give it away. */
 static bool may_be_an_editors(const struct stat *lock, const struct stat *file)
 {
-    bool near = lock->st_uid == file->st_uid || lock->st_uid == geteuid() || file->st_mode & 0022;
+    bool near = lock->st_uid == file->st_uid || lock->st_uid == geteuid() || lock->st_uid == 0 ||
+                file->st_mode & 0022;
     return S_ISREG(lock->st_mode) && lock->st_nlink == 1 && near;
 }
 
@@ -189,8 +201,11 @@ static int clear_lock(const struct sl_file_place *place, const struct stat *file
     struct stat there;
     if (fstatat(place->folder, place->lock, &there, AT_SYMLINK_NOFOLLOW) < 0)
         return errno == ENOENT && number == 0 ? 0 : fail_open(place->path, number, err);
-    if (number && may_be_an_editors(&there, file))
-        return fail_busy(place, err); /* of a user whose files we cannot open; or a lease */
+    if (number && may_be_an_editors(&there, file)) /* we cannot open it; or it has a lease */
+        return sl_fail_code(err, SL_E_USAGE, "busy",
+                            "'%s' is being changed by user %u, or was: try again when that has "
+                            "ended; if nobody does, have '%s' beside it removed",
+                            place->path, there.st_uid, place->lock);
     if (!sl_file_place_clear(place, place->lock))
         return sl_fail(err, SL_E_AUTH,
                        "cannot lock '%s': '%s' beside it belongs to user %u, and cannot be removed "
@@ -207,7 +222,7 @@ static void set_lock_rights(int fd, const struct stat *file)
 {
     mode_t others = file->st_mode & 0022;
     (void)fchmod(fd, 0600 | others | others << 1);
-    if (fchown(fd, file->st_uid, file->st_gid) < 0)
+    if (fchown(fd, file->st_uid, file->st_gid) < 0 && fchown(fd, (uid_t)-1, file->st_gid) < 0)
         (void)fchmod(fd, 0600);
 }
 
