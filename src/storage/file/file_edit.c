@@ -204,7 +204,7 @@ static int clear_lock(const struct sl_file_place *place, const struct stat *file
     if (number && may_be_an_editors(&there, file)) /* we cannot open it; or it has a lease */
         return sl_fail_code(err, SL_E_USAGE, "busy",
                             "'%s' is being changed by user %u, or was: try again when that has "
-                            "ended; if nobody does, have '%s' beside it removed",
+                            "ended; if no program is at it, have '%s' beside it removed",
                             place->path, there.st_uid, place->lock);
     if (!sl_file_place_clear(place, place->lock))
         return sl_fail(err, SL_E_AUTH,
