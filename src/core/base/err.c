@@ -76,7 +76,7 @@ void sl_sanitize(char *text)
 
 void sl_sanitize_message(char *text, size_t size)
 {
-    sl_uri_hide(text, size); /* while a control character is no other one */
+    sl_uri_hide(text, size); /* first: sanitizing changes characters of URIs */
     sl_sanitize(text);
 }
 

@@ -11,7 +11,7 @@
 
 #include "buf.h"
 
-/* What is longer is no name of a host; in a message, which may have cut it off, no name at all. */
+/* The longest name of a host, and of anything in a message, which may have cut off the rest. */
 enum { COMPONENT_BYTES_MAX = 128, CUT_BYTES = 40, KEY_ID_BYTES = 16 };
 
 static const char mark[] = "…@";
@@ -68,7 +68,7 @@ static size_t span_until(const char *text, size_t bytes, const char *ends)
     return used;
 }
 
-/* Behind the last '@', or "%40", of these bytes; 0: none. Before a digest it is no user's. */
+/* Behind the last '@', or "%40", of these bytes; 0: none. One before a digest does not count. */
 static size_t behind_at(const char *text, size_t bytes)
 {
     static const char digits[] = "0123456789abcdef";
@@ -104,7 +104,7 @@ static bool has_password(const char *text, size_t bytes, bool colons)
 }
 
 /* Does it look like the beginning of a secret, whose '@' was cut off with the rest? A bucket
- * without a dot is as long as a token may be: only what was cut off for sure has no such `name`. */
+ * without a dot may be as long as a token: `name` is the longest that one may be here. */
 static bool is_cut(const char *text, size_t bytes, bool password, size_t name)
 {
     return bytes > COMPONENT_BYTES_MAX || (bytes > CUT_BYTES && password) ||

@@ -51,8 +51,8 @@ SLUICE_API int sluice_append(struct sluice_editor *editor, const struct sluice_t
 SLUICE_API int sluice_delete(struct sluice_editor *editor, const char *name, uint64_t name_bytes,
                              struct sluice_error *error);
 /**
- * Do all of it, or, after an error or a crash, nothing: whatever is killed when, the file is as it
- * was, or as it shall be once the next edit has completed it; readers refuse it until then, code
+ * Do all of it, or, after an error or a crash, nothing: whatever is killed when, the file has its
+ * old content, or the next edit completes the new one. Readers refuse it until then, code
  * "changed". What stays where it is is not written again; docs/library.md says when that is so, and
  * what other programs see. Blocks. The editor is gone, however it ends. SLUICE_NO_SPACE: the
  * message says so if the next edit completes it. SLUICE_FORMAT: a tensor that the format cannot

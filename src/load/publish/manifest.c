@@ -66,8 +66,10 @@ static int take_file(struct reading *reading, struct sl_published_file *file)
                 return broken(reading, "the name of a file is there twice, or holds NUL");
             file->name = pull->string;
         } else if (token == SL_PULL_STRING && strcmp(key, "crc32c") == 0) {
-            if (crc || take_crc(reading, file) < 0)
+            if (crc)
                 return broken(reading, "a crc32c is there twice");
+            if (take_crc(reading, file) < 0)
+                return -1;
             crc = true;
         } else if (token == SL_PULL_NUMBER && strcmp(key, "bytes") == 0) {
             if (file->bytes != UINT64_MAX || !sl_pull_uint(pull, &file->bytes))
