@@ -225,7 +225,7 @@ class Told(Case):
             ("https://me:word@host/a/b.safetensors?X-Amz-Signature=s", "https://host/a/b.safetensors"),
             ("s3://bucket/a", "s3://bucket/a"), ("/a/b?c@d", "/a/b?c@d"),
         ):
-            self.assertEqual(_progress._without_secrets(uri), name)
+            self.assertEqual(_progress.without_secrets(uri), name)
 
 
 if __name__ == "__main__":
