@@ -3,9 +3,11 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Optional, TypeVar
+from typing import Any, Optional, TypeVar, Union
 
 from . import _fork
 
@@ -74,6 +76,53 @@ def under(cancel: Cancel, function: Callable[..., _Result], *arguments: Any, **o
         return function(*arguments, **options)
     finally:
         _CURRENT.reset(before)
+
+
+_UNTIL: ContextVar[Optional[float]] = ContextVar("sluice until", default=None)  # by the monotonic clock
+
+
+def checked(timeout: float) -> float:
+    """Seconds that a caller gave."""
+    if not timeout >= 0:
+        raise ValueError(f"timeout is seconds, 0 or more, not {timeout!r}")
+    return timeout
+
+
+class Limit:
+    """Seconds that a call may wait in all, in however many steps; None: any time. What its caller does between the steps does not count."""
+
+    def __init__(self, seconds: Optional[float]) -> None:
+        self.left = None if seconds is None else checked(seconds)
+
+    @contextmanager
+    def step(self) -> Generator[None, None, None]:
+        """What waits in the block ends within the limit, and within those of blocks around it."""
+        begin, outer = time.monotonic(), _UNTIL.get()
+        until = None if self.left is None else begin + self.left
+        before = _UNTIL.set(outer if until is None else until if outer is None else min(until, outer))
+        try:
+            yield
+        finally:
+            _UNTIL.reset(before)
+            if self.left is not None:
+                self.left = max(self.left - (time.monotonic() - begin), 0.0)
+
+
+def limit_of(timeout: Union[Limit, float, None]) -> Limit:
+    """What is a limit stays the same one."""
+    return timeout if isinstance(timeout, Limit) else Limit(timeout)
+
+
+LONGEST_MS = 2**31 - 1  # 24 days
+
+
+def milliseconds(timeout: Optional[float]) -> int:
+    """For a call of the library, which takes 0 as any time; within what this thread's step has left."""
+    until = _UNTIL.get()
+    left = [] if until is None else [max(until - time.monotonic(), 0.0)]
+    if timeout is not None:
+        left.append(checked(timeout))
+    return max(int(min(*left, LONGEST_MS / 1000) * 1000), 1) if left else 0
 
 
 class _Aside:

@@ -62,6 +62,19 @@ def find(name: str) -> Optional[Dtype]:
     return DTYPES.get(name)
 
 
+_SHORT = {"HALF": "F16", "FLOAT": "F32", "DOUBLE": "F64", "FP8": "F8_E4M3"}  # as torch, and whoever serves models, call them
+
+
+def named(name: str) -> Dtype:
+    """By whatever somebody calls it: "bf16", "bfloat16", "torch.float16", "fp32", "F32"."""
+    plain = name.rsplit(".", 1)[-1]
+    upper = plain.upper()
+    row = DTYPES.get(_SHORT.get(upper, upper)) or DTYPES.get(upper.replace("FP", "F", 1)) or _BY_TORCH.get(plain.lower())
+    if row is None:
+        raise TypeError(f"no dtype is called {name!r}: try 'float32', 'float16' or 'bfloat16'")
+    return row
+
+
 def numpy_dtype(name: str) -> Any:
     """What a NumPy array of it has: ml_dtypes' type where NumPy has none."""
     numpy, row = library("numpy"), DTYPES.get(name)

@@ -182,8 +182,20 @@ def turned(framework: str, array: Any, flips: tuple[int, ...], shape: tuple[int,
     return array.reshape(shape)
 
 
+def dtype_of(framework: str, dtype: Any) -> Any:
+    """A type of the framework, by whatever a caller says: its own, another framework's, or a name such as "bf16", "float16", "F32"."""
+    if dtype is None or (framework == "torch" and isinstance(dtype, library("torch").dtype)):
+        return dtype
+    row = _dtypes.named(dtype) if isinstance(dtype, str) else None
+    if row is None:
+        torch = sys.modules.get("torch")
+        of_torch = torch is not None and isinstance(dtype, torch.dtype)
+        row = _dtypes.of_torch(dtype) if of_torch else _dtypes.of_numpy(library("numpy").dtype(dtype))
+    return _dtypes.torch_dtype(row.name) if framework == "torch" else _dtypes.numpy_dtype(row.name)
+
+
 def cast(framework: str, array: Any, dtype: Any) -> Any:
-    """To another element type; a float does not become a whole number, nor the other way round."""
+    """To another element type of its framework; a float does not become a whole number, nor the other way round."""
     if dtype is None:
         return array
     if framework == "torch":

@@ -6,20 +6,23 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Optional
 
 from . import _progress
+from ._cancel import Limit
 from ._model import open_model
 from ._stream import GROUP_BYTES
 
 
 def load(
     uri: Any, *, device: Any = "cpu", framework: str = "torch", names: Optional[Iterable[str]] = None,
-    filter: Optional[Callable[[str], object]] = None, dtype: Any = None, progress: _progress.Wanted = None, **options: Any,
+    filter: Optional[Callable[[str], object]] = None, dtype: Any = None, timeout: Optional[float] = None,
+    progress: _progress.Wanted = None, **options: Any,
 ) -> dict[str, Any]:
     """All tensors of a model, those of names, or those of which filter(name) is true; options are open()'s.
 
-    dtype     cast to it what is of its kind, floating or whole.
+    dtype     cast to it what is of its kind, floating or whole: one of the framework's types, or a name such as "bf16".
+    timeout   seconds until all is there. None: no limit.
     progress  True for a bar, or a function of bytes done and bytes in all.
     """
-    with open_model(uri, device=device, framework=framework, **options) as model:
+    with Limit(timeout).step(), open_model(uri, device=device, framework=framework, **options) as model:
         return model.load(names, filter=filter, dtype=dtype, progress=progress)
 
 
@@ -29,20 +32,24 @@ def _each(uris: Any) -> list[Any]:
 
 def stream(
     uris: Any, *, device: Any = "cpu", framework: str = "torch", names: Optional[Iterable[str]] = None,
-    filter: Optional[Callable[[str], object]] = None, group_bytes: int = GROUP_BYTES, progress: _progress.Wanted = None,
-    **options: Any,
+    filter: Optional[Callable[[str], object]] = None, group_bytes: int = GROUP_BYTES,
+    timeout: Optional[float] = None, progress: _progress.Wanted = None, **options: Any,
 ) -> Iterator[tuple[str, Any]]:
     """(name, tensor) of one model or of several, as they arrive; memory stays bounded by what was taken and three groups.
 
     names     that are wanted; those that a model lacks are another's, and what none has is a KeyError in the end.
+    timeout   seconds that opening and reading may take in all; what you do between two tensors does not count. None: no limit.
     progress  True for a bar, or a function of bytes done and bytes in all, which begin again with each model.
     """
+    limit = Limit(timeout)
     wanted = None if names is None else set(names)
     missing = set(wanted or ())
     for uri in _each(uris):
-        with open_model(uri, device=device, framework=framework, **options) as model:
+        with limit.step():
+            model = open_model(uri, device=device, framework=framework, **options)
+        with model:
             here = None if wanted is None else [name for name in model if name in wanted]
             missing.difference_update(here or ())
-            yield from model.stream(here, filter=filter, group_bytes=group_bytes, progress=progress)
+            yield from model.stream(here, filter=filter, group_bytes=group_bytes, timeout=limit, progress=progress)
     if missing:
         raise KeyError(sorted(missing)[0])

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Optional, Union
 
 from . import _dlpack, _fork, _frameworks, _native, _progress, _slices
 from ._array import Array, Memory
+from ._cancel import Limit, limit_of
 from ._dtypes import find, library, nbytes, torch_dtype
 from ._error import SluiceError
 from ._key import Key, secret_of
@@ -411,27 +412,33 @@ class Model(Mapping[str, Any]):
 
     def load(
         self, names: Optional[Iterable[str]] = None, *, filter: Optional[Callable[[str], object]] = None, dtype: Any = None,
-        progress: _progress.Wanted = None,
+        timeout: Optional[float] = None, progress: _progress.Wanted = None,
     ) -> dict[str, Any]:
         """Many tensors at once: all, those of names, or those of which filter(name) is true. dtype: cast to it what is of its kind,
-        floating or whole. progress: True for a bar, or a function of bytes done and bytes in all."""
-        chosen = self._chosen(names, filter)
-        with _progress.shown(progress, self.uri) as tell:
-            found = self.get_many(chosen, None, tell)
+        floating or whole. Names of one tensor (in a .pt) are one array. timeout: seconds until all is there. progress: True for a bar, or
+        a function of bytes done and bytes in all."""
         framework = self._wish.framework
+        dtype = None if framework is None else _frameworks.dtype_of(framework, dtype)
+        chosen = self._chosen(names, filter)
+        tied: dict[object, list[Entry]] = {}
+        for entry in chosen:
+            tied.setdefault(entry.number if framework is None else entry.tie, []).append(entry)
+        with limit_of(timeout).step(), _progress.shown(progress, self.uri) as tell:
+            found = self.get_many([entries[0] for entries in tied.values()], None, tell)
         if framework is not None and dtype is not None:
             found = [_frameworks.cast(framework, array, dtype) for array in found]
-        return {entry.name: array for entry, array in zip(chosen, found)}
+        arrays = {entry.number: array for entries, array in zip(tied.values(), found) for entry in entries}
+        return {entry.name: arrays[entry.number] for entry in chosen}
 
     def stream(
         self, names: Optional[Iterable[str]] = None, *, filter: Optional[Callable[[str], object]] = None,
-        group_bytes: int = GROUP_BYTES, progress: _progress.Wanted = None,
+        group_bytes: int = GROUP_BYTES, timeout: Union[float, Limit, None] = None, progress: _progress.Wanted = None,
     ) -> Iterator[tuple[str, Any]]:
         """(name, tensor) as they arrive, while others are being read; in groups of so many bytes, so that memory stays bounded. Whoever
-        stops taking ends what is being read."""
+        stops taking ends what is being read. timeout: seconds that reading may take in all."""
         chosen = sorted(self._chosen(names, filter), key=lambda entry: (entry.object, entry.offset))
         with _progress.shown(progress, self.uri) as tell:
-            yield from arriving(self, chosen, group_bytes, tell)
+            yield from arriving(self, chosen, group_bytes, limit_of(timeout), tell)
 
     # ---- lifetime ----------------------------------------------------------------------------------
 

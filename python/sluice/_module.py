@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Optional
 
 from . import _frameworks, _progress
+from ._cancel import Limit
 from ._dtypes import library, of_torch
 from ._model import Model, open_model
 from ._native import Entry, Read
@@ -66,15 +67,25 @@ class _Filling:
         self.saved = set(module.state_dict(keep_vars=True).keys())
         self.entries = [entry for entry in model.entries() if filter is None or filter(entry.name)]
         self.filtered = filter is not None
-        self.known = [entry for entry in self.entries if entry.name in self.slots]
+        names = {entry.name for entry in self.entries}
+        self.known: list[tuple[Entry, Slot]] = []
+        self.others: list[str] = []
+        for entry in self.entries:
+            slot = self.slots.get(entry.name)
+            if slot is None and entry.name[:1] == "." and entry.name[1:] not in names:
+                slot = self.slots.get(entry.name[1:])  # what tensorizer calls a tensor of the module itself
+            if slot is not None:
+                self.known.append((entry, slot))
+            else:
+                self.others.append(entry.name)
 
     def unexpected(self) -> list[str]:
         """Names that the module has not."""
-        return [entry.name for entry in self.entries if entry.name not in self.slots]
+        return self.others
 
     def missing(self) -> list[str]:
         """Names that neither the model has, nor a name that is tied to them."""
-        ties = {tie_of(self.slots[entry.name].tensor) for entry in self.known}
+        ties = {tie_of(slot.tensor) for _, slot in self.known}
         return [
             name for name, slot in self.slots.items()
             if name in self.saved and not self.filtered and tie_of(slot.tensor) not in ties
@@ -82,8 +93,8 @@ class _Filling:
 
     def misfits(self) -> Iterator[str]:
         """Sentences on tensors of other shapes."""
-        for entry in self.known:
-            have = tuple(self.slots[entry.name].tensor.shape)
+        for entry, slot in self.known:
+            have = tuple(slot.tensor.shape)
             stored = _frameworks.stored_shape(entry.dtype, entry.shape)
             if have != stored:
                 yield f"size mismatch for {entry.name}: the model has {list(stored)}, the module {list(have)}"
@@ -91,23 +102,24 @@ class _Filling:
     def fill(self, tell: Optional[_progress.Progress]) -> None:
         """Read everything; straight into the module where it can be."""
         torch = library("torch")
-        direct = [entry for entry in self.known if self._stays(entry) and _fits(self.slots[entry.name], entry)]
-        straight = {entry.number for entry in direct}
-        here, total = sum(entry.nbytes for entry in direct), sum(entry.nbytes for entry in self.known)
+        direct = [(entry, slot) for entry, slot in self.known if self._stays(slot) and _fits(slot, entry)]
+        straight = {entry.number for entry, _ in direct}
+        here, total = sum(entry.nbytes for entry, _ in direct), sum(entry.nbytes for entry, _ in self.known)
         self.model.read_into(
-            [Read(entry.number, None, self.slots[entry.name].tensor.data_ptr(), entry.nbytes) for entry in direct],
+            [Read(entry.number, None, slot.tensor.data_ptr(), entry.nbytes) for entry, slot in direct],
             _progress.within(tell, 0, total),
         )
-        rest = [entry for entry in self.known if entry.number not in straight]
+        rest = [(entry, slot) for entry, slot in self.known if entry.number not in straight]
         made: dict[Any, Any] = {}
         with torch.no_grad():
-            for entry, tensor in zip(rest, self.model.get_many(rest, None, _progress.within(tell, here, total))):
-                self._take(self.slots[entry.name], tensor, made)
+            read = self.model.get_many([entry for entry, _ in rest], None, _progress.within(tell, here, total))
+            for (_, slot), tensor in zip(rest, read):
+                self._take(slot, tensor, made)
         self._tie(made)
 
-    def _stays(self, entry: Entry) -> bool:
+    def _stays(self, slot: Slot) -> bool:
         """The module keeps the tensor that it has."""
-        tensor = self.slots[entry.name].tensor
+        tensor = slot.tensor
         there = self.device is None or tensor.device == library("torch").device(self.device)
         return tensor.device.type != "meta" and there and (self.dtype is None or tensor.dtype == self.dtype)
 
@@ -131,7 +143,7 @@ class _Filling:
 
 def load_into_module(
     module: Any, uri: Any, *, strict: bool = True, filter: Optional[Callable[[str], object]] = None, device: Any = None,
-    dtype: Any = None, progress: _progress.Wanted = None, **options: Any,
+    dtype: Any = None, timeout: Optional[float] = None, progress: _progress.Wanted = None, **options: Any,
 ) -> tuple[list[str], list[str]]:
     """Fill a torch module; (names that were missing, names that it has not). uri may be an open Model of framework "torch".
 
@@ -141,8 +153,17 @@ def load_into_module(
     strict  RuntimeError for missing and unexpected names, before anything is read.
     filter  of names; with it nothing is missing.
     device  where the module's tensors go; None: where they are, and from the meta device to the CPU.
-    dtype   of what is floating (or whole); None: as the module has it, and on the meta device as the model has it.
+    dtype   of what is floating (or whole), or a name such as "bf16"; None: as the module has it, and on the meta device as the model has it.
+    timeout seconds until all is there. None: no limit.
     """
+    with Limit(timeout).step():
+        return _loaded(module, uri, strict, filter, device, _frameworks.dtype_of("torch", dtype), progress, options)
+
+
+def _loaded(
+    module: Any, uri: Any, strict: bool, filter: Optional[Callable[[str], object]], device: Any, dtype: Any, progress: _progress.Wanted,
+    options: dict[str, Any],
+) -> tuple[list[str], list[str]]:
     if isinstance(device, str):
         device = _frameworks.device_name(device, "torch")
     opened = uri if isinstance(uri, Model) else open_model(uri, framework="torch", **options)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Optional, Union, cast
 
 from . import _fork, _structs
 from ._array import Memory
-from ._cancel import Cancel, Raised, aside, current, interruptible
+from ._cancel import Cancel, Raised, aside, current, interruptible, milliseconds
 from ._error import SluiceError
 from ._key import Phrase
 from ._library import KIND_FILE, Error, Meta, Tensor
@@ -58,13 +58,18 @@ class Entry(NamedTuple):
     is_file: bool
     is_local: bool  # its bytes lie in a local file as they are read
     object: int
-    offset: int
+    offset: int  # in its object; 0: its bytes do not lie there as they are read
     role: str
     module: int
     path: tuple[Union[str, int], ...]
     encrypted: bool
     meta: bool
     dlpack: tuple[int, int, int]
+
+    @property
+    def tie(self) -> Any:
+        """Equal for names of the same bytes, read in the same way."""
+        return (self.object, self.offset, self.dtype, self.shape) if self.offset and self.nbytes else self.number
 
 
 class Hash(NamedTuple):
@@ -169,16 +174,12 @@ def derive(phrase: Phrase) -> bytes:
     return derived.raw
 
 
-def _milliseconds(timeout: Optional[float]) -> int:
-    return 0 if timeout is None else max(int(timeout * 1000), 1)
-
-
 def _open_options(spec: str, key: Union[bytes, str, None], verify: str, flags: int, timeout: Optional[float]) -> _structs.OpenOptions:
     if verify not in VERIFY:
         raise ValueError(f"verify is 'auto', 'require' or 'off', not {verify!r}")
     return _structs.OpenOptions(
         size=sizeof(_structs.OpenOptions), spec=spec.encode() or None, key=_key(key), verify=VERIFY[verify], flags=flags,
-        timeout_ms=_milliseconds(timeout),
+        timeout_ms=milliseconds(timeout),
     )
 
 
@@ -371,18 +372,18 @@ class Source:
 
     def read(
         self, reads: Sequence[Read], done: Optional[Callable[[int], object]] = None, progress: Optional[Progress] = None,
-        timeout: Optional[float] = None, device: Optional[str] = None,
+        device: Optional[str] = None,
     ) -> None:
         """Many at once, checked. done(index) of those that are whole, on whatever thread. device: a GPU, whose the addresses are."""
         if not reads:
             return
         calls = Calls(progress, done)
         array, kept = self._reads(reads)
-        where = None if device is None else text(device, "device")
+        where, limit = None if device is None else text(device, "device"), milliseconds(None)
 
         def work(cancel_fd: int) -> None:
             options = _structs.ReadOptions(
-                sizeof(_structs.ReadOptions), _milliseconds(timeout), cancel_fd, calls.progress, calls.done, None, where
+                sizeof(_structs.ReadOptions), limit, cancel_fd, calls.progress, calls.done, None, where
             )
             with self._using() as handle:
                 calls.call("sluice_read", handle, array, len(reads), byref(options))
@@ -393,10 +394,10 @@ class Source:
 
     def map(self, number: int) -> Held:
         """All of one that lies in a local file, as a private mapping; else it is read."""
-        pointer = POINTER(_structs.Memory)()
+        pointer, limit = POINTER(_structs.Memory)(), milliseconds(None)
 
         def work(cancel_fd: int) -> None:
-            options = _structs.ReadOptions(size=sizeof(_structs.ReadOptions), cancel_fd=cancel_fd)
+            options = _structs.ReadOptions(size=sizeof(_structs.ReadOptions), timeout_ms=limit, cancel_fd=cancel_fd)
             with self._using() as handle:
                 call("sluice_map", handle, number, byref(options), byref(pointer))
 
@@ -454,7 +455,7 @@ class Output:
         options = _structs.CreateOptions(
             size=sizeof(_structs.CreateOptions), format=format.encode() if format else None, spec=spec.encode() or None, metadata=rows,
             metadata_count=len(pairs), key=_key(key), shard_bytes=shard_bytes, align=align, flags=flags,
-            timeout_ms=_milliseconds(timeout), cancel_fd=self._cancel.fd, progress=self._calls.progress,
+            timeout_ms=milliseconds(timeout), cancel_fd=self._cancel.fd, progress=self._calls.progress,
         )
         call("sluice_create", text(uri, "uri"), byref(options), byref(self.handle))
 

@@ -13,7 +13,7 @@ from typing import Any, Optional
 
 from . import _slices
 from ._array import Array, Memory, row_by_row
-from ._cancel import interruptible
+from ._cancel import LONGEST_MS, checked, interruptible, milliseconds
 from ._error import SluiceError, check as _check
 from ._library import (
     KIND_FILE, PRESENT_ONLY, PRIVATE, REGISTER, AttachOptions, DepositOptions, Error, Meta, ModelInfo, Tensor as RawTensor, library,
@@ -84,7 +84,7 @@ class _Lease:
 def _wait(lease: "_Lease", call: Callable[[int, Error], int], timeout: Optional[float]) -> None:
     """Until call(ms, error) is 0; in slices, so that an interrupt (Ctrl-C) ends it within a second."""
     over = False
-    left = None if timeout is None else max(int(timeout * 1000), 0)
+    left = None if timeout is None else int(min(checked(timeout), LONGEST_MS / 1000) * 1000)
     while True:
         error = Error()
         slice_ms = 1000 if left is None else min(left, 1000)
@@ -351,7 +351,7 @@ class _Wish:
         flags = (PRIVATE if self.is_private() else 0) | (0 if self.load else PRESENT_ONLY) | (REGISTER if self.register else 0)
         return AttachOptions(
             size=sizeof(AttachOptions), model=_text(self.name, "name"), socket=_text(self.socket, "socket"), key=_text(self.key, "key"),
-            device=_text(self.device, "device"), flags=flags, timeout_ms=0 if self.timeout is None else max(int(self.timeout * 1000), 1),
+            device=_text(self.device, "device"), flags=flags, timeout_ms=milliseconds(self.timeout),
         )
 
     def same(self) -> tuple[Any, ...]:

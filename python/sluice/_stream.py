@@ -33,8 +33,10 @@ def _groups(entries: Sequence[Entry], group_bytes: int) -> Iterator[list[Entry]]
 class _Stream:
     """One thread reads group after group; at most one is read ahead of what was taken."""
 
-    def __init__(self, model: Model, groups: list[list[Entry]], tell: Optional[_progress.Progress]) -> None:
-        self._model, self._groups, self._tell = model, groups, tell
+    def __init__(
+        self, model: Model, groups: list[list[Entry]], tell: Optional[_progress.Progress], limit: Optional[_cancel.Limit] = None
+    ) -> None:
+        self._model, self._groups, self._tell, self._limit = model, groups, tell, limit or _cancel.Limit(None)
         self._cancel = _cancel.current() or _cancel.Cancel()
         self._as_here = _frameworks.as_here(model.device)
         self._changed = threading.Condition()
@@ -92,7 +94,7 @@ class _Stream:
                     return
                 with self._changed:
                     self._left.append(len(group))
-                with self._as_here():
+                with self._limit.step(), self._as_here():
                     self._read(group, _progress.within(self._tell, before, total))
                 before += size
         except BaseException as error:  # raised again where the stream is taken from
@@ -129,10 +131,10 @@ class _Stream:
 
 
 def arriving(
-    model: "Model", entries: Sequence[Entry], group_bytes: int, tell: Optional[_progress.Progress]
+    model: "Model", entries: Sequence[Entry], group_bytes: int, limit: _cancel.Limit, tell: Optional[_progress.Progress]
 ) -> Iterator[tuple[str, Any]]:
     """(name, tensor) of these, in groups of so many bytes."""
-    with _Stream(model, list(_groups(entries, group_bytes)), tell) as stream:
+    with _Stream(model, list(_groups(entries, group_bytes)), tell, limit) as stream:
         yield from stream
 
 

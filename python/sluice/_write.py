@@ -206,6 +206,12 @@ def save(
     progress: _progress.Wanted = None,
 ) -> None:
     """Write tensors of torch, NumPy, JAX, CuPy or sluice as one model. It appears whole or not at all. Options are Writer's."""
+    if not isinstance(tensors, Mapping):
+        hint = "module.state_dict()" if hasattr(tensors, "state_dict") else '{"weight": tensor}'
+        raise TypeError(f"tensors have names: save({hint}, …) instead of a {type(tensors).__name__}")
+    for name in tensors:
+        if not isinstance(name, (str, tuple)):
+            raise TypeError(f"a tensor's name is a text, not {name!r}")
     with Writer(
         uri, format=format, metadata=metadata, encryption=encryption, credentials=credentials, replace=replace,
         shard_bytes=shard_bytes, borrow=True, spec=spec, timeout=timeout, progress=progress,

@@ -31,7 +31,8 @@ def tensors():
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Serves one file by ranges, until it is told to stall: then every answer stops after its first byte, for ever."""
+    """Serves one file by ranges, until it is told to stall: then every answer stops for ever: after its first byte, or where
+    stalls_at says in the file."""
 
     daemon_threads = True
 
@@ -44,7 +45,7 @@ class Server(http.server.ThreadingHTTPServer):
         def head(self):
             data = memoryview(self.server.data)  # what is sent is not copied
             found = re.match(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
-            begin = int(found[1]) if found else 0
+            self.begin = begin = int(found[1]) if found else 0
             end = min(int(found[2]) + 1 if found and found[2] else len(data), len(data))
             self.send_response(206 if found else 200)
             self.send_header("Content-Length", str(end - begin))
@@ -60,10 +61,12 @@ class Server(http.server.ThreadingHTTPServer):
 
         def do_GET(self):
             body = self.head()
-            if not self.server.stalls.is_set():
+            at = self.server.stalls_at
+            room = 1 if at is None else max(at - self.begin, 0)
+            if not self.server.stalls.is_set() or (at is not None and len(body) <= room):
                 self.wfile.write(body)
                 return
-            self.wfile.write(body[:1])
+            self.wfile.write(body[:room])
             self.wfile.flush()
             self.server.stalled.set()
             self.server.ended.wait()
@@ -74,6 +77,7 @@ class Server(http.server.ThreadingHTTPServer):
         with open(path, "rb") as file:
             self.data = file.read()
         self.url = f"http://127.0.0.1:{self.server_address[1]}/{os.path.basename(path)}"
+        self.stalls_at = None
         self.stalls, self.stalled, self.ended = threading.Event(), threading.Event(), threading.Event()
         self.thread = threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True)
         self.thread.start()

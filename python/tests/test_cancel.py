@@ -6,12 +6,13 @@ import sys
 import threading
 import types
 import unittest
+import unittest.mock
 
 import torch
 from case import Case, Server, make
 
 import sluice
-from sluice import _progress
+from sluice import _cancel, _native, _progress
 from sluice._stream import _Stream
 
 NEVER = {"readers": {"stallSeconds": 3600, "hedge": "off"}}
@@ -128,6 +129,85 @@ class Stalled(Case):
 
         self.assertEqual(len(asyncio.run(some())), 1)
         self.assertNotIn("sluice stream", [thread.name for thread in threading.enumerate()])
+
+
+class Limited(Case):
+    """timeout= is of all that a call waits for: opening, and every read."""
+
+    def setUp(self):
+        super().setUp()
+        self.path = self.at("m.safetensors")
+        make({"a": torch.zeros(1 << 20), "b": torch.ones(1 << 20)}, self.path)
+        self.server = Server(self.path)
+        self.addCleanup(self.server.close)
+        self.server.stalls_at = 4 << 20  # the head is told, the last tensor never
+        self.server.stalls.set()
+
+    def calls(self, timeout):
+        def each():
+            async def all_of():
+                return [name async for name, _ in sluice.astream(self.server.url, timeout=timeout, spec=NEVER)]
+            return asyncio.run(all_of())
+
+        module = torch.nn.ParameterDict({"a": torch.zeros(1 << 20), "b": torch.zeros(1 << 20)})
+        url, model = self.server.url, sluice.open(self.server.url, framework="torch", spec=NEVER)
+        self.addCleanup(model.close)
+        return (
+            lambda: sluice.load(url, timeout=timeout, spec=NEVER),
+            lambda: list(sluice.stream(url, timeout=timeout, group_bytes=1, spec=NEVER)),
+            lambda: list(sluice.stream([self.path, url], timeout=timeout, group_bytes=1, spec=NEVER)),
+            lambda: sluice.load_into_module(module, url, timeout=timeout, spec=NEVER),
+            lambda: sluice.load_into_module(module.to("meta"), url, timeout=timeout, spec=NEVER),
+            lambda: asyncio.run(sluice.aload(url, timeout=timeout, spec=NEVER)), each,
+            lambda: model.load(timeout=timeout), lambda: list(model.stream(timeout=timeout)),
+        )
+
+    def test_it_ends_what_reads(self):
+        for call in self.calls(0.5):
+            with self.assertRaises(sluice.SluiceError) as raised:
+                call()
+            self.assertEqual(raised.exception.kind, "TIMEOUT")
+
+    def test_every_read_has_what_is_left_of_it(self):
+        self.server.stalls.clear()
+        given = []
+
+        class Options(_native._structs.ReadOptions):
+            def __init__(self, *members, **named):
+                super().__init__(*members, **named)
+                given.append(self.timeout_ms)
+
+        for call in self.calls(3600):
+            with unittest.mock.patch.object(_native._structs, "ReadOptions", Options):
+                call()
+            self.assertTrue(given and all(0 < ms <= 3600000 for ms in given), given)
+            given.clear()
+
+    def test_what_the_caller_does_meanwhile_does_not_count(self):
+        self.server.stalls.clear()
+        clock = [0.0]
+        with unittest.mock.patch.object(_cancel.time, "monotonic", lambda: clock[0]):
+            for _ in sluice.stream(self.path, timeout=10, group_bytes=1, verify="off"):
+                clock[0] += 1000.0
+
+    def test_a_limit_within_a_limit(self):
+        with _cancel.Limit(5).step():
+            self.assertLessEqual(_cancel.milliseconds(None), 5000)
+            self.assertLessEqual(_cancel.milliseconds(1), 1000)
+            with _cancel.Limit(3600).step():
+                self.assertLessEqual(_cancel.milliseconds(7200), 5000)
+            with _cancel.Limit(None).step():
+                self.assertLessEqual(_cancel.milliseconds(None), 5000)
+            with _cancel.Limit(0).step():
+                self.assertEqual(_cancel.milliseconds(None), 1)
+        self.assertEqual(_cancel.milliseconds(None), 0)
+
+    def test_a_timeout_that_is_none_is_refused_and_a_long_one_is_long(self):
+        self.assertEqual((_cancel.milliseconds(float("inf")), _cancel.milliseconds(1e12)), (_cancel.LONGEST_MS,) * 2)
+        for wrong in (-1, float("nan")):
+            for call in (sluice.open, sluice.load, lambda uri, timeout: list(sluice.stream(uri, timeout=timeout))):
+                with self.assertRaisesRegex(ValueError, "timeout is seconds"):
+                    call(self.path, timeout=wrong)
 
 
 class Told(Case):

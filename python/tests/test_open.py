@@ -114,6 +114,33 @@ class Opened(Case):
         with self.assertRaises(KeyError):
             sluice.load(self.path, names=["none"])
 
+    def test_a_type_has_whatever_name_somebody_gives_it(self):
+        for dtype in ("bf16", "BF16", "bfloat16", "torch.bfloat16"):
+            self.assertEqual(sluice.load(self.path, dtype=dtype)["wide"].dtype, torch.bfloat16)
+        for dtype in ("half", "f16", "fp16", "float16", numpy.float16, numpy.dtype("float16"), torch.float16):
+            self.assertEqual(sluice.load(self.path, dtype=dtype)["wide"].dtype, torch.float16)
+            self.assertEqual(sluice.load(self.path, framework="numpy", dtype=dtype, names=["wide"])["wide"].dtype, numpy.float16)
+        for dtype in ("bf17", "", 3, "U"):
+            with self.assertRaises(TypeError, msg=dtype):
+                sluice.load(self.path, dtype=dtype)
+
+    def test_names_of_one_tensor_are_one_array(self):
+        one = torch.arange(70000.0).reshape(100, 700)
+        torch.save({"a": one, "b": one, "turned": one.t(), "part": one[1:], "other": one.clone()}, self.at("m.pt"))
+        self.assertTied(self.at("m.pt"))
+        server = Server(self.at("m.pt"))
+        self.addCleanup(server.close)
+        self.assertTied(server.url)
+
+    def assertTied(self, uri):
+        for options in ({}, {"verify": "off"}, {"dtype": "bf16"}):
+            found = sluice.load(uri, **options)
+            self.assertEqual(found["a"].data_ptr(), found["b"].data_ptr())
+            self.assertEqual(len({found[name].data_ptr() for name in found}), 4)
+        self.assertSame(found, {name: tensor.to(torch.bfloat16) for name, tensor in torch.load(self.at("m.pt")).items()})
+        with sluice.open(uri) as model:
+            self.assertEqual([tensor.name for tensor in model.load().values()], list(model))
+
     def test_a_stream_brings_each_once_in_groups(self):
         other = self.at("other.safetensors")
         make({"last": torch.ones(2)}, other)
@@ -260,6 +287,12 @@ class Written(Case):
         self.assertTrue(torch.equal(found["t"], wide.t()) and torch.equal(found["s"], wide[:, ::2]))
         self.assertEqual((found["n"].tolist(), found["b"].tolist()), (made["n"].tolist(), [0, 1, 2]))
 
+    def test_what_has_no_names_is_told_how_to_give_some(self):
+        for tensors, said in (([torch.ones(2)], "names"), (torch.ones(2), "names"), (net(), "state_dict"), ({1: torch.ones(2)}, "not 1")):
+            with self.assertRaisesRegex(TypeError, said):
+                sluice.save(tensors, self.at("n.safetensors"))
+        self.assertFalse(os.path.exists(self.at("n.safetensors")))
+
     def test_what_is_no_tensor_and_no_key_is_refused(self):
         for bad in ("text", 5, None, object()):
             with self.assertRaises(TypeError):
@@ -311,6 +344,25 @@ class Modules(Case):
         self.assertIs(other.tied.weight, other[1].weight)
         self.assertIsInstance(other[0].weight, torch.nn.Parameter)
         self.assertNotIsInstance(other[2].running_mean, torch.nn.Parameter)
+
+    def test_a_tensor_of_the_module_itself_may_have_tensorizers_dot(self):
+        class Scaled(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.scale, self.inner = torch.nn.Parameter(torch.rand(3)), torch.nn.Linear(3, 2)
+
+        made, names = Scaled(), ["scale", "inner.weight", "inner.bias"]
+        for dotted, unexpected in (({".scale"}, []), ({".scale", "scale"}, [".scale"]), ({".none", "scale"}, [".none"])):
+            state = {**made.state_dict(), **{name: made.scale.data * (1 if len(dotted) == 1 else 9) for name in dotted}}
+            if "scale" not in dotted:
+                del state["scale"]
+            else:
+                state["scale"] = made.scale.data
+            sluice.save(state, self.at("m.tensors"))
+            for other in (Scaled(), Scaled().to("meta")):
+                self.assertEqual(sluice.load_into_module(other, self.at("m.tensors"), strict=False), ([], unexpected))
+                self.assertSame(other.state_dict(), made.state_dict())
+        self.assertEqual(list(made.state_dict()), names)
 
     def test_what_does_not_fit_is_told_before_anything_is_read(self):
         other = torch.nn.Sequential(torch.nn.Linear(3, 5))

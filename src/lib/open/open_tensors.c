@@ -132,8 +132,9 @@ static bool is_verbatim(const struct sl_target *target)
 const char *sl_open_place(const struct sluice_source *source, uint64_t number, uint64_t *offset)
 {
     const struct sl_target *target = sl_open_target(source, number);
-    *offset = target ? target->from->begin : 0;
-    if (target && !is_verbatim(target))
+    bool verbatim = !target || is_verbatim(target);
+    *offset = target && verbatim ? target->from->begin : 0;
+    if (!verbatim)
         return NULL;
     return source->paths[sl_open_object(source, number)];
 }
@@ -195,8 +196,6 @@ static void describe(const struct sluice_source *source, uint64_t number,
     }
     own.object = sl_open_object(source, number);
     own.file = sl_open_place(source, number, &own.offset);
-    if (!own.file)
-        own.offset = 0;
     sl_api_give(tensor, tensor->size, &own, sizeof(own));
 }
 
