@@ -133,6 +133,43 @@ SL_TEST(a_day_with_the_daemon)
     ck_assert_int_eq(wait_sluice(daemon), 0);
 }
 
+static bool is_listed(const char *words)
+{
+    RUN(&ran, "node", "models", "--json");
+    return strstr(ran.out, words) != NULL;
+}
+
+/* A spec of two models: --watch waits for both, also where one fails, and says which. */
+SL_TEST(watch_waits_for_each_model_of_a_spec)
+{
+    char spec[PATH_BYTES * 2], text[4096];
+    const char *const form = "---\napiVersion: sluice/v1alpha1\nkind: Model\nmetadata: {name: %s}\n"
+                             "source: {uri: \"%s\"}\n";
+    pid_t daemon = start_sluice((const char *const[]){"serve", config, NULL}, out, log_);
+    SL_AWAIT(answers(), "the daemon's first answer");
+    snprintf(spec, sizeof(spec), "%s/two.yaml", scratch);
+    int used = snprintf(text, sizeof(text), form, "first", model);
+    snprintf(text + used, sizeof(text) - (size_t)used, form, "second", model);
+    write_file(spec, text);
+    RUN(&ran, "node", "load", spec, "--watch");
+    EXPECT(0, "first");
+    EXPECT(0, "second");
+    ck_assert_ptr_nonnull(strstr(ran.out, "ready"));
+    ck_assert_ptr_null(strstr(ran.out, "loading   "));
+    RUN(&ran, "node", "load", spec, "--watch", "--json");
+    EXPECT(0, "\"models\":[{");
+    ck_assert_ptr_nonnull(strstr(strstr(ran.out, "\"ready\"") + 1, "\"ready\""));
+    used = snprintf(text, sizeof(text), form, "bad", "/nowhere/at/all");
+    snprintf(text + used, sizeof(text) - (size_t)used, form, "third", model);
+    write_file(spec, text);
+    RUN(&ran, "node", "load", spec, "--watch");
+    EXPECT(4, "model 'bad': ");
+    EXPECT(4, "third");
+    ck_assert(is_listed("third"));
+    kill(daemon, SIGTERM);
+    ck_assert_int_eq(wait_sluice(daemon), 0);
+}
+
 SL_TEST(what_is_no_daemon_is_said)
 {
     RUN(&ran, "node", "models");

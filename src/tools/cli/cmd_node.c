@@ -134,23 +134,63 @@ static int judge(const json_t *model, struct sl_err *err)
     return strcmp(text_of(model, "state"), "ready") == 0 ? 0 : 1;
 }
 
-static int watch_model(struct sl_cli *cli, const char *socket, const char *path, struct sl_err *err)
+static char *path_of_model(const char *name, struct sl_err *err)
 {
-    for (;;) {
+    sl_autofree char *escaped = sl_url_encode(name, false, err);
+    return escaped ? sl_asprintf(err, "/v1/models/%s", escaped) : NULL;
+}
+
+/* The model as it is when it is there; the caller's. NULL: it failed, or the wait did. */
+static json_t *await_model(struct sl_cli *cli, const char *socket, const char *name,
+                           struct sl_err *err)
+{
+    sl_autofree char *path = path_of_model(name, err);
+    for (int state = path ? 1 : -1; state > 0;) {
         json_t *model = NULL;
         if (sl_control_ask(socket, "GET", path, NULL, &model, err) < 0)
-            return -1;
-        int state = judge(model, err);
-        if (state == 0 && cli->json)
-            state = print_answer(model, err);
-        else if (state == 0)
-            print_model(model);
+            return NULL;
+        state = judge(model, err);
+        if (state == 0)
+            return model;
         json_decref(model);
-        if (state <= 0)
-            return state;
-        if (sl_sleep_ms(WATCH_MS, cli->cancel, err) < 0)
-            return -1;
+        if (state > 0 && sl_sleep_ms(WATCH_MS, cli->cancel, err) < 0)
+            return NULL;
     }
+    return NULL;
+}
+
+static int watch_model(struct sl_cli *cli, const char *socket, const char *name, struct sl_err *err)
+{
+    json_t *model = await_model(cli, socket, name, err);
+    if (!model)
+        return -1;
+    int done = cli->json ? print_answer(model, err) : 0;
+    if (!cli->json)
+        print_model(model);
+    json_decref(model);
+    return done;
+}
+
+/* Those of an answer, in which they become what they are when they are there. The first that fails
+ * is the error, when all have ended. */
+static int watch_models(struct sl_cli *cli, const char *socket, json_t *answer, struct sl_err *err)
+{
+    json_t *models = json_object_get(answer, "models");
+    int done = 0;
+    for (size_t i = 0; i < json_array_size(models); i++) {
+        struct sl_err why = SL_ERR_INIT;
+        json_t *model = await_model(cli, socket, text_of(json_array_get(models, i), "name"), &why);
+        if (!model && done == 0) {
+            *err = why;
+            done = -1;
+        }
+        if (!model)
+            continue;
+        if (!cli->json)
+            print_model(model);
+        json_array_set_new(models, i, model);
+    }
+    return done < 0 || !cli->json ? done : print_answer(answer, err);
 }
 
 struct action {
@@ -165,14 +205,18 @@ static const struct action actions[] = {
 
 static int load_spec(struct sl_cli *cli, const char *socket, const char *file, struct sl_err *err)
 {
+    const struct node_options *options = cli->options;
     sl_autobuf text = SL_BUF_INIT(SPEC_BYTES_MAX);
     json_t *answer = NULL;
     if (sl_buf_read_file(&text, file, err) < 0 ||
         sl_control_ask(socket, "POST", "/v1/loads", sl_buf_string(&text), &answer, err) < 0)
         return -1;
-    int done = cli->json ? print_answer(answer, err) : 0;
     if (!cli->json)
-        printf("loading what '%s' says: see `sluice node models`\n", file);
+        printf("loading what '%s' says%s\n", file,
+               options->watch ? "" : ": see `sluice node models`");
+    int done = options->watch ? watch_models(cli, socket, answer, err)
+               : cli->json    ? print_answer(answer, err)
+                              : 0;
     json_decref(answer);
     return done;
 }
@@ -185,8 +229,7 @@ static int act(struct sl_cli *cli, const struct action *action, const char *sock
     if (action == actions && sl_operand_is_spec(name))
         return load_spec(cli, socket, name, err);
     json_t *answer = NULL;
-    sl_autofree char *escaped = sl_url_encode(name, false, err);
-    sl_autofree char *model = escaped ? sl_asprintf(err, "/v1/models/%s", escaped) : NULL;
+    sl_autofree char *model = path_of_model(name, err);
     sl_autofree char *path = model ? sl_asprintf(err, "%s%s", model, action->below) : NULL;
     if (!path || sl_control_ask(socket, action->method, path, NULL, &answer, err) < 0)
         return -1;
@@ -195,7 +238,7 @@ static int act(struct sl_cli *cli, const struct action *action, const char *sock
     if (!cli->json)
         printf("%s %s\n", action->done, name);
     json_decref(answer);
-    return done == 0 && waits ? watch_model(cli, socket, model, err) : done;
+    return done == 0 && waits ? watch_model(cli, socket, name, err) : done;
 }
 
 static int fail_unknown(const char *name, struct sl_err *err)
@@ -234,7 +277,7 @@ const struct sl_command sl_cmd_node = {
         "model in memory, evict takes it out, forget also forgets its name. Allowed: root, the "
         "daemon's user, and whom control.uids and control.gids name.",
     .examples = "sluice node models --watch           # again every second\n"
-                "sluice node load model.yaml          # as a request\n"
+                "sluice node load model.yaml --watch  # and wait until it is there\n"
                 "sluice node retry gpt-j --watch      # now, and wait for it\n"
                 "sluice node evict gpt-j",
     .operand_words = "models load retry pin unpin evict forget",
