@@ -139,6 +139,35 @@ static bool is_listed(const char *words)
     return strstr(ran.out, words) != NULL;
 }
 
+/* What the config pins is unpinned in the config: no command sends to another one that sends back.
+ */
+SL_TEST(what_the_config_pins_is_unpinned_there)
+{
+    char text[1024];
+    snprintf(text, sizeof(text),
+             "---\napiVersion: sluice/v1alpha1\nkind: Model\nmetadata: {name: held}\nsource: {uri: "
+             "\"%s\"}\n",
+             model);
+    FILE *file = fopen(config, "a");
+    ck_assert_ptr_nonnull(file);
+    fputs(text, file);
+    ck_assert_int_eq(fclose(file), 0);
+    pid_t daemon = start_sluice((const char *const[]){"serve", config, NULL}, out, log_);
+    SL_AWAIT(answers(), "the daemon's first answer");
+    RUN(&ran, "node", "load", "held", "--watch");
+    EXPECT(0, "ready");
+    for (const char *const *each = (const char *const[]){"evict", "unpin", NULL}; *each; each++) {
+        RUN(&ran, "node", *each, "held");
+        EXPECT(2, "say pin: false of it there");
+        ck_assert_ptr_null(strstr(ran.err, "unpin it"));
+    }
+    RUN(&ran, "node", "models", "--json");
+    EXPECT(0, "\"pinned_by\":\"config\"");
+    RUN(&ran, "node", "load", "held");
+    kill(daemon, SIGTERM);
+    ck_assert_int_eq(wait_sluice(daemon), 0);
+}
+
 /* A spec of two models: --watch waits for both, also where one fails, and says which. */
 SL_TEST(watch_waits_for_each_model_of_a_spec)
 {

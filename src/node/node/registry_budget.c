@@ -413,6 +413,17 @@ static uint64_t mark_all(struct sl_registry *registry, struct model *model, bool
     return bytes;
 }
 
+static int fail_pinned(const struct model *model, const char *code, struct sl_err *err)
+{
+    if (model->pinned_by_config)
+        return sl_fail_code(err, SL_E_USAGE, code,
+                            "the config pins the model '%s': say pin: false of it there, and have "
+                            "the daemon read it again (SIGHUP)",
+                            model->name);
+    return sl_fail_code(err, SL_E_USAGE, code, "the model '%s' is pinned: unpin it first",
+                        model->name);
+}
+
 int sl_registry_evict(struct sl_registry *registry, const char *name, uint64_t *bytes,
                       struct sl_err *err)
 {
@@ -425,8 +436,7 @@ int sl_registry_evict(struct sl_registry *registry, const char *name, uint64_t *
                             "the model '%s' is in use (%u references): it is removed when they end",
                             name, references(model, false));
     if (registry_pinned(model))
-        return sl_fail_code(err, SL_E_USAGE, "pinned", "the model '%s' is pinned%s: unpin it first",
-                            name, model->pinned_by_config ? " by the config" : "");
+        return fail_pinned(model, "pinned", err);
     if (model->work != WORK_NONE)
         return sl_fail_code(err, SL_E_USAGE, "loading", "the model '%s' is being loaded", name);
     uint64_t freed = mark_all(registry, model, false);
@@ -466,8 +476,7 @@ int sl_registry_pin(struct sl_registry *registry, const char *name, bool pin, st
     if (find_named(registry, name, &model, err) < 0)
         return -1;
     if (!pin && model->pinned_by_config)
-        return sl_fail_code(err, SL_E_USAGE, "config",
-                            "the model '%s' is pinned by the config: change it there", name);
+        return fail_pinned(model, "config", err);
     if (pin && model->retired)
         return sl_fail(err, SL_E_NOT_FOUND, "the model '%s' was taken out of the config", name);
     model->pinned_by_hand = pin;

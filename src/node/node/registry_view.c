@@ -229,6 +229,8 @@ static void write_model(struct sl_json *json, const struct sl_registry *registry
                        : model->of_config ? "config"
                                           : "request");
     sl_json_key_bool(json, "pinned", registry_pinned(model));
+    if (registry_pinned(model))
+        sl_json_key_string(json, "pinned_by", model->pinned_by_config ? "config" : "request");
     sl_json_key_bool(json, "busy", model->work != WORK_NONE);
     sl_json_key_uint(json, "waiting", waiting);
     sl_json_key_uint(json, "bytes", bytes);

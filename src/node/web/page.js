@@ -90,9 +90,10 @@ function actions(model) {
     const label = model.error ? "Retry" : model.state === "ready" ? "Reload" : "Load";
     cell.append(button(name, "load", label, () => act(name, "load", "the source is asked again")));
   }
+  if (model.pinned_by === "config") return cell; // pin: false there is what changes that
   cell.append(model.pinned ? button(name, "unpin", "Unpin", () => act(name, "unpin", "not pinned any more"))
                            : button(name, "pin", "Pin", () => act(name, "pin", "pinned")));
-  if (model.versions.length && !model.busy)
+  if (model.versions.length && !model.busy && !model.pinned)
     cell.append(button(name, "evict", "Evict", () => dialog({head: "Evict " + name + "?", text: "Its memory is freed. The next request loads it again.",
       confirm: "Evict", run: () => act(name, "evict", "evicted")})));
   return cell;
