@@ -189,7 +189,10 @@ def the_page_is_used_with_the_keyboard_alone(h):
     """Tab and Enter reach the token's dialog, the filter, the order and an action; the focus is kept while the page is drawn anew."""
     node = Node(h)
     with Browser(h) as browser:
-        node.configure(model("quince", node.config) + model("apple", node.config))
+        spec = os.path.join(node.place, "quince.yaml")
+        with open(spec, "w") as file:
+            file.write(model("quince", node.config))
+        node.configure(f"models: [{{file: {spec}, pin: false}}]\n" + model("apple", node.config))
         node.start()
         node.await_state("apple")
         node.await_state("quince")

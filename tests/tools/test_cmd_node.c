@@ -158,7 +158,7 @@ SL_TEST(what_the_config_pins_is_unpinned_there)
     EXPECT(0, "ready");
     for (const char *const *each = (const char *const[]){"evict", "unpin", NULL}; *each; each++) {
         RUN(&ran, "node", *each, "held");
-        EXPECT(2, "say pin: false of it there");
+        EXPECT(2, "give its spec file pin: false");
         ck_assert_ptr_null(strstr(ran.err, "unpin it"));
     }
     RUN(&ran, "node", "models", "--json");
