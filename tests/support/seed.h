@@ -20,7 +20,8 @@ uint64_t sl_test_seed(void);
 unsigned sl_test_rounds(unsigned gate, unsigned whole);
 
 /**
- * How far apart like cases are tried that differ by a number: failing allocations, seeds, claims.
+ * How far apart like cases are tried that differ by a number: failing allocations, seeds, the _i of
+ * a claim that has many.
  * The thread sanitizer makes each ten times as slow, and any seventh shows what it looks for. A
  * prime: what else goes by the number is tried in all its ways.
  */
