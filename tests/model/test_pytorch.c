@@ -229,7 +229,7 @@ SL_TEST(prefixes_of_every_file_are_refused)
 {
     json_t *manifest = golden_json("pytorch/MANIFEST.json");
     const json_t *items = json_object_get(manifest, "items");
-    for (size_t i = 0; i < json_array_size(items); i++) {
+    for (size_t i = 0; i < json_array_size(items); i += SL_TEST_STEP) {
         const char *file = json_string_value(json_object_get(json_array_get(items, i), "file"));
         if (!strstr(file, ".json") && !strstr(file, "trailing"))
             check_prefixes(file, 97);

@@ -346,8 +346,7 @@ SL_TEST(a_huge_piece_is_trusted_only_whole_and_only_as_it_was)
         sl_tensor_read(reader, &made.index->tensors[0], NULL, 7 * MIB, 10 * MIB, out, &err), 0);
     ck_assert_int_eq(err.kind, SL_E_INTEGRITY);
     ck_assert_str_eq(err.code, "changed");
-    for (size_t i = 0; i < 3 * MIB; i++)
-        ck_assert_int_eq(out[i], 0);
+    ck_assert(out[0] == 0 && memcmp(out, out + 1, 3 * MIB - 1) == 0);
     sl_tensor_reader_free(reader);
     free(out);
     made_release(&made);
