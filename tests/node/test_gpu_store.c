@@ -248,7 +248,7 @@ SL_TEST(nothing_goes_before_it_is_known_who_has_what)
     node_case_open(&gpu_case, "", ONE FILES, NULL);
     manager_await(&manager, FDS);
     struct sl_model_ref *ref = sl_registry_wait_until(
-        gpu_case.node->registry, "files", SL_REF_CALLER, "a test", UINT64_MAX, NULL, &err);
+        gpu_case.node->registry, "files", SL_REF_CALLER, "a test", NULL, UINT64_MAX, NULL, &err);
     ck_assert_msg(ref, "%s", err.message);
     snprintf(version, sizeof(version), "%s", sl_model_ref_version(ref));
     sl_registry_release(gpu_case.node->registry, ref);

@@ -93,7 +93,7 @@ static struct sl_registry_counts settled(struct sl_node *node)
 static struct sl_model_ref *must(struct sl_node *node, const char *name)
 {
     struct sl_model_ref *ref = sl_registry_wait_until(node->registry, name, SL_REF_DIRECTORY,
-                                                      "test", UINT64_MAX, NULL, &err);
+                                                      "test", NULL, UINT64_MAX, NULL, &err);
     ck_assert_msg(ref != NULL, "%s", err.message);
     return ref;
 }
@@ -171,8 +171,8 @@ SL_TEST(what_nobody_defines_any_more_goes_when_room_is_needed)
     ck_assert_int_eq(sl_memory_put("m/noise", noise, bytes, NULL), 0);
     struct sl_node *node = open_with("1MiB", "");
     ck_assert_uint_eq(settled(node).residents, 1);
-    ck_assert_ptr_null(
-        sl_registry_wait_until(node->registry, "old", SL_REF_CALLER, "", UINT64_MAX, NULL, &err));
+    ck_assert_ptr_null(sl_registry_wait_until(node->registry, "old", SL_REF_CALLER, "", NULL,
+                                              UINT64_MAX, NULL, &err));
     ck_assert_int_eq(err.kind, SL_E_NOT_FOUND);
     static const char text[] = MODEL("new", "");
     char names[SL_NODE_REQUEST_MODELS_MAX][64];
@@ -238,8 +238,8 @@ SL_TEST(more_than_the_budget_leaves_no_file)
     sl_autofree uint8_t *noise = sl_model_noise(bytes, 1);
     ck_assert_int_eq(sl_memory_put("m/noise", noise, bytes, NULL), 0);
     struct sl_node *node = open_with("1MiB", MODEL("m", ""));
-    ck_assert_ptr_null(
-        sl_registry_wait_until(node->registry, "m", SL_REF_CALLER, "", UINT64_MAX, NULL, &err));
+    ck_assert_ptr_null(sl_registry_wait_until(node->registry, "m", SL_REF_CALLER, "", NULL,
+                                              UINT64_MAX, NULL, &err));
     ck_assert_str_eq(err.code, "budget");
     ck_assert_int_eq(sl_model_exists(place, "m"), 0);
     sl_node_free(node);
@@ -274,8 +274,8 @@ SL_TEST(a_new_budget_below_what_is_held_takes_nothing_away)
     ck_assert_int_eq(sl_model_exists(found, "noise"), 1);
     find(node, "pinned", found);
     ck_assert_int_eq(sl_model_exists(found, "noise"), 1);
-    ck_assert_ptr_null(
-        sl_registry_wait_until(node->registry, "next", SL_REF_CALLER, "", UINT64_MAX, NULL, &err));
+    ck_assert_ptr_null(sl_registry_wait_until(node->registry, "next", SL_REF_CALLER, "", NULL,
+                                              UINT64_MAX, NULL, &err));
     ck_assert_str_eq(err.code, "budget");
 
     sl_registry_release(node->registry, ref); /* nobody needs it now, and it is over the budget */
@@ -373,8 +373,8 @@ SL_TEST(a_new_config_loads_what_is_new_and_unpins_what_left)
     ck_assert_uint_eq(counts.pinned, 2);
     ck_assert_uint_eq(counts.references, 1);
     ck_assert_uint_eq(counts.loads, 3);
-    ck_assert_ptr_null(
-        sl_registry_wait_until(node->registry, "a", SL_REF_CALLER, "", UINT64_MAX, NULL, &err));
+    ck_assert_ptr_null(sl_registry_wait_until(node->registry, "a", SL_REF_CALLER, "", NULL,
+                                              UINT64_MAX, NULL, &err));
     sl_registry_release(node->registry, ref);
     sl_node_free(node);
 }

@@ -134,7 +134,7 @@ SL_TEST(what_went_from_the_pool_to_files_stays_there)
     sl_memory_clear(); /* the source is gone */
     come_back(FILES);
     struct sl_model_ref *ref = sl_registry_wait_until(c.node->registry, "m", SL_REF_VOLUME, "a pod",
-                                                      UINT64_MAX, NULL, &err);
+                                                      NULL, UINT64_MAX, NULL, &err);
     ck_assert_msg(ref, "%s", err.message);
     sl_model_ref_path(ref, path);
     sl_registry_release(c.node->registry, ref);

@@ -13,7 +13,8 @@ static void *ask_in_thread(void *arg)
 {
     struct sl_err why = SL_ERR_INIT;
     (void)arg;
-    return sl_registry_wait_until(registry, "m", SL_REF_LEASE, "thread", UINT64_MAX, NULL, &why);
+    return sl_registry_wait_until(registry, "m", SL_REF_LEASE, "thread", NULL, UINT64_MAX, NULL,
+                                  &why);
 }
 
 SL_TEST(eight_callers_make_one_load)
@@ -46,7 +47,7 @@ SL_TEST(who_waits_may_leave_and_the_load_goes_on)
     define("m", 10, 1);
     sl_cancel_raise(cancel, 0);
     ck_assert_ptr_null(
-        sl_registry_wait_until(registry, "m", SL_REF_LEASE, "", UINT64_MAX, cancel, &err));
+        sl_registry_wait_until(registry, "m", SL_REF_LEASE, "", NULL, UINT64_MAX, cancel, &err));
     ck_assert_int_eq(err.kind, SL_E_CANCELED);
     sl_cancel_free(cancel);
     permit(1);
@@ -424,7 +425,7 @@ SL_TEST(who_asks_where_a_model_goes_waits_for_it)
     touch("m");
     fake.gated = true;
     load_at(&other, "m", 31);
-    ck_assert_ptr_null(sl_registry_wait_until(registry, "m", SL_REF_LEASE, "a test",
+    ck_assert_ptr_null(sl_registry_wait_until(registry, "m", SL_REF_LEASE, "a test", NULL,
                                               sl_now_ns() + 10 * SL_NS_PER_MS, NULL, &err));
     ck_assert_str_eq(err.code, "waiting");
     permit(1);

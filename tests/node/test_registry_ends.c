@@ -85,7 +85,8 @@ static void *ask_in_thread(void *arg)
 {
     struct sl_err why = SL_ERR_INIT;
     (void)arg;
-    return sl_registry_wait_until(registry, "m", SL_REF_LEASE, "thread", UINT64_MAX, NULL, &why);
+    return sl_registry_wait_until(registry, "m", SL_REF_LEASE, "thread", NULL, UINT64_MAX, NULL,
+                                  &why);
 }
 
 SL_TEST(the_end_answers_who_waits)

@@ -254,8 +254,8 @@ struct caller {
 static void *ask_in_thread(void *arg)
 {
     struct caller *caller = arg;
-    caller->ref = sl_registry_wait_until(registry, caller->name, SL_REF_LEASE, "thread", UINT64_MAX,
-                                         NULL, &caller->err);
+    caller->ref = sl_registry_wait_until(registry, caller->name, SL_REF_LEASE, "thread", NULL,
+                                         UINT64_MAX, NULL, &caller->err);
     return NULL;
 }
 

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "await.h"
 #include "claims.h"
 #include "fake_clock.h"
 #include "registry_case.h"
@@ -28,10 +29,22 @@ static void on_answer(void *arg, struct sl_model_ref *ref, const struct sl_err *
     pthread_cond_broadcast(&moved);
 }
 
-static void ask_as(struct asker *asker, const char *name)
+static const char *sharer_of(uint32_t uid)
 {
-    const struct sl_ask ask = {
-        .name = name, .kind = SL_REF_LEASE, .who = "a test", .answer = on_answer, .arg = asker};
+    static char text[4][SL_SHARER_BYTES];
+    char *own = text[uid % 4];
+    snprintf(own, sizeof(text[0]), "user %u", uid);
+    return own;
+}
+
+static void ask_as(struct asker *asker, const char *name, uint32_t uid)
+{
+    const struct sl_ask ask = {.name = name,
+                               .kind = SL_REF_LEASE,
+                               .who = "a test",
+                               .sharer = sharer_of(uid),
+                               .answer = on_answer,
+                               .arg = asker};
     *asker = (struct asker){0};
     ck_assert_int_eq(sl_registry_ask(registry, &ask, &err), 0);
 }
@@ -46,10 +59,8 @@ static struct sl_model_ref *answer(struct asker *asker)
 
 static int define_passing(const char *name, uint32_t uid)
 {
-    char sharer[SL_SHARER_BYTES];
     const struct sl_model_options wanted = {
-        .origin = SL_MODEL_OF_REQUEST, .passing = true, .sharer = sharer};
-    snprintf(sharer, sizeof(sharer), "user %u", uid);
+        .origin = SL_MODEL_OF_REQUEST, .passing = true, .sharer = sharer_of(uid)};
     return define_as(name, 10, 1, &wanted, "keep-old");
 }
 
@@ -58,7 +69,7 @@ SL_TEST(what_nobody_waits_for_any_more_ends)
     struct asker asker;
     fake.gated = true;
     ck_assert_int_eq(define_passing("silent", USER), 0);
-    ask_as(&asker, "silent");
+    ask_as(&asker, "silent", USER);
     await_admitted(1);
     ck_assert(sl_registry_withdraw(registry, &asker));
     ck_assert(!sl_registry_withdraw(registry, &asker));
@@ -75,8 +86,8 @@ SL_TEST(a_load_for_which_another_waits_goes_on)
     struct asker first, second;
     fake.gated = true;
     ck_assert_int_eq(define_passing("m", USER), 0);
-    ask_as(&first, "m");
-    ask_as(&second, "m");
+    ask_as(&first, "m", USER);
+    ask_as(&second, "m", USER);
     await_admitted(1);
     ck_assert(sl_registry_withdraw(registry, &first));
     permit(1);
@@ -90,7 +101,7 @@ SL_TEST(a_load_that_is_not_of_a_request_goes_on_alone)
     struct asker asker;
     fake.gated = true;
     define("m", 10, 1);
-    ask_as(&asker, "m");
+    ask_as(&asker, "m", USER);
     await_admitted(1);
     ck_assert(sl_registry_withdraw(registry, &asker));
     permit(1);
@@ -103,7 +114,7 @@ SL_TEST(who_asks_for_what_was_just_abandoned_gets_a_new_load)
     struct asker first, second;
     fake.gated = true;
     ck_assert_int_eq(define_passing("m", USER), 0);
-    ask_as(&first, "m");
+    ask_as(&first, "m", USER);
     await_admitted(1);
     {
         SL_LOCKED(&lock); /* the load cannot see meanwhile that it was canceled */
@@ -111,6 +122,7 @@ SL_TEST(who_asks_for_what_was_just_abandoned_gets_a_new_load)
         const struct sl_ask ask = {.name = "m",
                                    .kind = SL_REF_LEASE,
                                    .who = "a test",
+                                   .sharer = sharer_of(USER),
                                    .answer = on_answer,
                                    .arg = &second};
         second = (struct asker){0};
@@ -129,15 +141,15 @@ SL_TEST(one_user_has_half_of_the_places)
     fake.gated = true;
     for (int i = 0; i < 4; i++, name[0]++) {
         ck_assert_int_eq(define_passing(name, USER), 0);
-        ask_as(&askers[i], name);
+        ask_as(&askers[i], name, USER);
     }
     await_admitted(2); /* of four places */
     struct asker other, own;
     ck_assert_int_eq(define_passing("other", OTHER), 0);
-    ask_as(&other, "other");
+    ask_as(&other, "other", OTHER);
     await_admitted(3);
     define("config", 10, 1);
-    ask_as(&own, "config");
+    ask_as(&own, "config", USER);
     await_admitted(4);
     {
         SL_LOCKED(&lock);
@@ -159,11 +171,11 @@ SL_TEST(all_users_together_leave_a_place_for_models_with_names)
     fake.gated = true;
     for (int i = 0; i < 4; i++, name[0]++) {
         ck_assert_int_eq(define_passing(name, i % 2 ? OTHER : USER), 0);
-        ask_as(&askers[i], name);
+        ask_as(&askers[i], name, i % 2 ? OTHER : USER);
     }
     await_admitted(3); /* of four places */
     define("named", 10, 1);
-    ask_as(&named, "named");
+    ask_as(&named, "named", USER);
     await_admitted(4);
     for (int i = 3; i >= 0; i--) /* the one that waits first: the others' places become free */
         ck_assert(sl_registry_withdraw(registry, &askers[i]));
@@ -181,7 +193,7 @@ SL_TEST(what_waits_for_a_place_of_its_user_can_be_withdrawn)
     fake.gated = true;
     for (int i = 0; i < 3; i++, name[0]++) {
         ck_assert_int_eq(define_passing(name, USER), 0);
-        ask_as(&askers[i], name);
+        ask_as(&askers[i], name, USER);
     }
     await_admitted(2);
     for (int i = 2; i >= 0; i--)
@@ -206,11 +218,134 @@ SL_TEST(one_user_has_a_quarter_of_the_names)
     ck_assert_int_eq(define_passing("other", OTHER), 0);
 }
 
+/* How many of 256 names of this kind could be defined, or asked for. */
+static int define_many(char kind, uint32_t uid)
+{
+    char name[64];
+    int count = 0;
+    for (int i = 0; i < SL_REGISTRY_PASSING_SHARE; i++) {
+        snprintf(name, sizeof(name), "uri-%c%d", kind, i);
+        count += define_passing(name, uid) == 0;
+    }
+    return count;
+}
+
+static bool is_refused(struct asker *asker, const char *name, uint32_t uid)
+{
+    ask_as(asker, name, uid);
+    SL_LOCKED(&lock);
+    return asker->answered && strcmp(asker->err.code, "full") == 0;
+}
+
+SL_TEST(two_users_together_have_two_shares_of_the_names)
+{
+    struct asker asker;
+    fake_clock_hold(); /* no name goes */
+    ck_assert_int_eq(define_many('a', USER), 256);
+    ck_assert_int_eq(define_many('a', OTHER), 256); /* which makes them its own */
+    ck_assert_int_eq(define_many('b', USER), 256);
+    ck_assert_int_eq(define_many('b', OTHER), 256); /* but no more than its share */
+    ck_assert_int_eq(define_many('c', USER), 0);
+    ck_assert_int_eq(define_many('c', OTHER), 0);
+    ck_assert(is_refused(&asker, "uri-b0", OTHER));
+    ck_assert(!is_refused(&asker, "uri-a0", OTHER));
+    sl_registry_release(registry, answer(&asker));
+    fake_clock_release();
+}
+
+SL_TEST(a_name_counts_for_who_still_waits_for_it)
+{
+    struct asker first, second;
+    fake.gated = true;
+    fake_clock_hold();
+    ck_assert_int_eq(define_passing("m", USER), 0);
+    ask_as(&first, "m", USER);
+    ck_assert_int_eq(define_many('a', USER), 255);
+    ck_assert_int_eq(define_passing("m", OTHER), 0);
+    ask_as(&second, "m", OTHER);
+    ck_assert_int_lt(define_passing("one-more", USER), 0);
+    ck_assert_int_eq(define_many('b', OTHER), 255); /* it counts for both */
+    ck_assert(sl_registry_withdraw(registry, &first));
+    ck_assert_int_eq(define_passing("one-more", USER), 0);
+    ck_assert_int_lt(define_passing("another", OTHER), 0);
+    fake_clock_release();
+    permit(1);
+    sl_registry_release(registry, answer(&second));
+}
+
+/* 4001 has its two places of four, a third user one; what waits is the second user's. */
+static void fill_places(struct asker askers[3], uint32_t third)
+{
+    static const char *const names[] = {"a", "b", "c"};
+    fake.gated = true;
+    for (unsigned i = 0; i < 3; i++) {
+        ck_assert_int_eq(define_passing(names[i], i < 2 ? USER : third), 0);
+        ask_as(&askers[i], names[i], i < 2 ? USER : third);
+        await_admitted(i + 1);
+    }
+}
+
+SL_TEST(nobody_parks_in_a_used_up_share_what_another_asked_for)
+{
+    struct asker askers[3], own, parking;
+    fill_places(askers, 4003);
+    ck_assert_int_eq(define_passing("m", OTHER), 0);
+    ask_as(&own, "m", OTHER);
+    ck_assert_int_eq(define_passing("m", USER), 0);
+    ask_as(&parking, "m", USER);
+    ck_assert(sl_registry_withdraw(registry, &askers[2]));
+    SL_AWAIT(counts().queued == 0, "the place of the third for what the second asked for");
+    permit(3);
+    for (int i = 0; i < 2; i++)
+        sl_registry_release(registry, answer(&askers[i]));
+    sl_registry_release(registry, answer(&own));
+    sl_registry_release(registry, answer(&parking));
+}
+
+static bool shows(const char *words)
+{
+    struct sl_json json;
+    sl_json_init(&json, 1024 * 1024);
+    sl_json_object(&json);
+    sl_registry_json(registry, true, &json);
+    sl_json_end(&json);
+    const char *text = sl_json_text(&json, &err);
+    bool found = text && strstr(text, words);
+    sl_json_release(&json);
+    return found;
+}
+
+/* Else one that has no place asks through another, who leaves at once. */
+SL_TEST(a_place_counts_for_who_still_waits_for_the_load)
+{
+    struct asker askers[3], own, helper, more;
+    fill_places(askers, 4003);
+    ck_assert(sl_registry_withdraw(registry, &askers[2]));
+    SL_AWAIT(counts().loading == 2, "the end of the third's load");
+    ck_assert_int_eq(define_passing("m", USER), 0);
+    ask_as(&own, "m", USER);
+    ck_assert(shows("{\"name\":\"m\",\"reason\":\"user 4001 has all places"));
+    ck_assert_int_eq(define_passing("m", OTHER), 0);
+    ask_as(&helper, "m", OTHER);
+    await_admitted(4);
+    ck_assert(sl_registry_withdraw(registry, &helper));
+    ck_assert(sl_registry_withdraw(registry, &askers[0]));
+    SL_AWAIT(counts().loading == 2, "the end of its first");
+    ck_assert_int_eq(define_passing("more", USER), 0);
+    ask_as(&more, "more", USER);
+    ck_assert(shows("{\"name\":\"more\",\"reason\":\"user 4001 has all places"));
+    permit(3);
+    sl_registry_release(registry, answer(&askers[1]));
+    sl_registry_release(registry, answer(&own));
+    sl_registry_release(registry, answer(&more));
+}
+
 static void *wait_a_second(void *arg)
 {
     struct sl_err *why = arg;
     ck_assert_ptr_null(sl_registry_wait_until(registry, "m", SL_REF_VOLUME, "a pod",
-                                              sl_now_ns() + SL_NS_PER_S, NULL, why));
+                                              "namespace 'a'", sl_now_ns() + SL_NS_PER_S, NULL,
+                                              why));
     return NULL;
 }
 
@@ -255,11 +390,11 @@ SL_TEST(of_two_places_two_namespaces_have_one_each_and_names_one_beside)
     fake.gated = true;
     for (int i = 0; i < 4; i++, name[0]++) {
         ck_assert_int_eq(define_passing(name, i < 2 ? USER : OTHER), 0);
-        ask_as(&askers[i], name);
+        ask_as(&askers[i], name, i < 2 ? USER : OTHER);
     }
     await_admitted(2);
     define("named", 10, 1);
-    ask_as(&named, "named");
+    ask_as(&named, "named", USER);
     await_admitted(3);
     permit(5);
     for (int i = 0; i < 4; i++)

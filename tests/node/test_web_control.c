@@ -206,7 +206,7 @@ SL_TEST(what_is_not_possible_now_is_a_conflict)
            "\"code\":\"exists\"");
     expect(local(), "POST", "/v1/loads", "", MODEL("r"), 202, "\"r\"");
     struct sl_model_ref *ref = sl_registry_wait_until(node->registry, "r", SL_REF_DIRECTORY,
-                                                      "a test", UINT64_MAX, NULL, &err);
+                                                      "a test", NULL, UINT64_MAX, NULL, &err);
     ck_assert_ptr_nonnull(ref);
     expect(local(), "DELETE", "/v1/models/r", "", NULL, 409, "\"code\":\"busy\"");
     expect(local(), "GET", "/v1/models/r", "", NULL, 200, "\"who\":\"a test\"");

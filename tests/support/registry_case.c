@@ -216,7 +216,8 @@ void define_config(const char *name, unsigned bytes, unsigned version, bool pin,
 struct sl_model_ref *ask(const char *name)
 {
     err = (struct sl_err)SL_ERR_INIT;
-    return sl_registry_wait_until(registry, name, SL_REF_LEASE, "a test", UINT64_MAX, NULL, &err);
+    return sl_registry_wait_until(registry, name, SL_REF_LEASE, "a test", NULL, UINT64_MAX, NULL,
+                                  &err);
 }
 
 struct sl_model_ref *must(const char *name)

@@ -156,16 +156,26 @@ static int check_uri(struct sl_node *node, const char *uri, size_t *prefix_bytes
     return sl_node_uri_check(&node->locked.uri_prefixes, uri, prefix_bytes, err);
 }
 
+const char *sl_node_sharer(uint32_t user, char sharer[SL_SHARER_BYTES])
+{
+    snprintf(sharer, SL_SHARER_BYTES, "user %u", user);
+    return user == SL_PEER_PRIVILEGED ? NULL : sharer;
+}
+
+const char *sl_node_sharer_of_namespace(const char *name, char sharer[SL_SHARER_BYTES])
+{
+    snprintf(sharer, SL_SHARER_BYTES, "namespace '%.63s'", name);
+    return sharer;
+}
+
 int sl_node_define_uri(struct sl_node *node, const char *uri, const char *device, uint32_t user,
                        char name[SL_NODE_URI_NAME], struct sl_err *err)
 {
     char sharer[SL_SHARER_BYTES];
-    const struct sl_model_options options = {.origin = SL_MODEL_OF_REQUEST,
-                                             .passing = true,
-                                             .sharer = user == SL_PEER_PRIVILEGED ? NULL : sharer};
+    const struct sl_model_options options = {
+        .origin = SL_MODEL_OF_REQUEST, .passing = true, .sharer = sl_node_sharer(user, sharer)};
     struct sl_specs specs = {0};
     size_t prefix_bytes;
-    snprintf(sharer, sizeof(sharer), "user %u", user);
     if (check_uri(node, uri, &prefix_bytes, err) < 0 ||
         sl_node_uri_name(uri, device, name, err) < 0 ||
         sl_node_uri_spec(uri, prefix_bytes, device, name, &specs, err) < 0)
@@ -179,13 +189,13 @@ int sl_node_define_files(struct sl_node *node, const struct sl_node_files_option
                          char name[SL_NODE_URI_NAME], struct sl_err *err)
 {
     char sharer[SL_SHARER_BYTES];
-    const struct sl_model_options passing = {.origin = SL_MODEL_OF_REQUEST,
-                                             .passing = true,
-                                             .sharer = sharer,
-                                             .hidden = sl_node_hides_volumes(node),
-                                             .lapse_ms = FILES_LAPSE_MS};
+    const struct sl_model_options passing = {
+        .origin = SL_MODEL_OF_REQUEST,
+        .passing = true,
+        .sharer = sl_node_sharer_of_namespace(options->name_space, sharer),
+        .hidden = sl_node_hides_volumes(node),
+        .lapse_ms = FILES_LAPSE_MS};
     struct sl_specs specs = {0};
-    snprintf(sharer, sizeof(sharer), "namespace '%.63s'", options->name_space);
     sl_autofree char *place = sl_asprintf(err, "files %s", options->sharing);
     if (!place || sl_node_uri_name(options->uri, place, name, err) < 0 ||
         sl_node_uri_spec(options->uri, options->prefix_bytes, NULL, name, &specs, err) < 0)

@@ -83,6 +83,10 @@ int sl_node_define_files(struct sl_node *node, const struct sl_node_files_option
                          char name[SL_NODE_URI_NAME], struct sl_err *err);
 /** Is what volumes asked for told only to those who may change something (csi.hideVolumes)? */
 bool sl_node_hides_volumes(struct sl_node *node);
+/** In whose share a user of sl_peer_user() counts; NULL: in none. sharer: where the text lies. */
+const char *sl_node_sharer(uint32_t user, char sharer[SL_SHARER_BYTES]);
+/** The same of a namespace of volumes. */
+const char *sl_node_sharer_of_namespace(const char *name, char sharer[SL_SHARER_BYTES]);
 /** As sl_registry_forget(), after a restart, too: its kept spec is removed, SL_E_NO_SPACE. */
 int sl_node_forget(struct sl_node *node, const char *name, struct sl_err *err);
 /** The machine's, or what control groups leave of it to this process. */

@@ -243,14 +243,17 @@ static void refuse_gone(struct attach *attach)
 
 static void ask(struct attach *attach, const char *name, const char *who)
 {
+    char sharer[SL_SHARER_BYTES];
     struct sl_node_pool *pool = attach->pool;
     const struct sl_pool_request *request = attach->request;
+    const struct sl_pool_attach_args *args = sl_pool_request_args(request);
     struct sl_err err = SL_ERR_INIT;
     const struct sl_ask wanted = {.name = name,
                                   .kind = SL_REF_LEASE,
                                   .who = who,
+                                  .sharer = sl_node_sharer(args->peer.user, sharer),
                                   .early = true,
-                                  .present = sl_pool_request_args(request)->present_only,
+                                  .present = args->present_only,
                                   .answer = on_answer,
                                   .arg = attach};
     if (sl_registry_ask(pool->registry, &wanted, &err) < 0)

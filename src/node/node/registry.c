@@ -138,32 +138,40 @@ static struct spec_box *new_box(struct sl_spec *spec, struct sl_err *err)
     return box;
 }
 
-/* How many there are, and how many of this share. */
-static unsigned count_passing(const struct sl_registry *registry, const char *sharer, unsigned *own)
+/* A name counts for who asked for it last while nobody waited, and for all who wait, so that no two
+ * have more than two shares, and nobody keeps what another needs no more in the other's share. */
+static int check_share(const struct sl_registry *registry, const char *sharer, struct sl_err *err)
 {
-    unsigned count = 0;
-    *own = 0;
-    for (const struct model *model = registry->locked.models; model; model = model->next) {
-        count += model->passing;
-        *own += model->passing && sharer && strcmp(model->sharer, sharer) == 0;
-    }
-    return count;
+    unsigned own = 0;
+    for (const struct model *at = registry->locked.models; sharer && at; at = at->next)
+        own += at->passing && registry_counts_for(at, sharer);
+    if (own < SL_REGISTRY_PASSING_SHARE)
+        return 0;
+    return sl_fail_code(err, SL_E_USAGE, "full",
+                        "%s has asked for %u models by URI, the most that one may at a time: let "
+                        "some be forgotten, which takes a second after they failed",
+                        sharer, own);
 }
 
-static int check_passing(const struct sl_registry *registry, const struct sl_model_options *options,
-                         struct sl_err *err)
+static int check_passing(const struct sl_registry *registry, const char *sharer, struct sl_err *err)
 {
-    unsigned own, all = count_passing(registry, options->sharer, &own);
-    if (own >= SL_REGISTRY_PASSING_SHARE)
-        return sl_fail_code(err, SL_E_USAGE, "full",
-                            "%s has asked for %u models by URI, the most that one may at a time: "
-                            "let some be forgotten, which takes a second after they failed",
-                            options->sharer, own);
-    if (all >= SL_REGISTRY_PASSING_MAX)
-        return sl_fail_code(err, SL_E_USAGE, "full",
-                            "no more than %d models at a time can be asked for by URI",
-                            SL_REGISTRY_PASSING_MAX);
-    return 0;
+    unsigned all = 0;
+    for (const struct model *model = registry->locked.models; model; model = model->next)
+        all += model->passing;
+    if (check_share(registry, sharer, err) < 0)
+        return -1;
+    if (all < SL_REGISTRY_PASSING_MAX)
+        return 0;
+    return sl_fail_code(err, SL_E_USAGE, "full",
+                        "no more than %d models at a time can be asked for by URI",
+                        SL_REGISTRY_PASSING_MAX);
+}
+
+/* Somebody asks for it, and will wait next. */
+static void take_sharer(const struct sl_registry *registry, struct model *model, const char *sharer)
+{
+    if (!model->waiters && check_share(registry, sharer, NULL) == 0)
+        snprintf(model->sharer, sizeof(model->sharer), "%s", sharer ? sharer : "");
 }
 
 static int take_definition(struct sl_registry *registry, struct spec_box *box,
@@ -180,15 +188,13 @@ static int take_definition(struct sl_registry *registry, struct spec_box *box,
                             "the model '%s' is in the config, with another spec: change it there, "
                             "or give this one another name",
                             name);
-    if (passing && !model && check_passing(registry, options, err) < 0)
+    if (passing && !model && check_passing(registry, options->sharer, err) < 0)
         return -1;
     bool new = !model;
     if (new && !(model = registry_new_model(registry, name, err)))
         return -1;
+    take_sharer(registry, model, options->sharer);
     model->passing = passing;
-    if (model->work == WORK_NONE || model->work == WORK_QUEUED) /* who asked last has a place */
-        snprintf(model->sharer, sizeof(model->sharer), "%s",
-                 options->sharer ? options->sharer : "");
     model->lapse_ns = options->lapse_ms * SL_NS_PER_MS;
     model->hidden = options->hidden;
     model->asked_ns = sl_now_ns();
@@ -335,6 +341,7 @@ static struct waiter *new_waiter(struct sl_registry *registry, const struct sl_a
     }
     *waiter =
         (struct waiter){.ref = ref, .early = ask->early, .answer = ask->answer, .arg = ask->arg};
+    snprintf(waiter->sharer, sizeof(waiter->sharer), "%s", ask->sharer ? ask->sharer : "");
     return waiter;
 }
 
@@ -395,16 +402,18 @@ static struct waiter *place_ask(struct sl_registry *registry, struct waiter *wai
         registry_update_gauges(registry);
         return waiter;
     }
+    if (model->passing && ask->sharer && !registry_counts_for(model, ask->sharer) &&
+        check_share(registry, ask->sharer, &waiter->err) < 0)
+        return waiter;
     struct waiter **end = &model->waiters;
     while (*end)
         end = &(*end)->next;
     *end = waiter;
+    registry_pass_shares(registry, model);
     model->load_again = model->load_again || (model->abandoned && model->work == WORK_RUNNING);
     model->abandoned = false;
-    if (model->work == WORK_NONE)
-        registry_queue(registry, model);
-    else
-        registry->locked.counts.joined++;
+    registry->locked.counts.joined += model->work != WORK_NONE;
+    registry_queue(registry, model); /* one that waits may begin now, in a place of this one */
     registry_update_gauges(registry);
     return NULL;
 }
@@ -457,6 +466,7 @@ static bool leave(struct sl_registry *registry, const void *arg, bool for_good)
     free(waiter->ref);
     free(waiter);
     model->asked_ns = sl_now_ns();
+    registry_pass_shares(registry, model);
     if (for_good)
         registry_abandon(registry, model);
     registry_update_gauges(registry);

@@ -62,8 +62,9 @@ struct sl_model_options {
     bool pin;     /* of the config */
     bool load;    /* begin now, and try again if it fails */
     bool passing; /* forgotten as soon as nothing of it is in memory */
-    /** Of a passing model: in whose share it counts, as long as it is not being loaded, "user
-     * 4001", "namespace 'a'"; NULL: in none. Copied, up to SL_SHARER_BYTES. */
+    /** Of a passing model: who asks, "user 4001", "namespace 'a'", in whose share its name counts
+     * if nobody else waits for it and there is room; NULL: in none. Copied, up to
+     * SL_SHARER_BYTES. */
     const char *sharer;
     /** Nobody is told of it but who may see all: what asked for it is not the others' to know. */
     bool hidden;
@@ -115,8 +116,11 @@ struct sl_ask {
     const char *name;
     enum sl_ref_kind kind;
     const char *who; /* for people: "pid 12 uid 1000"; copied */
-    bool early;      /* a model that is still being loaded will do, where it can be used */
-    bool present;    /* do not begin a load: SL_E_NOT_FOUND, code "absent" */
+    /** As of sl_model_options. While it waits a passing model counts in its share of the names:
+     * SL_E_USAGE, code "full". The load has a place of whoever waits and has one left. */
+    const char *sharer;
+    bool early;   /* a model that is still being loaded will do, where it can be used */
+    bool present; /* do not begin a load: SL_E_NOT_FOUND, code "absent" */
     /** Called once: with a reference, to be released, or NULL and the reason. From this call or
      * from a thread of the registry; must be quick, and may call the registry. */
     void (*answer)(void *arg, struct sl_model_ref *ref, const struct sl_err *err);
@@ -143,8 +147,8 @@ bool sl_registry_leave(struct sl_registry *registry, const void *arg);
  * SL_E_TIMEOUT, code "waiting", and the load goes on. */
 struct sl_model_ref *sl_registry_wait_until(struct sl_registry *registry, const char *name,
                                             enum sl_ref_kind kind, const char *who,
-                                            uint64_t until_ns, struct sl_cancel *cancel,
-                                            struct sl_err *err);
+                                            const char *sharer, uint64_t until_ns,
+                                            struct sl_cancel *cancel, struct sl_err *err);
 /** A version that is whole and in memory, whether the name still stands for it or not; nothing is
  * loaded. whole false: also one of which that is not known, or which is being loaded; it stays
  * where it is. SL_E_NOT_FOUND, SL_E_NO_SPACE. */

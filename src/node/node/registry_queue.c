@@ -35,26 +35,85 @@ void registry_queue(struct sl_registry *registry, struct model *model)
     pthread_cond_broadcast(&registry->beside);
 }
 
-static bool is_limited(const struct model *model)
+/* ---- shares --------------------------------------------------------------------------------- */
+
+static bool waits(const struct model *model, const char *sharer)
 {
-    return model->passing && *model->sharer;
+    const struct waiter *at = model->waiters;
+    while (at && strcmp(at->sharer, sharer) != 0)
+        at = at->next;
+    return at;
+}
+
+bool registry_counts_for(const struct model *model, const char *sharer)
+{
+    return strcmp(model->sharer, sharer) == 0 || waits(model, sharer);
+}
+
+void registry_pass_shares(struct sl_registry *registry, struct model *model)
+{
+    if (!model->waiters)
+        return;
+    if (!waits(model, model->sharer))
+        snprintf(model->sharer, sizeof(model->sharer), "%s", model->waiters->sharer);
+    if (waits(model, model->payer))
+        return;
+    snprintf(model->payer, sizeof(model->payer), "%s", model->waiters->sharer);
+    pthread_cond_signal(&registry->work); /* others may have the place of who paid before */
+    pthread_cond_broadcast(&registry->beside);
+}
+
+/* Loads that are under way, by who pays. */
+struct payers {
+    const char *items[LOADS_MAX + SL_SPACES_MAX + 1];
+    unsigned count;
+};
+
+static bool is_limited(const struct model *running)
+{
+    return running->passing && *running->payer;
+}
+
+static void find_payers(const struct sl_registry *registry, struct payers *payers)
+{
+    payers->count = 0;
+    for (const struct model *at = registry->locked.models; at; at = at->next)
+        if (at->work == WORK_RUNNING && is_limited(at) && payers->count < SL_COUNT(payers->items))
+            payers->items[payers->count++] = at->payer;
 }
 
 /* One user, or namespace, has half of the places for what it asks for by URI, and all of them leave
  * one for models that have names, so that sources which do not answer hold up nobody else. Of two
  * places two of them may have one each: models with names have one beside then. */
+static bool may_pay(const struct sl_registry *registry, const struct payers *payers,
+                    const char *sharer)
+{
+    unsigned own = 0, places = registry->loads_at_once;
+    unsigned most = places == 2 ? 2 : SL_MAX(places - 1, 1u);
+    for (unsigned i = 0; i < payers->count; i++)
+        own += strcmp(payers->items[i], sharer) == 0;
+    return !*sharer || (own < SL_MAX(places / 2, 1u) && payers->count < most);
+}
+
+/* In whose share its load may begin, of whose name it is and of those who wait: so nobody parks in
+ * a used-up share what another wants. "": in none; NULL: it has to wait. */
+static const char *find_payer(const struct sl_registry *registry, const struct model *wanting)
+{
+    struct payers payers;
+    if (!wanting->passing)
+        return "";
+    find_payers(registry, &payers);
+    if (may_pay(registry, &payers, wanting->sharer))
+        return wanting->sharer;
+    for (const struct waiter *at = wanting->waiters; at; at = at->next)
+        if (may_pay(registry, &payers, at->sharer))
+            return at->sharer;
+    return NULL;
+}
+
 static bool has_place(const struct sl_registry *registry, const struct model *wanting)
 {
-    unsigned own = 0, all = 0, places = registry->loads_at_once;
-    unsigned most = places == 2 ? 2 : SL_MAX(places - 1, 1u);
-    if (!is_limited(wanting))
-        return true;
-    for (const struct model *model = registry->locked.models; model; model = model->next) {
-        bool counts = model->work == WORK_RUNNING && is_limited(model);
-        all += counts;
-        own += counts && strcmp(model->sharer, wanting->sharer) == 0;
-    }
-    return own < SL_MAX(places / 2, 1u) && all < most;
+    return find_payer(registry, wanting);
 }
 
 /* The first that may begin, of those with this placement, or of all (0). */
@@ -71,6 +130,7 @@ static struct model *take(struct sl_registry *registry, enum load_place place, u
     if (!*at)
         registry->locked.queue_end = at;
     model->place = place;
+    snprintf(model->payer, sizeof(model->payer), "%s", find_payer(registry, model));
     registry_stop_measuring(registry, model);
     pthread_cond_broadcast(&registry->beside);
     return model;
@@ -93,8 +153,9 @@ static bool are_taken(const struct sl_registry *registry)
 
 static bool goes_beside(const struct sl_registry *registry, const struct model *wanting)
 {
-    bool named_only = !is_limited(wanting), elsewhere = true;
-    if (!has_place(registry, wanting))
+    const char *payer = find_payer(registry, wanting);
+    bool named_only = payer && !*payer, elsewhere = true;
+    if (!payer)
         return false;
     for (const struct model *model = registry->locked.models; model; model = model->next) {
         if (model->work != WORK_RUNNING || model->place != PLACE_USUAL)

@@ -95,8 +95,8 @@ static struct sl_model_ref *await(struct waiting *waiting, struct sl_cancel *can
 
 struct sl_model_ref *sl_registry_wait_until(struct sl_registry *registry, const char *name,
                                             enum sl_ref_kind kind, const char *who,
-                                            uint64_t until_ns, struct sl_cancel *cancel,
-                                            struct sl_err *err)
+                                            const char *sharer, uint64_t until_ns,
+                                            struct sl_cancel *cancel, struct sl_err *err)
 {
     struct waiting *waiting = sl_alloc(sizeof(*waiting), err);
     if (!waiting)
@@ -104,8 +104,12 @@ struct sl_model_ref *sl_registry_wait_until(struct sl_registry *registry, const 
     waiting->registry = registry;
     pthread_mutex_init(&waiting->lock, NULL);
     waiting->event_fd = eventfd(0, EFD_CLOEXEC);
-    struct sl_ask ask = {
-        .name = name, .kind = kind, .who = who, .answer = on_answer, .arg = waiting};
+    struct sl_ask ask = {.name = name,
+                         .kind = kind,
+                         .who = who,
+                         .sharer = sharer,
+                         .answer = on_answer,
+                         .arg = waiting};
     if (waiting->event_fd < 0)
         sl_fail(err, SL_E_NO_SPACE, "no descriptors are left to wait for the model '%s'", name);
     if (waiting->event_fd < 0 || sl_registry_ask(registry, &ask, err) < 0) {

@@ -210,12 +210,14 @@ static int fail_waits(const struct volume *volume, struct sl_err *err)
 int volumes_hold(struct sl_volumes *volumes, struct volume *volume, uint64_t until_ns,
                  struct sl_cancel *cancel, struct sl_err *err)
 {
-    char who[SL_REF_WHO_BYTES];
+    char who[SL_REF_WHO_BYTES], sharer[SL_SHARER_BYTES];
     struct sl_err why = SL_ERR_INIT;
     volumes_who(&volume->record, who);
     bool waits = may_wait(volumes, volume);
-    volume->ref = sl_registry_wait_until(volumes->node->registry, volume->record.model,
-                                         SL_REF_VOLUME, who, waits ? until_ns : 0, cancel, &why);
+    volume->ref =
+        sl_registry_wait_until(volumes->node->registry, volume->record.model, SL_REF_VOLUME, who,
+                               sl_node_sharer_of_namespace(volume->record.pod_namespace, sharer),
+                               waits ? until_ns : 0, cancel, &why);
     end_wait(volumes, volume);
     if (volume->ref) {
         snprintf(volume->record.version, sizeof(volume->record.version), "%s",

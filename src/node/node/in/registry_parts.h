@@ -115,6 +115,7 @@ struct waiter {
     struct sl_model_ref *ref;
     struct sl_err err; /* when it is answered without a reference */
     bool early;
+    char sharer[SL_SHARER_BYTES]; /* of a passing model: in whose share it waits; "": in none */
     void (*answer)(void *arg, struct sl_model_ref *ref, const struct sl_err *err);
     void *arg;
 };
@@ -136,7 +137,8 @@ struct model {
     bool forgotten; /* goes as soon as nothing works with it */
     bool passing;   /* … as soon as nothing of it is in memory, and this time has come */
     uint64_t passing_ns;
-    char sharer[SL_SHARER_BYTES]; /* passing: in whose share it counts; "": in none */
+    char sharer[SL_SHARER_BYTES]; /* passing: in whose share its name counts; "": in none */
+    char payer[SL_SHARER_BYTES];  /* the same of the place of the running load */
     uint64_t asked_ns, lapse_ns;  /* somebody last asked or waited; how long its load outlives that;
                                      0: as long as it takes */
     bool abandoned;               /* its load ends, since nobody waits for it */
@@ -251,6 +253,10 @@ bool registry_may_measure(const struct sl_registry *registry);
 void registry_measure(struct sl_registry *registry);
 /** What is asked about this model is of no use any more. */
 void registry_stop_measuring(struct sl_registry *registry, const struct model *model);
+/** Does it count in the share of this one: by its name, or since that waits? */
+bool registry_counts_for(const struct model *model, const char *sharer);
+/** Of those who wait some came or went: its name and its place count for one who does. */
+void registry_pass_shares(struct sl_registry *registry, struct model *model);
 /** Why a queued model waits. */
 void registry_describe_wait(const struct sl_registry *registry, const struct model *model,
                             char *text, size_t capacity);
