@@ -251,4 +251,47 @@ SL_TEST(what_failed_for_another_reason_is_not_tried_for_room)
     refused("c", SL_E_INTEGRITY, "a moment ago");
 }
 
+/* ---- what volumes asked for ------------------------------------------------------------------ */
+
+static struct sl_model_ref *hold_for_a_volume(const char *name, unsigned bytes)
+{
+    const struct sl_model_options wanted = {
+        .origin = SL_MODEL_OF_REQUEST, .passing = true, .of_volume = true};
+    ck_assert_int_eq(define_as(name, bytes, 9, &wanted, "keep-old"), 0);
+    struct sl_model_ref *ref = sl_registry_wait_until(registry, name, SL_REF_VOLUME, "a pod", NULL,
+                                                      UINT64_MAX, NULL, &err);
+    ck_assert_msg(ref, "%s", err.message);
+    return ref;
+}
+
+/* The name is a hash of the URI, which confirms one that was guessed. */
+SL_TEST(a_refusal_names_nothing_that_volumes_asked_for)
+{
+    struct sl_model_ref *first = hold_for_a_volume("uri-1234", 40);
+    struct sl_model_ref *second = hold_for_a_volume("uri-5678", 10);
+    define("a", 20, 1);
+    define("c", 60, 2);
+    struct sl_model_ref *ref = must("a");
+    refused("c", SL_E_NO_SPACE, "'a' 20 bytes (1 reference), 2 models of volumes 50 bytes;");
+    ck_assert_ptr_null(strstr(err.message, "uri-"));
+    sl_registry_release(registry, first);
+    sl_registry_release(registry, second);
+    sl_registry_release(registry, ref);
+}
+
+SL_TEST(who_asks_by_its_name_finds_nothing_that_volumes_asked_for)
+{
+    struct sl_derived_offer wanted = offer;
+    wanted.name = "uri-1234";
+    struct sl_model_ref *ref = hold_for_a_volume(wanted.name, 40);
+    refused(wanted.name, SL_E_NOT_FOUND, "no model is called 'uri-1234' here: define it in");
+    ck_assert_uint_eq(sl_registry_placement(registry, wanted.name), 0);
+    ck_assert_int_lt(sl_registry_deposit_begin(registry, &wanted, &err), 0);
+    ck_assert_str_eq(err.message, "no model is called 'uri-1234' here");
+    ck_assert_ptr_null(
+        sl_registry_hold_derived(registry, wanted.name, "k", &wanted.view, "", &err));
+    ck_assert_str_eq(err.message, "no model is called 'uri-1234' here");
+    sl_registry_release(registry, ref);
+}
+
 SL_CASE(.setup = registry_case_setup, .teardown = registry_case_teardown)

@@ -77,16 +77,21 @@ static void teardown(void)
     registry_case_teardown();
 }
 
-static bool shows(const char *part)
+static bool shows_to(bool all, const char *part)
 {
     struct sl_json json;
     sl_json_init(&json, 1 << 20);
     sl_json_object(&json);
-    sl_registry_json(registry, true, &json);
+    sl_registry_json(registry, all, &json);
     sl_json_end(&json);
     bool found = strstr(sl_json_text(&json, &err), part) != NULL;
     sl_json_release(&json);
     return found;
+}
+
+static bool shows(const char *part)
+{
+    return shows_to(true, part);
 }
 
 static bool is(const char *name, const char *state)
@@ -124,8 +129,11 @@ SL_TEST(who_waits_first_has_the_next_place)
     ck_assert(is("late", "queued") && is("tiny", "queued")); /* one at a time, by the other place */
 }
 
-SL_TEST(what_waits_for_the_small_place_is_told_so)
+/* And nobody of what a volume asked for. */
+SL_TEST_LOOP(what_waits_for_the_small_place_is_told_so, 0, 2)
 {
+    const struct sl_model_options wanted = {
+        .origin = SL_MODEL_OF_REQUEST, .load = true, .passing = true, .of_volume = _i};
     reopen_with_places(10000, 2);
     holder.measure = measure;
     fake.gated = true;
@@ -133,7 +141,7 @@ SL_TEST(what_waits_for_the_small_place_is_told_so)
     load("mid", 100);
     await_admitted(2);
     load("big-c", 400);
-    load("small", 20);
+    ck_assert_int_eq(define_as("small", 20, 1, &wanted, "keep-old"), 0);
     load("next", 20);
     await_sources(&sources.ended, 3);
     ck_assert(is("small", "queued")); /* beside one of 100 it is not small */
@@ -142,6 +150,10 @@ SL_TEST(what_waits_for_the_small_place_is_told_so)
     ck_assert(is("big-c", "loading") && is("small", "loading"));
     ck_assert(shows("{\"name\":\"next\",\"reason\":\"all 2 places for loads are taken, and 'small' "
                     "has the one for small models\"}"));
+    ck_assert(shows_to(false, _i ? "all 2 places for loads are taken, and so is the one for small "
+                                   "models"
+                                 : "and 'small' has the one for small models"));
+    ck_assert_int_eq(shows_to(false, "'small'"), !_i);
 }
 
 SL_TEST(what_does_not_tell_its_size_waits_its_turn)

@@ -25,12 +25,17 @@ static void write_json(void *arg, struct sl_json *json)
     sl_volumes_json(own->volumes, json);
 }
 
-static void open_case(bool hides)
+static void say_whether(bool hides)
 {
     snprintf(c.csi, sizeof(c.csi),
              ", hideVolumes: %s, namespaces: [{name: tenant-space, models: [m], uriPrefixes: "
              "[\"memory://n/\"]}]",
              hides ? "true" : "false");
+}
+
+static void open_case(bool hides)
+{
+    say_whether(hides);
     volume_case_open(&c);
     const struct sl_web_config config = {
         .listen = "127.0.0.1:0", .node = c.node, .beside = {.write_json = write_json, .arg = &c}};
@@ -124,6 +129,20 @@ SL_TEST_LOOP(volumes_are_told_to_whom_the_config_says, 0, 2)
         ck_assert_msg(tells(rows[i].path, "Authorization: Bearer wrong\r\n") == stranger, "%s",
                       rows[i].path);
     }
+}
+
+SL_TEST_LOOP(what_was_loaded_before_follows_the_new_config, 0, 2)
+{
+    char load[64], model[96];
+    open_case(_i);
+    publish_both();
+    find_paths(load, model);
+    say_whether(!_i);
+    volume_case_reload(&c);
+    const char *const paths[] = {"/v1/models", "/v1/models/m", model,
+                                 "/v1/loads",  load,           "/metrics"};
+    for (size_t i = 0; i < SL_COUNT(paths); i++)
+        ck_assert_msg((tells(paths[i], "") > 0) == _i, "%s", paths[i]);
 }
 
 /* All readers get the same, so none gets them. */

@@ -8,6 +8,7 @@
 #include "metrics_write.h"
 
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -15,6 +16,13 @@
 #include "progress.h"
 
 enum { MODELS_MAX = 256, LABEL_BYTES_MAX = 160 };
+
+static _Atomic bool shows_hidden;
+
+void sl_metrics_show_hidden(bool shows)
+{
+    atomic_store(&shows_hidden, shows);
+}
 
 int sl_metrics_head(struct sl_buf *out, int openmetrics, const char *name, const char *type,
                     const char *unit, const char *help, struct sl_err *err)
@@ -154,7 +162,7 @@ static void collect(const struct sl_progress_view *view, void *arg)
 {
     struct models *models = arg;
     char label[LABEL_BYTES_MAX];
-    if (view->hidden)
+    if (view->hidden && !atomic_load(&shows_hidden))
         return;
     escape_label(view->name, label);
     struct model *model = NULL;

@@ -1,7 +1,9 @@
 /* What /metrics says beyond the rows of metrics.def: the process, and each load. Used by metrics.c
- * only. Any thread; appended to out, SL_E_NO_SPACE. */
+ * and who says what is told. Any thread; appended to out, SL_E_NO_SPACE. */
 #ifndef SL_METRICS_WRITE_H
 #define SL_METRICS_WRITE_H
+
+#include <stdbool.h>
 
 #include "buf.h"
 #include "err.h"
@@ -16,5 +18,8 @@ int sl_metrics_head(struct sl_buf *out, int openmetrics, const char *name, const
 int sl_metrics_write_process(struct sl_buf *out, int openmetrics, struct sl_err *err);
 /** A gauge per load, labelled by model: one load per name, the latest, and at most 256 of them. */
 int sl_metrics_write_loads(struct sl_buf *out, int openmetrics, struct sl_err *err);
+/** Are loads among them that not everybody may know of (sl_progress_view.hidden)? Not until then.
+ */
+void sl_metrics_show_hidden(bool shows);
 
 #endif

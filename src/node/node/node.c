@@ -14,6 +14,7 @@
 
 #include "cgroup.h"
 #include "log.h"
+#include "metrics_write.h"
 #include "node_tmpfs.h"
 #include "peer.h"
 #include "selinux_label.h"
@@ -193,7 +194,7 @@ int sl_node_define_files(struct sl_node *node, const struct sl_node_files_option
         .origin = SL_MODEL_OF_REQUEST,
         .passing = true,
         .sharer = sl_node_sharer_of_namespace(options->name_space, sharer),
-        .hidden = sl_node_hides_volumes(node),
+        .of_volume = true,
         .lapse_ms = FILES_LAPSE_MS};
     struct sl_specs specs = {0};
     sl_autofree char *place = sl_asprintf(err, "files %s", options->sharing);
@@ -216,6 +217,7 @@ static void take_prefixes(struct sl_node *node, struct sl_node_spec *spec)
     node->locked.uri_prefixes = spec->pool.uri_prefixes;
     spec->pool.uri_prefixes = old;
     node->locked.hides_volumes = spec->csi.hide_volumes;
+    sl_metrics_show_hidden(!spec->csi.hide_volumes);
 }
 
 bool sl_node_hides_volumes(struct sl_node *node)

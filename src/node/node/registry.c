@@ -196,7 +196,7 @@ static int take_definition(struct sl_registry *registry, struct spec_box *box,
     take_sharer(registry, model, options->sharer);
     model->passing = passing;
     model->lapse_ns = options->lapse_ms * SL_NS_PER_MS;
-    model->hidden = options->hidden;
+    model->of_volume = options->of_volume;
     model->asked_ns = sl_now_ns();
     model->passing_ns = sl_now_ns() + PASSING_MS * SL_NS_PER_MS; /* until it is asked for */
     bool same = model->box && memcmp(model->box->digest, box->digest, 32) == 0;
@@ -360,7 +360,7 @@ static int refuse_ask(struct sl_registry *registry, const struct model *model,
     uint64_t now = sl_now_ns();
     if (registry->locked.stopping)
         return sl_fail(err, SL_E_CANCELED, "the node daemon is about to end");
-    if (!model || model->retired)
+    if (!model || model->retired || (model->of_volume && ask->kind != SL_REF_VOLUME))
         return sl_fail(err, SL_E_NOT_FOUND,
                        "no model is called '%.100s' here: define it in the config, or load it",
                        ask->name);

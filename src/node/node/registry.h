@@ -66,8 +66,10 @@ struct sl_model_options {
      * if nobody else waits for it and there is room; NULL: in none. Copied, up to
      * SL_SHARER_BYTES. */
     const char *sharer;
-    /** Nobody is told of it but who may see all: what asked for it is not the others' to know. */
-    bool hidden;
+    /** Volumes asked for it: nobody is told of it, nor of its loads, but who may see all. No reason
+     * that others are given names it, and who asks by its name for anything but a volume finds
+     * nothing. */
+    bool of_volume;
     /** Of a passing model: its load ends when nobody has asked, or waited, for so long; 0: it goes
      * on. */
     unsigned lapse_ms;

@@ -148,10 +148,22 @@ static void describe_resident(const struct resident *resident, char *text, size_
     snprintf(text + used, capacity - used, "%s'%s'", used ? ", " : "", resident->model->name);
     for (const struct resident *at = resident->share_next; at != resident; at = at->share_next) {
         used = strlen(text);
-        snprintf(text + used, capacity - used, " and '%s'", at->model->name);
+        if (registry_is_public(at->model))
+            snprintf(text + used, capacity - used, " and '%s'", at->model->name);
     }
     used = strlen(text);
     snprintf(text + used, capacity - used, " %s (%s)", sl_human_bytes(resident->bytes, bytes), why);
+}
+
+/* What volumes asked for by URI, and what an earlier daemon left, is named to nobody else: a
+ * guessed URI could be confirmed by its name. */
+static void describe_nameless(unsigned count, uint64_t total, char *text, size_t capacity)
+{
+    char bytes[32];
+    size_t used = strlen(text);
+    if (count)
+        snprintf(text + used, capacity - used, "%s%u %s of volumes %s", used ? ", " : "", count,
+                 count == 1 ? "model" : "models", sl_human_bytes(total, bytes));
 }
 
 static int refuse(const struct sl_registry *registry, const struct resident *wanting,
@@ -159,6 +171,8 @@ static int refuse(const struct sl_registry *registry, const struct resident *wan
 {
     char text[TEXT_BYTES] = "", need[32], budget[32], name[16], where[32] = "";
     const char *key = space == SL_SPACE_HOST ? "budgetBytes" : "pool.gpuBudgetBytes";
+    unsigned nameless = 0;
+    uint64_t nameless_bytes = 0;
     sl_human_bytes(bytes, need);
     sl_human_bytes(registry->locked.budgets[space], budget);
     if (space != SL_SPACE_HOST)
@@ -171,8 +185,14 @@ static int refuse(const struct sl_registry *registry, const struct resident *wan
     for (struct model *model = registry->locked.models; model; model = model->next)
         for (struct resident *at = model->residents; at; at = at->next)
             if (at != wanting && lies_in(registry, at, space) && counted(at) &&
-                rank(at, wanting) < 0)
-                describe_resident(at, text, sizeof(text));
+                rank(at, wanting) < 0) {
+                bool shown = registry_is_public(model);
+                nameless += !shown;
+                nameless_bytes += shown ? 0 : counted(at);
+                if (shown)
+                    describe_resident(at, text, sizeof(text));
+            }
+    describe_nameless(nameless, nameless_bytes, text, sizeof(text));
     for (const struct left *at = registry->locked.left; at; at = at->next)
         if (sl_placement_has(at->holder->placement, space))
             registry_describe_left(at, text, sizeof(text));

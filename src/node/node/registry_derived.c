@@ -82,7 +82,7 @@ static struct model *find_model(struct sl_registry *registry, const char *name, 
     struct model *model = registry_find(registry, name);
     if (registry->locked.stopping)
         sl_fail(err, SL_E_CANCELED, "the node daemon is about to end");
-    else if (!model || model->retired)
+    else if (!model || model->retired || model->of_volume)
         sl_fail(err, SL_E_NOT_FOUND, "no model is called '%.100s' here", name);
     else
         return model;

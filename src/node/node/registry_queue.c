@@ -286,24 +286,28 @@ void registry_measure(struct sl_registry *registry)
 
 /* ---- for people ----------------------------------------------------------------------------- */
 
-static const char *small_one(const struct sl_registry *registry)
+static const struct model *small_one(const struct sl_registry *registry)
 {
-    for (const struct model *model = registry->locked.models; model; model = model->next)
-        if (model->work == WORK_RUNNING && model->place == PLACE_SMALL)
-            return model->name;
-    return NULL;
+    const struct model *model = registry->locked.models;
+    while (model && (model->work != WORK_RUNNING || model->place != PLACE_SMALL))
+        model = model->next;
+    return model;
 }
 
-void registry_describe_wait(const struct sl_registry *registry, const struct model *model,
+void registry_describe_wait(const struct sl_registry *registry, const struct model *model, bool all,
                             char *text, size_t capacity)
 {
-    const char *small = is_small(registry, model) ? small_one(registry) : NULL;
+    const struct model *small = is_small(registry, model) ? small_one(registry) : NULL;
     if (!has_place(registry, model))
         snprintf(text, capacity, "%s has all places that it may take", model->sharer);
-    else if (small)
+    else if (small && (all || registry_is_public(small)))
         snprintf(text, capacity,
                  "all %u places for loads are taken, and '%s' has the one for small models",
-                 registry->loads_at_once, small);
+                 registry->loads_at_once, small->name);
+    else if (small)
+        snprintf(text, capacity,
+                 "all %u places for loads are taken, and so is the one for small models",
+                 registry->loads_at_once);
     else
         snprintf(text, capacity, "all %u places for loads are taken", registry->loads_at_once);
 }

@@ -105,9 +105,14 @@ void registry_update_gauges(struct sl_registry *registry)
 
 /* ---- JSON ----------------------------------------------------------------------------------- */
 
+bool registry_is_public(const struct model *model)
+{
+    return model->box && !model->of_volume;
+}
+
 static bool is_shown(const struct model *model, bool all)
 {
-    return all || (model->box && !model->hidden);
+    return all || registry_is_public(model);
 }
 
 static double seconds_since(uint64_t then_ns)
@@ -134,14 +139,15 @@ static void write_refs(struct sl_json *json, const struct resident *resident, bo
 }
 
 /* Whose memory it is, too. */
-static void write_shared(struct sl_json *json, const struct resident *resident)
+static void write_shared(struct sl_json *json, const struct resident *resident, bool all)
 {
     if (!registry_is_shared(resident))
         return;
     sl_json_key(json, "shared_with");
     sl_json_array(json);
     for (const struct resident *at = resident->share_next; at != resident; at = at->share_next)
-        sl_json_string(json, at->model->name);
+        if (is_shown(at->model, all))
+            sl_json_string(json, at->model->name);
     sl_json_end(json);
 }
 
@@ -169,7 +175,7 @@ static void write_resident(struct sl_json *json, const struct sl_registry *regis
         sl_json_key_uint(json, "copies", copies);
     if (*path)
         sl_json_key_string(json, "path", path);
-    write_shared(json, resident);
+    write_shared(json, resident, all);
     sl_json_key_double(json, "idle_seconds",
                        resident->ref_count ? 0 : seconds_since(resident->used_ns));
     write_refs(json, resident, all);
@@ -303,7 +309,7 @@ static void write_queue(struct sl_json *json, const struct sl_registry *registry
     for (const struct model *at = registry->locked.queue; at; at = at->queue_next) {
         if (!is_shown(at, all))
             continue;
-        registry_describe_wait(registry, at, reason, sizeof(reason));
+        registry_describe_wait(registry, at, all, reason, sizeof(reason));
         sl_json_object(json);
         sl_json_key_string(json, "name", at->name);
         sl_json_key_string(json, "reason", reason);
@@ -340,7 +346,7 @@ uint32_t sl_registry_placement(struct sl_registry *registry, const char *name)
 {
     SL_LOCKED(&registry->lock);
     const struct model *model = registry_find(registry, name);
-    return model && model->holder ? model->holder->placement : 0;
+    return model && model->holder && !model->of_volume ? model->holder->placement : 0;
 }
 
 static const struct resident *shown_resident(const struct model *model)

@@ -381,9 +381,9 @@ static int begin_job(struct job *job, struct sl_err *err)
     sl_progress_free(model->progress);
     const char *uri = job->box->spec.source.uri;
     sl_autofree char *clean = sl_uri_sanitize(uri ? uri : "", err);
-    model->progress = !clean          ? NULL
-                      : model->hidden ? sl_progress_new_hidden(model->name, clean, err)
-                                      : sl_progress_new(model->name, clean, "", err);
+    model->progress = !clean             ? NULL
+                      : model->of_volume ? sl_progress_new_hidden(model->name, clean, err)
+                                         : sl_progress_new(model->name, clean, "", err);
     if (!model->progress)
         return -1;
     model->cancel = sl_cancel_new(err);

@@ -445,7 +445,7 @@ struct sl_web *sl_web_start(const struct sl_web_config *config, struct sl_err *e
     if (config->share_directory && web_share_open(web, config, err) < 0)
         return NULL;
     web->connections_max = connections_max(web->share_fd >= 0);
-    if (!(web->stop = sl_cancel_new(err)) || !(web->events = events_new(err)) ||
+    if (!(web->stop = sl_cancel_new(err)) || !(web->events = events_new(web, err)) ||
         start_daemon(web, config, err) < 0 ||
         sl_thread_start(&web->ticker, "web", tick, web, err) < 0)
         return NULL;

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "mem.h"
+#include "node.h"
 #include "web_parts.h"
 
 enum { EVENT_BYTES_MAX = 1 << 20, BLOCK_BYTES = 8192 };
@@ -34,6 +35,7 @@ struct client {
 };
 
 struct events {
+    const struct sl_web *web;
     pthread_mutex_t lock;
     struct {
         struct client *first;
@@ -46,11 +48,13 @@ struct events {
     uint64_t last_generation, last_sent_ns;
 };
 
-struct events *events_new(struct sl_err *err)
+struct events *events_new(const struct sl_web *web, struct sl_err *err)
 {
     struct events *events = sl_alloc(sizeof(*events), err);
-    if (events)
-        pthread_mutex_init(&events->lock, NULL);
+    if (!events)
+        return NULL;
+    events->web = web;
+    pthread_mutex_init(&events->lock, NULL);
     return events;
 }
 
@@ -100,14 +104,15 @@ static struct event *event_new(const char *text, size_t bytes)
     return event;
 }
 
-static struct event *build(const char *name)
+/* All clients get the same: as much as those may see who may change nothing. */
+static struct event *build(const struct sl_web *web, const char *name)
 {
     struct sl_json json;
     char time_text[SL_TIME_TEXT];
     sl_json_init(&json, EVENT_BYTES_MAX);
     sl_json_object(&json);
     sl_json_key_string(&json, "time", sl_json_time(time_text));
-    web_loads_json(&json, false); /* all clients get the same */
+    web_loads_json(&json, !web->node || !sl_node_hides_volumes(web->node));
     sl_json_end(&json);
     const char *text = sl_json_text(&json, NULL);
     sl_autobuf out = SL_BUF_INIT(EVENT_BYTES_MAX + 64);
@@ -146,9 +151,9 @@ bool events_tick(struct events *events)
     bool active = false;
     sl_progress_each(find_active, &active);
     if (generation != events->last_generation)
-        publish(events, build("state"));
+        publish(events, build(events->web, "state"));
     else if (active && now - events->last_sent_ns >= PROGRESS_NS)
-        publish(events, build("progress"));
+        publish(events, build(events->web, "progress"));
     else if (now - events->last_sent_ns >= KEEPALIVE_NS)
         publish(events, event_new(": still here\n\n", 14));
     else
@@ -236,7 +241,7 @@ static struct client *client_new(const struct request *request)
         return NULL;
     client->events = request->web->events;
     client->connection = request->connection;
-    client->event = build("state");
+    client->event = build(request->web, "state");
     if (client->event && join(client->events, client))
         return client;
     release(client->event);

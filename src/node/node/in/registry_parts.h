@@ -142,7 +142,7 @@ struct model {
     uint64_t asked_ns, lapse_ns;  /* somebody last asked or waited; how long its load outlives that;
                                      0: as long as it takes */
     bool abandoned;               /* its load ends, since nobody waits for it */
-    bool was_ready, hidden;
+    bool was_ready, of_volume;
     enum work work;
     bool load_again;         /* once more, when the running load ends */
     enum load_place place;   /* that the running load has */
@@ -257,8 +257,8 @@ void registry_stop_measuring(struct sl_registry *registry, const struct model *m
 bool registry_counts_for(const struct model *model, const char *sharer);
 /** Of those who wait some came or went: its name and its place count for one who does. */
 void registry_pass_shares(struct sl_registry *registry, struct model *model);
-/** Why a queued model waits. */
-void registry_describe_wait(const struct sl_registry *registry, const struct model *model,
+/** Why a queued model waits. all: also by the names of what not everybody is told of. */
+void registry_describe_wait(const struct sl_registry *registry, const struct model *model, bool all,
                             char *text, size_t capacity);
 
 /** registry_work.c */
@@ -372,5 +372,7 @@ void registry_answer_deposits(struct sl_registry *registry);
 
 /** registry_view.c: after every change. */
 void registry_update_gauges(struct sl_registry *registry);
+/** May strangers learn of it? */
+bool registry_is_public(const struct model *model);
 
 #endif

@@ -169,7 +169,7 @@ bool web_share_unready(int share_fd, const char *path);
 enum MHD_Result web_listing_answer(const struct request *request, int fd);
 
 /** web_events.c. New clients are refused after events_stop, and those there end. */
-struct events *events_new(struct sl_err *err);
+struct events *events_new(const struct sl_web *web, struct sl_err *err);
 void events_stop(struct events *events);
 void events_free(struct events *events);
 enum MHD_Result events_answer(const struct request *request);
