@@ -2,6 +2,7 @@
 #include "peer.h"
 
 #include <grp.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -81,6 +82,32 @@ SL_TEST(many_groups_hide_nothing)
     ck_assert(peer.home);
     ck_assert_uint_eq(peer.group_count, MANY);
     sl_peer_release(&peer);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+/* Who asks while descriptors are scarce is told so, and not taken for somebody else. */
+SL_TEST(whose_home_cannot_be_seen_now_is_not_served_as_a_stranger)
+{
+    int ends[2], done = -1;
+    struct sl_peer peer = {0};
+    struct sl_err err = SL_ERR_INIT;
+    struct rlimit usual, scarce;
+    ck_assert_int_eq(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &usual), 0);
+    int lowest = dup(ends[0]);
+    close(lowest);
+    for (rlim_t most = (rlim_t)lowest; done < 0; most++) {
+        scarce = (struct rlimit){most, usual.rlim_max};
+        ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &scarce), 0);
+        done = sl_peer_find(ends[0], &peer, &err);
+        ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &usual), 0);
+        ck_assert(done == 0 ? peer.home : err.kind == SL_E_NO_SPACE);
+        ck_assert_int_eq(peer.uid, geteuid());
+        sl_peer_release(&peer);
+        ck_assert_uint_lt(most, (rlim_t)lowest + 100);
+    }
+    ck_assert(done == 0);
     close(ends[0]);
     close(ends[1]);
 }

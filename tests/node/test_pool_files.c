@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
@@ -286,33 +287,44 @@ static void found(void *arg, struct sl_pool_model *model)
     *(struct sl_pool_model **)arg = model;
 }
 
-SL_TEST(without_memory_nothing_half_is_kept)
+/* What cannot be looked at now is there for the next daemon. */
+SL_TEST(without_memory_what_was_kept_stays)
 {
     struct sl_slab_place place;
     struct sl_pool_model *model = NULL;
     load_and_end();
     sl_slab_place_probe(slabs_fd, &place);
-    sl_pool_files_scan(&place, found, &model);
-    ck_assert_ptr_nonnull(model);
-    struct sl_pool_model *again = NULL;
-    for (unsigned at = 1; !again; at++) { /* it is removed each time */
+    for (unsigned at = 1; !model; at++) {
         sl_alloc_fail_at(at);
-        sl_pool_files_scan(&place, found, &again);
+        sl_pool_files_scan(&place, found, &model);
         sl_alloc_fail_at(0);
         ck_assert_uint_lt(at, 200);
-        if (folders(id))
-            continue;
-        ck_assert_ptr_null(again);
-        sl_pool_model_free(model);
-        load_and_end();
-        model = NULL;
-        sl_pool_files_scan(&place, found, &model);
-        ck_assert_ptr_nonnull(model);
+        ck_assert_uint_eq(folders(id), 1);
     }
-    sl_pool_model_free(again);
     sl_pool_files_drop(slabs_fd, model);
     sl_pool_model_free(model);
     ck_assert_uint_eq(folders(id), 0);
+}
+
+SL_TEST(without_descriptors_what_was_kept_stays)
+{
+    struct sl_slab_place place;
+    struct sl_pool_model *model = NULL;
+    struct rlimit usual, scarce;
+    load_and_end();
+    sl_slab_place_probe(slabs_fd, &place);
+    ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &usual), 0);
+    int lowest = dup(slabs_fd);
+    close(lowest);
+    for (rlim_t most = (rlim_t)lowest; !model; most++) {
+        scarce = (struct rlimit){most, usual.rlim_max};
+        ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &scarce), 0);
+        sl_pool_files_scan(&place, found, &model);
+        ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &usual), 0);
+        ck_assert_uint_lt(most, (rlim_t)lowest + 100);
+        ck_assert_uint_eq(folders(id), 1);
+    }
+    sl_pool_model_free(model);
 }
 
 /* A slab gets its name once, so each try needs a new model. */

@@ -321,4 +321,20 @@ SL_TEST(a_scan_without_memory_leaks_nothing)
     }
 }
 
+/* It is whole, as far as anybody knows. */
+SL_TEST(what_cannot_be_looked_at_now_stays_in_the_store)
+{
+    unsigned whole = 0;
+    load_and_end();
+    for (unsigned at = 1; !whole; at++) {
+        manager_give(&manager, &given);
+        sl_alloc_fail_at(at);
+        sl_pool_store_scan(&given, NULL, found, &whole);
+        sl_alloc_fail_at(0);
+        sl_systemd_close(&given);
+        ck_assert_uint_lt(at, 200);
+    }
+    manager_await(&manager, 2);
+}
+
 SL_CASE(.setup = setup, .teardown = teardown)

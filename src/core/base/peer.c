@@ -66,30 +66,45 @@ static bool read_proc(const char *who, const char *file, struct sl_buf *text)
     return sl_buf_read_file(text, path, NULL) == 0 && text->used > 0;
 }
 
+/* False with errno: 0 where it is known that it does not. */
 static bool lives_here(int32_t pid)
 {
     char who[16];
     sl_autobuf own_status = SL_BUF_INIT(PROC_BYTES_MAX), own_map = SL_BUF_INIT(PROC_BYTES_MAX),
                status = SL_BUF_INIT(PROC_BYTES_MAX), map = SL_BUF_INIT(PROC_BYTES_MAX);
     snprintf(who, sizeof(who), "%d", pid);
-    return read_proc("self", "status", &own_status) && read_proc("self", "uid_map", &own_map) &&
-           read_proc(who, "status", &status) && read_proc(who, "uid_map", &map) &&
-           sl_peer_shares_home(sl_buf_string(&own_status), sl_buf_string(&own_map),
+    errno = 0;
+    if (!read_proc("self", "status", &own_status) || !read_proc("self", "uid_map", &own_map) ||
+        !read_proc(who, "status", &status) || !read_proc(who, "uid_map", &map))
+        return false;
+    errno = 0;
+    return sl_peer_shares_home(sl_buf_string(&own_status), sl_buf_string(&own_map),
                                sl_buf_string(&status), sl_buf_string(&map));
 }
 
+/* False with errno, as above. */
 static bool is_at_home(int fd, int32_t pid)
 {
     int pid_fd = -1;
     socklen_t bytes = sizeof(pid_fd);
+    errno = 0;
     if (pid <= 0)
         return false;
     if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &pid_fd, &bytes) < 0)
         return errno == ENOPROTOOPT && lives_here(pid);
     struct pollfd alive = {pid_fd, POLLIN, 0};
-    bool home = lives_here(pid) && poll(&alive, 1, 0) == 0;
+    bool home = lives_here(pid);
+    int number = errno;
+    home = home && poll(&alive, 1, 0) == 0;
     close(pid_fd);
+    errno = number;
     return home;
+}
+
+/* What a process lacks for a moment says nothing of who asks. */
+static bool is_short(int number)
+{
+    return number == EMFILE || number == ENFILE || number == ENOMEM;
 }
 
 /* ---- who it is --------------------------------------------------------------------------------
@@ -125,6 +140,10 @@ int sl_peer_find(int fd, struct sl_peer *peer, struct sl_err *err)
     peer->uid = credentials.uid;
     peer->gid = credentials.gid;
     peer->home = is_of_ours(peer->uid) && is_at_home(fd, peer->pid);
+    if (is_of_ours(peer->uid) && !peer->home && is_short(errno))
+        return sl_fail_errno(err, SL_E_NO_SPACE, errno,
+                             "cannot see where the process at the other end lives: let it try "
+                             "again, and raise the limit of open files");
     return find_groups(fd, peer, err);
 }
 

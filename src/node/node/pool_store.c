@@ -230,8 +230,11 @@ static void take_group(struct group *group, const struct sl_pool_gpus *gpus,
     }
     for (size_t i = 0; i < group->count; i++)
         sl_autoclose_(&group->fds[i]);
-    sl_log(SL_LOG_WARN, "'%s' of the descriptor store is not used: %s", group->name, why.message);
-    forget(group->name, count);
+    bool left = why.kind == SL_E_NO_SPACE; /* of descriptors or memory: it may be whole */
+    sl_log(SL_LOG_WARN, "'%s' of the descriptor store is not used%s: %s", group->name,
+           left ? ", and left there for the next start" : "", why.message);
+    if (!left)
+        forget(group->name, count);
 }
 
 void sl_pool_store_scan(struct sl_systemd_sockets *given, const struct sl_pool_gpus *gpus,

@@ -182,6 +182,16 @@ static bool is_same(const struct stat *status, const json_t *saved)
            nanoseconds(&status->st_ctim) == sl_json_get_uint(saved, "changed_ns", 0);
 }
 
+/* Something else is there, or nothing; else it cannot be looked at now, which says nothing of it.
+ */
+static enum sl_err_kind kind_of(int number)
+{
+    return number == ENOENT || number == ENOTDIR || number == ELOOP || number == ENXIO ||
+                   number == EACCES
+               ? SL_E_INTEGRITY
+               : SL_E_NO_SPACE;
+}
+
 /* Read-only, and the file that the manifest tells of; -1 with err. */
 static int open_file(int folder_fd, const json_t *files, size_t number, uint64_t *bytes,
                      struct sl_err *err)
@@ -191,7 +201,7 @@ static int open_file(int folder_fd, const json_t *files, size_t number, uint64_t
     int fd =
         openat(folder_fd, file_name(number, name), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0)
-        return sl_fail_errno(err, SL_E_INTEGRITY, errno, "cannot open '%s'", name);
+        return sl_fail_errno(err, kind_of(errno), errno, "cannot open '%s'", name);
     if (fstat(fd, &status) == 0 && is_same(&status, json_array_get(files, number))) {
         *bytes = (uint64_t)status.st_size;
         return fd;
@@ -280,6 +290,15 @@ static struct sl_pool_model *adopt_files(int folder_fd, const json_t *root, stru
     return model;
 }
 
+static int read_manifest(int folder_fd, struct sl_buf *text, struct sl_err *err)
+{
+    struct stat status;
+    if (fstatat(folder_fd, MANIFEST, &status, AT_SYMLINK_NOFOLLOW) < 0 ||
+        !S_ISREG(status.st_mode) || status.st_size > MANIFEST_BYTES_MAX)
+        return sl_fail(err, SL_E_INTEGRITY, "it has no '" MANIFEST "' that was kept");
+    return sl_tree_read(folder_fd, MANIFEST, text, err);
+}
+
 static struct sl_pool_model *adopt_folder(const struct sl_slab_place *place, const char *id,
                                           struct sl_err *err)
 {
@@ -287,10 +306,10 @@ static struct sl_pool_model *adopt_folder(const struct sl_slab_place *place, con
     sl_autobuf text = SL_BUF_INIT(MANIFEST_BYTES_MAX);
     sl_autoclose int folder_fd = openat(place->directory_fd, id, FOLDER);
     if (folder_fd < 0) {
-        sl_fail_errno(err, SL_E_INTEGRITY, errno, "it cannot be opened");
+        sl_fail_errno(err, kind_of(errno), errno, "it cannot be opened");
         return NULL;
     }
-    if (sl_tree_read(folder_fd, MANIFEST, &text, err) < 0)
+    if (read_manifest(folder_fd, &text, err) < 0)
         return NULL;
     json_t *root = sl_json_parse(sl_buf_string(&text), text.used, "its manifest", err);
     if (!root)
@@ -329,10 +348,15 @@ void sl_pool_files_scan(const struct sl_slab_place *place,
             found(arg, model);
             continue;
         }
-        sl_log(SL_LOG_WARN, "'%s' in the pool's directory is not used, and removed: %s",
-               entry->d_name, why.message);
-        remove_folder(place->directory_fd, entry->d_name);
+        bool left = why.kind == SL_E_NO_SPACE; /* of descriptors or memory: it may be whole */
+        sl_log(SL_LOG_WARN, "'%s' in the pool's directory is not used, and %s: %s", entry->d_name,
+               left ? "left for the next start" : "removed", why.message);
+        if (!left)
+            remove_folder(place->directory_fd, entry->d_name);
     }
     if (folder)
         closedir(folder);
+    else
+        sl_log(SL_LOG_WARN, "the pool's directory cannot be read: what was kept there is left for "
+                            "the next start");
 }

@@ -545,7 +545,8 @@ static struct sl_pool_model *adopt(const struct where *where, const char *name, 
         return NULL;
     void *map = bytes ? mmap(NULL, bytes, PROT_READ, MAP_SHARED, *index_fd, 0) : MAP_FAILED;
     if (map == MAP_FAILED) {
-        sl_fail(err, SL_E_FORMAT, "the index cannot be read");
+        sl_fail(err, bytes && errno == ENOMEM ? SL_E_NO_SPACE : SL_E_FORMAT,
+                "the index cannot be read");
         return NULL;
     }
     struct sl_pool_model *model = adopt_mapped(where, name, map, bytes, slab_fds, slab_count, err);

@@ -139,7 +139,9 @@ int sl_memfd_make_reader(int *fd, struct sl_err *err)
     int flags = fcntl(*fd, F_GETFL);
     if (flags >= 0 && (flags & O_ACCMODE) == O_RDONLY)
         return 0;
-    int reader = sl_memfd_reader(*fd, NULL);
+    int reader = sl_memfd_reader(*fd, NULL), number = errno;
+    if (reader < 0 && (number == EMFILE || number == ENFILE || number == ENOMEM))
+        return fail(err, number, "open a slab for readers");
     if (reader < 0)
         return sl_fail(err, SL_E_INTEGRITY,
                        "the received file is open for writing: open it again read-only through "
