@@ -277,6 +277,49 @@ SL_TEST(a_daemons_model_is_not_removed_behind_its_back)
     ck_assert_int_eq(ran.exit_code, 0);
 }
 
+/* It has one lock for all of its directory, and none for a load. */
+SL_TEST(a_daemons_load_is_seen_and_left_alone)
+{
+    char name[PATH_BYTES * 2];
+    ck_assert_int_eq(mkdir(out, 0755), 0);
+    snprintf(name, sizeof(name), "%s/.sluice", out);
+    ck_assert_int_eq(mkdir(name, 0755), 0);
+    snprintf(name, sizeof(name), "%s/.sluice/staging", out);
+    ck_assert_int_eq(mkdir(name, 0700), 0);
+    write_file(name, "part", "some bytes");
+    snprintf(name, sizeof(name), "%s/.lock", scratch);
+    int fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    ck_assert_int_eq(flock(fd, LOCK_EX), 0);
+    RUN(&ran, "status", out);
+    EXPECT(4, "the node daemon of ");
+    ck_assert_ptr_null(strstr(ran.out, "interrupted"));
+    RUN(&ran, "status", out, "--json");
+    EXPECT(4, "\"state\":\"loading\",\"loading\":true");
+    RUN(&ran, "load", model, "--to", out);
+    EXPECT(2, "belongs to the node daemon");
+    snprintf(name, sizeof(name), "%s/new/one", scratch);
+    RUN(&ran, "load", model, "--to", name);
+    EXPECT(2, "belongs to the node daemon");
+    close(fd);
+    RUN(&ran, "load", model, "--to", out);
+    ck_assert_int_eq(ran.exit_code, 0);
+}
+
+/* What anybody can put there is no daemon's. */
+SL_TEST(a_lock_in_a_folder_of_all_keeps_nobody_out)
+{
+    char lock[PATH_BYTES * 2];
+    ck_assert_int_eq(chmod(scratch, 01777), 0);
+    snprintf(lock, sizeof(lock), "%s/.lock", scratch);
+    int fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    ck_assert_int_eq(flock(fd, LOCK_EX), 0);
+    RUN(&ran, "load", model, "--to", out);
+    ck_assert_msg(ran.exit_code == 0, "%s", ran.err);
+    RUN(&ran, "rm", out);
+    ck_assert_msg(ran.exit_code == 0, "%s", ran.err);
+    close(fd);
+}
+
 /* ---- init and pod ---------------------------------------------------------------------------- */
 
 SL_TEST(a_spec_that_init_prints_is_loaded)

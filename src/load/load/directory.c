@@ -84,6 +84,18 @@ static int refuse_overlap(const char *uri, const char *path, struct sl_err *err)
                    uri, path);
 }
 
+/* Its book of what it holds would be wrong, and it may be writing there. */
+static int refuse_daemons(const char *path, struct sl_err *err)
+{
+    sl_autofree char *daemon = sl_owners_daemon_of(path);
+    if (!daemon)
+        return 0;
+    return sl_fail(err, SL_E_USAGE,
+                   "'%s' belongs to the node daemon of '%s': have it load the model, with 'sluice "
+                   "node load', or choose another directory",
+                   path, daemon);
+}
+
 struct waiting {
     struct sl_progress *progress;
     const char *path;
@@ -121,7 +133,7 @@ static int open_named(struct sl_load_destination *to, const struct sl_load_attem
                        "the model '%s' has no destination: set sink.tmpfs.path, or give --to DIR",
                        spec->metadata.name ? spec->metadata.name : "");
     if (sl_owners_check_path(to->path, err) < 0 ||
-        refuse_overlap(spec->source.uri, to->path, err) < 0)
+        refuse_overlap(spec->source.uri, to->path, err) < 0 || refuse_daemons(to->path, err) < 0)
         return -1;
     return take((struct directory *)to, attempt, err);
 }

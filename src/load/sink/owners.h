@@ -37,5 +37,11 @@ int sl_owners_fail_folder(struct sl_err *err, const char *name, size_t bytes, ui
  * thread.
  */
 int sl_owners_check_path(const char *path, struct sl_err *err);
+/**
+ * The directory of the node daemon that runs and that has `path`, which need not be there yet; the
+ * caller's to free. NULL: there is none, or nobody can tell. A daemon has one lock for all of its
+ * directory, and none for a model or a load.
+ */
+char *sl_owners_daemon_of(const char *path);
 
 #endif

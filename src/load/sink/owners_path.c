@@ -6,10 +6,12 @@
  * and root can change.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -229,4 +231,37 @@ int sl_owners_check_path(const char *path, struct sl_err *err)
     while (on > 0 && take_name(way, name))
         on = step(way, name, err);
     return on < 0 ? -1 : 0;
+}
+
+/* ---- a daemon's directory -------------------------------------------------------------------- */
+
+/* The daemon's own lock, held. One in a folder that others can write to is anybody's. */
+static bool is_daemons(const char *folder)
+{
+    struct stat own, lock;
+    sl_autoclose int folder_fd = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    sl_autoclose int fd =
+        folder_fd < 0
+            ? -1
+            : openat(folder_fd, ".lock", O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    return fd >= 0 && fstat(folder_fd, &own) == 0 && fstat(fd, &lock) == 0 &&
+           !(own.st_mode & (S_IWGRP | S_IWOTH)) && S_ISREG(lock.st_mode) &&
+           lock.st_uid == own.st_uid && flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK;
+}
+
+char *sl_owners_daemon_of(const char *path)
+{
+    sl_autofree char *text = sl_strdup(path, NULL);
+    sl_autofree char *whole = NULL;
+    while (text && !(whole = realpath(*text ? text : ".", NULL)) && *text) {
+        char *slash = strrchr(text, '/'); /* it is not there yet */
+        text[slash ? slash - text + (slash == text && slash[1]) : 0] = 0;
+    }
+    while (whole && !is_daemons(whole)) {
+        char *slash = strrchr(whole, '/');
+        if (slash == whole)
+            return NULL;
+        *slash = 0;
+    }
+    return sl_steal(&whole);
 }

@@ -3,18 +3,16 @@
  * goes is what the manifest names and our own state; files of others stay, and so does a directory
  * in which a load is at work or whose files are not those that were published.
  */
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli.h"
 #include "json.h"
+#include "owners.h"
 #include "publish.h"
 
 struct rm_options {
@@ -34,25 +32,15 @@ static bool has_state(const char *path)
     return state && lstat(state, &status) == 0 && S_ISDIR(status.st_mode);
 }
 
-static bool is_held(const char *lock)
-{
-    sl_autoclose int fd = open(lock, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-    return fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK;
-}
-
 /* The daemon's book of what it holds would be wrong. */
 static int refuse_daemon(const char *path, struct sl_err *err)
 {
-    sl_autofree char *whole = realpath(path, NULL);
-    for (char *slash; whole && (slash = strrchr(whole, '/')) && slash != whole;) {
-        *slash = 0;
-        sl_autofree char *lock = sl_asprintf(NULL, "%s/.lock", whole);
-        if (lock && is_held(lock))
-            return sl_fail(err, SL_E_USAGE,
-                           "'%s' belongs to the node daemon of '%s': use `sluice node evict NAME`",
-                           path, whole);
-    }
-    return 0;
+    sl_autofree char *daemon = sl_owners_daemon_of(path);
+    if (!daemon)
+        return 0;
+    return sl_fail(err, SL_E_USAGE,
+                   "'%s' belongs to the node daemon of '%s': use `sluice node evict NAME`", path,
+                   daemon);
 }
 
 static int remove_held(struct sl_publish *publish, bool force, struct sl_publish_facts *facts,

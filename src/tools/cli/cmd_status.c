@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -13,13 +14,15 @@
 
 #include "cli.h"
 #include "json.h"
+#include "owners.h"
 #include "pages.h"
 #include "publish.h"
 #include "tree.h"
 
 struct state {
     char text[16]; /* "published", "changed", "loading", "interrupted", "empty" */
-    bool loading;  /* a load holds the lock */
+    bool loading;  /* a load holds the lock, or a daemon that runs has begun one */
+    char *daemon;  /* that one's directory; or NULL */
     uint64_t staged;
     struct sl_publish_facts facts;
 };
@@ -53,8 +56,9 @@ static int look(const char *path, struct state *state, struct sl_err *err)
         return sl_fail_errno(err, SL_E_NOT_FOUND, errno, "cannot look into '%s'", path);
     if (!S_ISDIR(status.st_mode))
         return sl_fail(err, SL_E_USAGE, "'%s' is not a directory", path);
-    state->loading = is_locked(path);
     state->staged = staged_bytes(path);
+    state->daemon = sl_owners_daemon_of(path);
+    state->loading = is_locked(path) || (state->daemon && state->staged);
     bool there = false;
     const char *text = state->loading ? "loading" : state->staged ? "interrupted" : "empty";
     if (sl_publish_look(path, &state->facts, &there, &why) == 0 && is_ready(path))
@@ -84,7 +88,10 @@ static void print_text(const char *path, const struct state *state)
         printf("  checked     %" PRIu64 " %s, %s without one\n", facts->checks,
                facts->checks == 1 ? "hash" : "hashes", sl_human_bytes(facts->unhashed, unhashed));
     }
-    if (state->loading)
+    if (state->loading && state->daemon)
+        printf("  the node daemon of %s has loaded %s so far\n", state->daemon,
+               sl_human_bytes(state->staged, staged));
+    else if (state->loading)
         printf("  a load is at work, with %s so far\n", sl_human_bytes(state->staged, staged));
     else if (state->staged)
         printf("  an interrupted load left %s: the next one resumes there, `sluice rm` removes "
@@ -117,22 +124,29 @@ static int print_json(const char *path, const struct state *state, struct sl_err
     return done;
 }
 
+static int show(const struct sl_cli *cli, struct state *state, struct sl_err *err)
+{
+    const char *path = cli->operands[0];
+    if (look(path, state, err) < 0)
+        return -1;
+    if (!cli->json)
+        print_text(path, state);
+    else if (print_json(path, state, err) < 0)
+        return -1;
+    if (strcmp(state->text, "changed") == 0)
+        return sl_fail(err, SL_E_INTEGRITY,
+                       "the files in '%s' are not those that were published: load it again", path);
+    if (strcmp(state->text, "published") != 0)
+        return sl_fail(err, SL_E_NOT_FOUND, "no model is published in '%s'", path);
+    return 0;
+}
+
 static int run(struct sl_cli *cli, struct sl_err *err)
 {
     struct state state = {.loading = false};
-    const char *path = cli->operands[0];
-    if (look(path, &state, err) < 0)
-        return -1;
-    if (!cli->json)
-        print_text(path, &state);
-    else if (print_json(path, &state, err) < 0)
-        return -1;
-    if (strcmp(state.text, "changed") == 0)
-        return sl_fail(err, SL_E_INTEGRITY,
-                       "the files in '%s' are not those that were published: load it again", path);
-    if (strcmp(state.text, "published") != 0)
-        return sl_fail(err, SL_E_NOT_FOUND, "no model is published in '%s'", path);
-    return 0;
+    int done = show(cli, &state, err);
+    free(state.daemon);
+    return done;
 }
 
 const struct sl_command sl_cmd_status = {
