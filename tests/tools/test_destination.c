@@ -1,6 +1,7 @@
 /* A destination: what is made ready there, moved into place, and gone on with after a kill. */
 #include <check.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,7 @@
 #include "await.h"
 #include "claims.h"
 #include "destination.h"
+#include "fake_clock.h"
 #include "golden.h"
 #include "scratch.h"
 #include "stranger.h"
@@ -319,6 +321,54 @@ SL_TEST(one_that_waits_goes_on_when_the_other_is_done)
     sl_destination_free(destination);
     ck_assert_int_eq(waitpid(child, &status, 0), child);
     ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static int hold_own_lock(void *arg)
+{
+    (void)arg;
+    close_range(3, ~0u, 0); /* the first lock is the parent's alone */
+    int folder = open(path, O_RDONLY | O_DIRECTORY);
+    bool made =
+        mkdirat(folder, ".sluice", 0755) == 0 && mkdirat(folder, ".sluice/initializer", 0755) == 0;
+    int fd =
+        made ? openat(folder, ".sluice/initializer/lock", O_RDWR | O_CREAT | O_EXCL, 0666) : -1;
+    if (fd < 0 || flock(fd, LOCK_EX) < 0 ||
+        openat(folder, ".sluice/initializer/locked", O_WRONLY | O_CREAT, 0666) < 0)
+        return 1;
+    pause();
+    return 0;
+}
+
+static void *open_again(void *arg)
+{
+    (void)arg;
+    ck_assert_ptr_null(sl_destination_open(path, NULL, &err));
+    return NULL;
+}
+
+/* In a folder for all somebody else comes between the look and the making. */
+SL_TEST(who_makes_the_work_place_a_moment_before_holds_nobody_up)
+{
+    pthread_t thread;
+    char from[1024], to[1024];
+    if (!stranger_exists("who_makes_the_work_place_a_moment_before_holds_nobody_up"))
+        return;
+    struct sl_destination *destination = opened();
+    ck_assert_int_eq(chmod(scratch, 0755), 0);
+    ck_assert_int_eq(chmod(path, 01777), 0);
+    fake_clock_hold();
+    ck_assert_int_eq(pthread_create(&thread, NULL, open_again, NULL), 0);
+    fake_clock_await(20 * SL_NS_PER_MS); /* it has looked, and waits for the lock */
+    snprintf(from, sizeof(from), "%s/.sluice", path);
+    snprintf(to, sizeof(to), "%s/was-ours", path);
+    ck_assert_int_eq(rename(from, to), 0);
+    int pid = stranger_begins(hold_own_lock, NULL);
+    SL_AWAIT(mode_of(".sluice/initializer/locked"), "the lock of another user");
+    sl_destination_free(destination);
+    fake_clock_release();
+    pthread_join(thread, NULL);
+    stranger_ends(pid);
+    ck_assert_msg(strstr(err.message, "the folder '.sluice' belongs to user"), "%s", err.message);
 }
 
 /* Whatever is there by that name; the folder is ours. */

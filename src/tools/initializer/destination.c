@@ -37,6 +37,7 @@ struct sl_destination {
 
 /* ---- the work place ------------------------------------------------------------------------- */
 
+/* -1 with errno. */
 static int open_below(int fd, const char *name, bool make)
 {
     if (make && mkdirat(fd, name, 0755) < 0 && errno != EEXIST)
@@ -44,12 +45,23 @@ static int open_below(int fd, const char *name, bool make)
     return openat(fd, name, FOLDER | O_NOFOLLOW);
 }
 
+/* The same of one of ours; EEXIST: somebody else has made it, maybe a moment ago. */
+static int open_ours(int fd, const char *name, bool make)
+{
+    int own = open_below(fd, name, make);
+    if (own < 0 || sl_owners_check_folder(own, name, NULL) == 0)
+        return own;
+    close(own);
+    errno = EEXIST;
+    return -1;
+}
+
 /* -1 with errno. */
 static int open_work(struct sl_destination *destination, bool make)
 {
     if (destination->work_fd < 0) {
-        sl_autoclose int state = open_below(destination->fd, STATE, make);
-        destination->work_fd = state < 0 ? -1 : open_below(state, WORK, make);
+        sl_autoclose int state = open_ours(destination->fd, STATE, make);
+        destination->work_fd = state < 0 ? -1 : open_ours(state, WORK, make);
     }
     return destination->work_fd;
 }
@@ -98,11 +110,26 @@ static int open_lock(int work)
     return -1;
 }
 
+/* What somebody else made may hold their work, or their lock: names, marks and links to anywhere.
+ */
+static int refuse_foreign(struct sl_destination *destination, struct sl_err *err)
+{
+    static const char below[] = STATE "/" WORK "/x";
+    uint32_t owner;
+    size_t bytes = sl_owners_foreign_folder(destination->fd, below, &owner);
+    if (bytes == 0)
+        return 0;
+    sl_owners_fail_folder(err, below, bytes, owner);
+    return sl_wrap(err, "cannot work in '%s'", destination->path);
+}
+
 /* 0: locked, or nobody can write here, or there are no locks. 1: it went away meanwhile. */
 static int try_lock(struct sl_destination *destination, bool *warned, struct sl_cancel *cancel,
                     struct sl_err *err)
 {
     int work = open_work(destination, true);
+    if (work < 0 && errno == EEXIST)
+        return refuse_foreign(destination, err) < 0 ? -1 : 1;
     destination->lock_fd = work < 0 ? -1 : open_lock(work);
     if (destination->lock_fd < 0 && errno == ENOENT)
         return 1;
@@ -149,18 +176,6 @@ void sl_destination_free(struct sl_destination *destination)
     sl_autoclose_(&destination->fd);
     free(destination->path);
     free(destination);
-}
-
-/* What somebody else made may hold their work: names, marks and links to anywhere. */
-static int refuse_foreign(struct sl_destination *destination, struct sl_err *err)
-{
-    static const char below[] = STATE "/" WORK "/x";
-    uint32_t owner;
-    size_t bytes = sl_owners_foreign_folder(destination->fd, below, &owner);
-    if (bytes == 0)
-        return 0;
-    sl_owners_fail_folder(err, below, bytes, owner);
-    return sl_wrap(err, "cannot work in '%s'", destination->path);
 }
 
 struct sl_destination *sl_destination_open(const char *path, struct sl_cancel *cancel,
