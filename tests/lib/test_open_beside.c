@@ -376,9 +376,10 @@ static int change_as_stranger(void *arg)
 }
 
 /* Where everybody may put files, and nobody remove those of others. */
-SL_TEST_LOOP(what_others_put_into_a_shared_folder_keeps_no_owner_out, 0, ENDS *THINGS)
+/* The second half: the file's group may write to it, and they are not of that. */
+SL_TEST_LOOP(what_others_put_into_a_shared_folder_keeps_no_owner_out, 0, 2 * ENDS * THINGS)
 {
-    unsigned end = (unsigned)_i / THINGS;
+    unsigned end = (unsigned)_i / THINGS % ENDS;
     enum thing thing = _i % THINGS;
     if (!stranger_exists("what_others_put_into_a_shared_folder_keeps_no_owner_out"))
         return;
@@ -386,6 +387,7 @@ SL_TEST_LOOP(what_others_put_into_a_shared_folder_keeps_no_owner_out, 0, ENDS *T
     make_folder("shared", end);
     ck_assert_int_eq(chmod(folder, 01777), 0);
     ck_assert_int_eq(chown(path, STRANGER_UID, STRANGER_GID), 0);
+    ck_assert_int_eq(chmod(path, _i < ENDS * THINGS ? 0644 : 0664), 0);
     sl_autoclose int held = put_thing(thing, 54321);
     expect_readers(thing);
     int done = stranger_runs(change_as_stranger, NULL);
@@ -465,6 +467,23 @@ SL_TEST(the_lock_is_for_who_may_write_the_file)
         sluice_edit_abandon(editor);
         ck_assert_int_eq(access(beside, F_OK), -1);
     }
+}
+
+/* Who is not of the group that may write the file cannot have made a lock that is of it. */
+SL_TEST_LOOP(a_lock_of_the_group_is_one_and_of_nobody_else, 0, 2)
+{
+    if (!stranger_exists("a_lock_of_the_group_is_one_and_of_nobody_else"))
+        return;
+    make_folder("here", LOCK);
+    ck_assert_int_eq(chmod(path, 0664), 0);
+    ck_assert_int_eq(chown(path, 54320, 54320), 0);
+    sl_autoclose int held = put_thing(LOCKED, 54321);
+    ck_assert_int_eq(chown(beside, 54321, _i ? 54320 : 54321), 0);
+    int done = change();
+    ck_assert_msg(done == (_i ? -1 : 0), "%s", error.message);
+    if (_i)
+        ck_assert_str_eq(error.code, "busy");
+    ck_assert_int_eq(compare(_i ? before : after), 0);
 }
 
 /* ---- a change that was interrupted ----------------------------------------------------------- */

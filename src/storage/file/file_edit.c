@@ -186,11 +186,13 @@ static int fail_busy(const struct sl_file_place *place, struct sl_err *err)
 }
 
 /* Could an editor of this file have made it? Who may write to the file is trusted with its lock,
- * and so is root, who may not be able to give it away. */
+ * and so is root, who may not be able to give it away. Of the file's group is who can give the lock
+ * to it, which an editor has done before the lock has its name. */
 static bool may_be_an_editors(const struct stat *lock, const struct stat *file)
 {
+    bool of_group = file->st_mode & 0020 && lock->st_gid == file->st_gid;
     bool near = lock->st_uid == file->st_uid || lock->st_uid == geteuid() || lock->st_uid == 0 ||
-                file->st_mode & 0022;
+                of_group || file->st_mode & 0002;
     return S_ISREG(lock->st_mode) && lock->st_nlink == 1 && near;
 }
 
@@ -226,14 +228,40 @@ static void set_lock_rights(int fd, const struct stat *file)
         (void)fchmod(fd, 0600);
 }
 
+/* It has its rights, and is held, before it has its name; -1 with errno. */
+static int make_lock(const struct sl_file_place *place, const struct stat *file)
+{
+    char name[NAME_MAX + 1];
+    enum { NEW = O_RDWR | O_CREAT | O_EXCL | QUIET };
+    sl_autoclose int fd = find_name(place, name) < 0 ? -1 : openat(place->folder, name, NEW, 0600);
+    if (fd < 0)
+        return -1;
+    set_lock_rights(fd, file);
+    bool named = flock(fd, LOCK_EX | LOCK_NB) == 0 &&
+                 renameat2(place->folder, name, place->folder, place->lock, RENAME_NOREPLACE) == 0;
+    int number = errno, made = named ? fd : -1;
+    if (named) {
+        fd = -1;
+        return made;
+    }
+    unlinkat(place->folder, name, 0);
+    if (number == EINVAL || number == ENOSYS) { /* NFS, and others that cannot do that */
+        made = openat(place->folder, place->lock, NEW, 0600);
+        number = errno;
+        if (made >= 0)
+            set_lock_rights(made, file);
+    }
+    errno = number;
+    return made;
+}
+
 /* 0: locked. 1: the name means another file by now, or something was removed: again. */
 static int try_lock(struct sl_file_place *place, const struct stat *file, struct sl_err *err)
 {
     struct stat lock;
     sl_autoclose int fd = openat(place->folder, place->lock, O_RDWR | QUIET);
-    bool made = fd < 0 && errno == ENOENT;
-    if (made)
-        fd = openat(place->folder, place->lock, O_RDWR | O_CREAT | O_EXCL | QUIET, 0600);
+    if (fd < 0 && errno == ENOENT)
+        fd = make_lock(place, file);
     if (fd < 0 && (errno == EINTR || errno == EEXIST))
         return 1;
     if (fd < 0)
@@ -246,8 +274,6 @@ static int try_lock(struct sl_file_place *place, const struct stat *file, struct
         return errno == EWOULDBLOCK ? fail_busy(place, err) : fail_open(place->path, errno, err);
     if (!is_still(place, place->lock, fd))
         return 1;
-    if (made)
-        set_lock_rights(fd, file);
     place->lock_fd = fd;
     place->locked_by = getpid();
     fd = -1;
