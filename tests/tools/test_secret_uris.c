@@ -6,19 +6,23 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "claims.h"
+#include "http_client.h"
 #include "json.h"
 #include "log.h"
 #include "mem.h"
 #include "node_spec.h"
 #include "node_uri.h"
+#include "progress.h"
 #include "run_sluice.h"
 #include "scratch.h"
 #include "stores.h"
 #include "upload.h"
 #include "uri_text.h"
 #include "volume_request.h"
+#include "web.h"
 
 enum { URI_BYTES = 2200, TEXT_BYTES = 3 * URI_BYTES };
 
@@ -35,6 +39,13 @@ static const char *const places[] = {
     "%s://user:hush%%40bucket/m",
     "%s://AKIAIOSFODNN7EXAMPLE:hush/hu+sh/x@bucket/m",
     "%s://AKIAIOSFODNN7EXAMPLE:hush/hu+sh/x%%40bucket/m",
+    "%s://AKIA:hush/hu@bucket/m",
+    "%s://user:hu?hush@bucket/m",
+    "%s://user:hush?hu#sh@bucket",
+    "user:hush@bucket/m",
+    "u:hush?hush@bucket:80/m",
+    "%s://bucket/m;jsessionid=hush",
+    "%s://bucket/m;JSESSIONID=hush/x;y=1",
     "%s://bucket/m?X-Amz-Signature=hush",
     "%s://bucket/m?x-id=GetObject&X-Goog-Signature=hush",
     "%s://bucket/name/m?sv=2023-11-03&sig=hush#x",
@@ -282,23 +293,121 @@ static void setup(void)
     schemes[scheme_count++] = "s4";
 }
 
+/* Is what was spelled last a URI with a secret, by the rules of its scheme? */
+static bool has_secret(const char *scheme, int form)
+{
+    const char *behind = uri + strcspn(uri, ":");
+    if (strncasecmp(uri, "abfs", 4) == 0 && !memchr(uri + 8, ':', strcspn(uri + 8, "@%")))
+        return false;              /* a container */
+    if (strncmp(uri, "u", 1) == 0) /* without a scheme nothing tells what it is once it is cut */
+        return form % 2 == 0;
+    if (!strstr("file s4", scheme))
+        return true;
+    if (strncmp(behind, ":///", 4) == 0 || strncmp(behind, "://", 3) != 0)
+        return false; /* a path, and a name that is nobody's */
+    return strcmp(scheme, "file") != 0 || !strpbrk(uri, "?#;"); /* bytes of a file's name */
+}
+
 SL_TEST_LOOP(no_secret_of_a_uri_is_said_by_what_takes_it, 0, (int)WAYS)
 {
     for (size_t scheme = 0; scheme < scheme_count; scheme++)
         for (int form = 0; form < 2 * FORMS; form++) {
             spell(schemes[scheme], form / 2, form % 2);
-            bool plain = strstr("file s4", schemes[scheme]);
-            if (strncasecmp(uri, "abfs", 4) == 0 && !memchr(uri + 8, ':', strcspn(uri + 8, "@%")))
-                continue; /* a container */
-            if (plain && !strncmp(uri + strcspn(uri, ":"), ":///", 4))
-                continue; /* a path, and a name that is nobody's */
-            if (plain && strncmp(uri + strcspn(uri, ":"), "://", 3) != 0)
+            if (!has_secret(schemes[scheme], form / 2))
                 continue;
-            if (strcmp(schemes[scheme], "file") == 0 && strpbrk(uri, "?#"))
-                continue; /* bytes of a file's name */
             ways[_i].try();
             check_err(ways[_i].name);
         }
+}
+
+/* ---- what is served -------------------------------------------------------------------------- */
+
+static const char *const served[] = {
+#define WEB_ROUTE(path, answer, is)             "/" path,
+#define WEB_NAMED_ROUTE(path, name, answer, is) "/" path "m",
+#define WEB_CHANGE(method, path, name, verb, allow, body, run, does)
+#include "web_routes.def"
+#undef WEB_ROUTE
+#undef WEB_NAMED_ROUTE
+#undef WEB_CHANGE
+};
+
+/* A load of it that failed. */
+static struct sl_progress *tell_of_uri(void)
+{
+    sl_autofree char *clean = sl_uri_sanitize(uri, NULL);
+    struct sl_progress *progress = sl_progress_new("m", clean, "", NULL);
+    ck_assert_ptr_nonnull(progress);
+    sl_fail(&err, SL_E_NET, "cannot read '%s': 404", uri);
+    sl_progress_note_retry(progress, 2, 8, &err);
+    sl_progress_finish(progress, &err);
+    return progress;
+}
+
+/* The first event has them all. */
+static void check_events(unsigned port)
+{
+    static char text[1 << 20];
+    size_t used = 0;
+    int fd = http_connect(port);
+    ck_assert_int_eq(http_send(fd, "GET /v1/events HTTP/1.0\r\n\r\n"), 0);
+    do {
+        ssize_t got = read(fd, text + used, sizeof(text) - 1 - used);
+        ck_assert_int_gt(got, 0);
+        used += (size_t)got;
+        text[used] = 0;
+    } while (!strstr(text, "data: ") || !strstr(strstr(text, "data: "), "\n\n"));
+    close(fd);
+    ck_assert_ptr_nonnull(strstr(text, "\"loads\":[{"));
+    check_text(text, "/v1/events");
+}
+
+static void check_served(unsigned port)
+{
+    for (size_t i = 0; i < SL_COUNT(served); i++) {
+        struct http_reply reply;
+        if (strcmp(served[i], "/v1/events") == 0) {
+            check_events(port);
+            continue;
+        }
+        ck_assert_int_eq(http_ask(port, "GET", served[i], "", &reply), 0);
+        check_text(reply.head, served[i]);
+        check_text(reply.body, served[i]);
+        http_release(&reply);
+    }
+}
+
+enum { AT_ONCE = 64 };
+
+static void check_loads(unsigned port, struct sl_progress *loads[AT_ONCE], size_t count)
+{
+    check_served(port);
+    while (count)
+        sl_progress_free(loads[--count]);
+}
+
+SL_TEST(no_secret_of_a_uri_is_served)
+{
+    const struct sl_web_config config = {.listen = "127.0.0.1:0"};
+    struct sl_progress *loads[AT_ONCE];
+    size_t count = 0, all = 0;
+    SL_AUTO(sl_web) web = sl_web_start(&config, &err);
+    ck_assert_msg(web, "%s", err.message);
+    for (size_t scheme = 0; scheme < scheme_count; scheme++)
+        for (int form = 0; form < FORMS; form++) {
+            spell(schemes[scheme], form, false);
+            if (!has_secret(schemes[scheme], form))
+                continue;
+            loads[count++] = tell_of_uri();
+            all++;
+            if (count == AT_ONCE) {
+                check_loads(sl_web_port(web), loads, count);
+                count = 0;
+            }
+        }
+    if (count)
+        check_loads(sl_web_port(web), loads, count);
+    ck_assert_uint_gt(all, 8 * PLACES);
 }
 
 SL_TEST(what_a_uri_names_is_still_told)
@@ -326,6 +435,14 @@ SL_TEST(what_a_uri_names_is_still_told)
         {"s3://user:hush@b/a", "s3://…@b/a"},
         {"s3://b/a?X-Amz-Signature=hush", "s3://b/a"},
         {"https:/u:hush@h/a", "https:/…@h/a"},
+        {"u:hush@h/a", "…@h/a"},
+        {"user:hush@h:80", "…@h:80"},
+        {"s3://u:hush?hush@b/a", "s3://…@b/a"},
+        {"s3://AKIA:hush/hush@b/a", "s3://…@b/a"},
+        {"file://u:hush@h/a", "file://h/a"},
+        {"http://h/a;jsessionid=hush/b?c", "http://h/a"},
+        {"ubuntu:24.04@sha256:0123456789abcdef0123456789abcdef", NULL},
+        {"http://h?a=b@c", "http://h"},
     };
     for (size_t i = 0; i < SL_COUNT(rows); i++) {
         const char *shown = rows[i][1] ? rows[i][1] : rows[i][0];
@@ -354,6 +471,10 @@ SL_TEST(long_names_of_buckets_hold_no_key)
         sl_autofree char *shown = sl_uri_sanitize(names[i], &err);
         ck_assert_str_eq(shown, names[i]);
         ck_assert(!sl_uri_holds_key(names[i]));
+        char wanted[200];
+        sl_fail(&err, SL_E_NET, "cannot list '%s': 404", names[i]);
+        snprintf(wanted, sizeof(wanted), "cannot list '%s': 404", names[i]);
+        ck_assert_str_eq(err.message, wanted);
     }
 }
 

@@ -119,10 +119,10 @@ static int set_rate(const char *text, uint64_t *bytes, struct sl_err *err)
 {
     if (sl_parse_rate(text, bytes) < 0)
         return sl_fail(err, SL_E_USAGE,
-                       "expected a rate such as 500MB/s, 2GiB/s or 16Gbit/s, not '%.64s'", text);
+                       "expected a rate such as 500MB/s, 2GiB/s or 16Gbit/s, not '%.80s'", text);
     if (*bytes && *bytes < BARE_RATE_MIN && text[strspn(text, "0123456789")] == 0)
         return sl_fail(err, SL_E_USAGE,
-                       "'%.64s' without a unit is bytes per second: write %.64sMB/s if that is "
+                       "'%.80s' without a unit is bytes per second: write %.80sMB/s if that is "
                        "meant, else %.64sB/s",
                        text, text, text);
     return 0;
@@ -142,21 +142,21 @@ static int set_number(const struct sl_option *row, uint64_t *value, const char *
     } else if (row->type == SL_OPTION_BYTES) {
         if (sl_parse_bytes(text, &number) < 0)
             return sl_fail(err, SL_E_USAGE,
-                           "expected a size such as 4096, 64Mi or 1.5GiB%s, not '%.64s'",
+                           "expected a size such as 4096, 64Mi or 1.5GiB%s, not '%.80s'",
                            sl_option_takes_auto(row) ? " or 'auto'" : "", text);
     } else {
         char *end = NULL;
         errno = 0;
         number = isdigit((unsigned char)*text) ? strtoull(text, &end, 10) : 0;
         if (!end || *end || errno || number == SL_AUTO_VALUE)
-            return sl_fail(err, SL_E_USAGE, "expected a whole number%s, not '%.64s'",
+            return sl_fail(err, SL_E_USAGE, "expected a whole number%s, not '%.80s'",
                            sl_option_takes_auto(row) ? " or 'auto'" : "", text);
     }
     if ((row->minimum || row->maximum) && (number < row->minimum || number > row->maximum)) {
         out_of_bounds(row, err);
         if (err) {
             size_t used = strlen(err->message);
-            snprintf(err->message + used, sizeof(err->message) - used, ", not '%.64s'", text);
+            snprintf(err->message + used, sizeof(err->message) - used, ", not '%.80s'", text);
         }
         return -1;
     }
@@ -179,9 +179,9 @@ static int set_choice(const struct sl_option *row, int *value, const char *text,
     }
     const char *near = sl_nearest(text, candidates, (size_t)count);
     if (near)
-        return sl_fail(err, SL_E_USAGE, "expected one of %s, not '%.64s', did you mean '%s'?",
+        return sl_fail(err, SL_E_USAGE, "expected one of %s, not '%.80s', did you mean '%s'?",
                        row->choices, text, near);
-    return sl_fail(err, SL_E_USAGE, "expected one of %s, not '%.64s'", row->choices, text);
+    return sl_fail(err, SL_E_USAGE, "expected one of %s, not '%.80s'", row->choices, text);
 }
 
 static int set_string(const struct sl_option *row, char **value, const char *text,
@@ -236,7 +236,7 @@ static int set_map(const struct sl_option *row, struct sl_map *map, const char *
             return -1;
         char *equals = strchr(item, '=');
         if (!equals || equals == item)
-            return sl_fail(err, SL_E_USAGE, "expected KEY=VALUE, not '%.64s'", item);
+            return sl_fail(err, SL_E_USAGE, "expected KEY=VALUE, not '%.80s'", item);
         *equals = 0;
         if ((row->check && row->check(equals + 1, err) < 0) ||
             sl_map_add(map, item, equals + 1, err) < 0)
@@ -252,7 +252,7 @@ static int set_value(const struct sl_option *row, void *values, const char *text
     switch (row->type) {
     case SL_OPTION_BOOL:
         if (sl_parse_bool(text, &AT(bool, row, values)) < 0)
-            return sl_fail(err, SL_E_USAGE, "expected true or false, not '%.64s'", text);
+            return sl_fail(err, SL_E_USAGE, "expected true or false, not '%.80s'", text);
         return 0;
     case SL_OPTION_STRING:
         return set_string(row, &AT(char *, row, values), text, err);
@@ -349,7 +349,7 @@ int sl_options_unknown(const struct sl_option_table *table, const char *key, str
          row++, count++)
         candidates[count] = sl_option_key(row, names[count]);
     if (table->name && *table->name)
-        snprintf(where, sizeof(where), " in '%.64s'", table->name);
+        snprintf(where, sizeof(where), " in '%.80s'", table->name);
     const char *near = sl_nearest(key, candidates, count);
     if (near)
         return sl_fail(err, SL_E_USAGE, "unknown key '%.100s'%s, did you mean '%s'?", key, where,

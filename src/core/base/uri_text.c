@@ -11,8 +11,8 @@
 
 #include "buf.h"
 
-/* The longest name of a host, and of anything in a message, which may have cut off the rest. */
-enum { COMPONENT_BYTES_MAX = 128, CUT_BYTES = 40, KEY_ID_BYTES = 16 };
+/* The longest name of a host, of a bucket, and of anything that may have lost its end. */
+enum { COMPONENT_BYTES_MAX = 128, BUCKET_BYTES_MAX = 63, CUT_BYTES = 40 };
 
 static const char mark[] = "…@";
 
@@ -45,7 +45,12 @@ struct parts {
     size_t authority, user; /* user: bytes from there on that are left out */
     size_t end;             /* of what is shown */
     bool marked;
+    bool bare; /* "user:password@host" without a scheme */
 };
+
+/* What is known of a text: it is a URI and no more, it is one in a message, or that ends with it
+ * and may have cut it off. */
+enum known { WHOLE, WITHIN, CUT };
 
 static const struct scheme *find_scheme(const char *word, size_t bytes)
 {
@@ -99,28 +104,43 @@ static bool has_password(const char *text, size_t bytes, bool colons)
     if (colon && port <= 5 && strspn(text + colon + 1, "0123456789") >= port)
         return false;
     /* "tenant:bucket" and ARNs are buckets: only what looks like Amazon's key ids is none. */
-    return !colons ||
-           (colon >= KEY_ID_BYTES && strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789") >= colon);
+    return !colons || (isupper((unsigned char)*text) &&
+                       strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789") >= colon);
+}
+
+static bool is_bucket(const char *text, size_t bytes)
+{
+    return bytes <= BUCKET_BYTES_MAX &&
+           strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789-.") >= bytes;
 }
 
 /* Does it look like the beginning of a secret, whose '@' was cut off with the rest? A bucket
- * without a dot may be as long as a token: `name` is the longest that one may be here. */
-static bool is_cut(const char *text, size_t bytes, bool password, size_t name)
+ * without a dot may be as long as a token. Messages cut nothing that they quote to less than 80
+ * bytes, which is longer than any. */
+static bool is_cut(const struct scheme *scheme, const char *text, size_t bytes, bool password,
+                   enum known known)
 {
-    return bytes > COMPONENT_BYTES_MAX || (bytes > CUT_BYTES && password) ||
-           (bytes > name && !memchr(text, '.', bytes) && strncmp(text, "arn:", 4) != 0);
+    bool named = known == WHOLE || memchr(text, '.', bytes) || strncmp(text, "arn:", 4) == 0 ||
+                 (known == WITHIN && !scheme->user && is_bucket(text, bytes));
+    return bytes > COMPONENT_BYTES_MAX || (bytes > CUT_BYTES && (password || !named));
 }
 
-static size_t user_bytes(const struct scheme *scheme, const char *text, size_t bytes, size_t name)
+/* A password may have '?' and '#' in it, unless what follows them is a query of ours. */
+static size_t user_bytes(const struct scheme *scheme, const char *text, size_t bytes,
+                         enum known known)
 {
-    size_t first = span_until(text, bytes, "/?#"), user = behind_at(text, first);
+    size_t host = span_until(text, bytes, "/?#"), place = span_until(text, bytes, "/");
+    if (scheme->signs && !has_password(text, host, scheme->colons))
+        place = host;
+    size_t user = behind_at(text, place);
     if (*text == '[' && user && text[user] == ']')
         return 0; /* "[user@]host" of our own words */
-    bool digest = !user && memchr(text, '@', first);
-    bool password = !digest && has_password(text + user, first - user, scheme->colons);
-    bool cut = (user && password) || is_cut(text + user, first - user, password, name);
-    if (first == bytes && !digest && cut)
-        return first;
+    bool digest = !user && memchr(text, '@', place);
+    host = span_until(text + user, bytes - user, "/?#");
+    bool password = !digest && has_password(text + user, host, scheme->colons);
+    bool cut = (user && password) || is_cut(scheme, text + user, place - user, password, known);
+    if (place == bytes && !digest && cut)
+        return place;
     if (user)
         return scheme->container && !memchr(text, ':', user) ? 0 : user;
     return password ? behind_at(text, bytes) : 0;
@@ -129,8 +149,8 @@ static size_t user_bytes(const struct scheme *scheme, const char *text, size_t b
 /* A parameter's name tells that its value is a secret. */
 static bool is_secret_name(const char *name, size_t bytes)
 {
-    static const char *const words[] = {"sig",  "token", "secret", "passw", "pwd",
-                                        "cred", "key",   "auth",   "sas"};
+    static const char *const words[] = {"sig", "token", "secret", "passw", "pwd", "cred",
+                                        "key", "auth",  "sas",    "sess",  "jwt"};
     for (size_t i = 0; i < SL_COUNT(words); i++)
         for (size_t at = 0; at + strlen(words[i]) <= bytes; at++)
             if (strncasecmp(name + at, words[i], strlen(words[i])) == 0)
@@ -171,31 +191,44 @@ static size_t shown_bytes(const struct scheme *scheme, const char *text, size_t 
     return scheme->signs ? span_until(text, bytes, "?#") : bytes;
 }
 
+/* Who forgot the scheme of an endpoint has a password in it all the same. */
+static bool find_bare(const char *uri, size_t bytes, struct parts *parts)
+{
+    size_t user = behind_at(uri, span_until(uri, bytes, "/"));
+    *parts = (struct parts){0, user, bytes, true, true};
+    return user;
+}
+
 /* false: it is none, or one that has nothing to hide. */
-static bool find_parts(const char *uri, size_t bytes, size_t name, struct parts *parts)
+static bool find_parts(const char *uri, size_t bytes, enum known known, struct parts *parts)
 {
     size_t word = 0, slashes = 0;
     while (word < bytes && is_scheme_char(uri[word]))
         word++;
-    if (word < 2 || word >= bytes || uri[word] != ':' || !isalpha((unsigned char)*uri))
+    if (word < 1 || word >= bytes || uri[word] != ':')
         return false;
     const struct scheme *scheme = find_scheme(uri, word);
     while (word + 1 + slashes < bytes && uri[word + 1 + slashes] == '/')
         slashes++;
-    if (scheme == &other && slashes != 2)
+    if (scheme == &other && slashes == 0)
+        return find_bare(uri, bytes, parts);
+    if (word < 2 || !isalpha((unsigned char)*uri) || (scheme == &other && slashes != 2))
         return false;
     size_t at = word + 1 + slashes;
     const char *text = uri + at;
-    size_t user = user_bytes(scheme, text, bytes - at, name);
+    size_t user = user_bytes(scheme, text, bytes - at, known);
     size_t shown = shown_bytes(scheme, text + user, bytes - at - user);
-    *parts = (struct parts){at, user, at + user + shown, user && (!scheme->user || slashes != 2)};
+    *parts = (struct parts){.authority = at,
+                            .user = user,
+                            .end = at + user + shown,
+                            .marked = user && (!scheme->user || slashes != 2)};
     return user || parts->end < bytes;
 }
 
 char *sl_uri_sanitize(const char *uri, struct sl_err *err)
 {
     struct parts parts;
-    if (!find_parts(uri, strlen(uri), COMPONENT_BYTES_MAX, &parts))
+    if (!find_parts(uri, strlen(uri), WHOLE, &parts))
         return sl_strdup(uri, err);
     size_t from = parts.authority + parts.user;
     return sl_asprintf(err, "%.*s%s%.*s", (int)parts.authority, uri, parts.marked ? mark : "",
@@ -205,7 +238,7 @@ char *sl_uri_sanitize(const char *uri, struct sl_err *err)
 bool sl_uri_holds_key(const char *uri)
 {
     struct parts parts;
-    return find_parts(uri, strlen(uri), COMPONENT_BYTES_MAX, &parts) && parts.marked;
+    return find_parts(uri, strlen(uri), WHOLE, &parts) && parts.marked && !parts.bare;
 }
 
 /* ---- within a message ------------------------------------------------------------------------ */
@@ -239,13 +272,20 @@ static char *next_uri(const char *text, char *at)
     return NULL;
 }
 
+/* Of a name or a path, such as "arn:aws:s3:…", and no beginning of anything. */
+static bool is_part(const char *text, const char *uri)
+{
+    return uri > text && strchr(":/", uri[-1]) && uri[strcspn(uri, ":") + 1] != '/';
+}
+
 void sl_uri_hide(char *text, size_t size)
 {
     size_t used = strlen(text);
     for (char *uri = text; (uri = next_uri(text, uri));) {
         struct parts parts;
         size_t bytes = end_of(text, uri);
-        if (!find_parts(uri, bytes, CUT_BYTES, &parts)) {
+        bool cut = uri + bytes == text + used && used + 1 >= size;
+        if (is_part(text, uri) || !find_parts(uri, bytes, cut ? CUT : WITHIN, &parts)) {
             uri += strcspn(uri, ":") + 1;
             continue;
         }

@@ -79,7 +79,7 @@ int sluice_device(const char *name, int32_t *ordinal, struct sluice_error *error
         return 0;
     if (!is_uuid(name) || !parse_uuid(name + 4, &uuid))
         return sl_api_fail(error, SLUICE_USAGE,
-                           "'%.64s' does not name a GPU: name it by its number, as cuda:0, or by "
+                           "'%.80s' does not name a GPU: name it by its number, as cuda:0, or by "
                            "its UUID, as nvidia-smi -L prints it",
                            name);
     return find_uuid(name, &uuid, ordinal, error);

@@ -81,7 +81,7 @@ static int choose_format(struct sluice_writer *writer, const char *wanted, struc
         safetensors = strcmp(wanted, "safetensors") == 0;
         if (!tensors && !safetensors)
             return sl_fail(err, SL_E_USAGE,
-                           "format '%.64s': models are written as 'tensorizer' or 'safetensors'",
+                           "format '%.80s': models are written as 'tensorizer' or 'safetensors'",
                            wanted);
     }
     if (!tensors && !safetensors && !ends_with(writer->to, "/"))
@@ -104,7 +104,7 @@ static int keep_metadata(struct sluice_writer *writer, struct sl_err *err)
         uint64_t key_bytes = meta.key_bytes ? meta.key_bytes : strlen(meta.key),
                  value_bytes = meta.value_bytes ? meta.value_bytes : strlen(meta.value);
         if (memchr(meta.key, 0, key_bytes) || memchr(meta.value, 0, value_bytes))
-            return sl_fail(err, SL_E_USAGE, "metadata '%.64s' has a NUL in it", meta.key);
+            return sl_fail(err, SL_E_USAGE, "metadata '%.80s' has a NUL in it", meta.key);
         const char *key = sl_given_text(writer->index, meta.key, key_bytes, err);
         const char *value = key ? sl_given_text(writer->index, meta.value, value_bytes, err) : NULL;
         if (!value || sl_index_add_meta(writer->index, key, value, err) < 0)

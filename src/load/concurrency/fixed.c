@@ -97,12 +97,12 @@ static int refuse(const char *word, const char *key, struct sl_err *err)
     names[count++] = "usual";
     const char *near = sl_nearest(key, names, count);
     if (near)
-        return sl_fail(err, SL_E_USAGE, "'%.64s' pins nothing, did you mean '%s%s'?", word, near,
+        return sl_fail(err, SL_E_USAGE, "'%.80s' pins nothing, did you mean '%s%s'?", word, near,
                        strcmp(near, "usual") == 0 ? "" : "=…");
     char all[SL_FIXED_TEXT_BYTES] = "";
     for (size_t i = 0; i + 1 < count; i++)
         snprintf(all + strlen(all), sizeof(all) - strlen(all), "%s%s", i ? ", " : "", names[i]);
-    return sl_fail(err, SL_E_USAGE, "'%.64s' pins nothing: expected usual, or KEY=VALUE of %s",
+    return sl_fail(err, SL_E_USAGE, "'%.80s' pins nothing: expected usual, or KEY=VALUE of %s",
                    word, all);
 }
 

@@ -20,7 +20,7 @@ int sl_node_spec_id(const char *text, uint32_t *id, struct sl_err *err)
     size_t digits = strspn(text, "0123456789");
     unsigned long long value = digits && digits < 11 ? strtoull(text, NULL, 10) : UINT32_MAX;
     if (text[digits] || value >= UINT32_MAX)
-        return sl_fail(err, SL_E_USAGE, "'%.64s' is not a numeric id, such as 1000", text);
+        return sl_fail(err, SL_E_USAGE, "'%.80s' is not a numeric id, such as 1000", text);
     *id = (uint32_t)value;
     return 0;
 }
@@ -35,7 +35,7 @@ int sl_node_spec_mode(const char *text, unsigned *mode, struct sl_err *err)
 {
     size_t digits = strspn(text, "01234567");
     if (digits < 3 || digits > 4 || text[digits])
-        return sl_fail(err, SL_E_USAGE, "'%.64s' is not a mode of a socket, such as 0660", text);
+        return sl_fail(err, SL_E_USAGE, "'%.80s' is not a mode of a socket, such as 0660", text);
     *mode = (unsigned)strtoul(text, NULL, 8) & 0777;
     return 0;
 }
@@ -339,7 +339,7 @@ void sl_node_spec_check(const struct sl_yaml_node *root, const struct sl_node_sp
     const struct sl_yaml_pair *pair = sl_yaml_find(root, "apiVersion");
     if (pair && node->api_version && strcmp(node->api_version, "sluice/v1alpha1") != 0)
         sl_complain(complaints, pair->mark,
-                    "apiVersion '%.64s' is not known here, this sluice reads 'sluice/v1alpha1'",
+                    "apiVersion '%.80s' is not known here, this sluice reads 'sluice/v1alpha1'",
                     node->api_version);
     pair = sl_yaml_find(root, "pool.socket");
     if (pair && node->pool.socket && node->control.socket &&

@@ -54,7 +54,7 @@ static int check_credentials(const char *text, struct sl_err *err)
 {
     if (strcmp(text, "daemon") == 0 || strcmp(text, "secret") == 0 || strcmp(text, "token") == 0)
         return 0;
-    return sl_fail(err, SL_E_USAGE, "expected daemon, secret or token, not '%.60s'", text);
+    return sl_fail(err, SL_E_USAGE, "expected daemon, secret or token, not '%.80s'", text);
 }
 
 static int check_role(const char *text, struct sl_err *err)

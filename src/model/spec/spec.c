@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 
 #include "spec_decode.h"
+#include "stores.h"
 
 enum { COMPLAINT_TEXT_MAX = 128 * 1024 };
 
@@ -52,10 +53,10 @@ static bool is_model(const struct sl_yaml_node *root, struct sl_complaints *comp
     }
     const char *near = sl_nearest(pair->value->text, kinds, SL_COUNT(kinds));
     if (near)
-        sl_complain(complaints, pair->mark, "unknown kind '%.64s', did you mean '%s'?",
+        sl_complain(complaints, pair->mark, "unknown kind '%.80s', did you mean '%s'?",
                     pair->value->text, near);
     else
-        sl_complain(complaints, pair->mark, "unknown kind '%.64s': a model spec has 'kind: Model'",
+        sl_complain(complaints, pair->mark, "unknown kind '%.80s': a model spec has 'kind: Model'",
                     pair->value->text);
     return near && strcmp(near, "Model") == 0;
 }
@@ -414,7 +415,7 @@ static size_t without_version(const char *uri, size_t end)
 /* "s3://models/GPT-J_6B/" is gpt-j-6b; "…/model.safetensors" is model. */
 static void name_from_uri(const char *uri, char name[64])
 {
-    size_t end = strcspn(uri, "?#"), used = 0;
+    size_t end = strcspn(uri, sl_uri_is_local(uri) ? "?#" : "?#;"), used = 0;
     while (end && uri[end - 1] == '/')
         end--;
     end = without_version(uri, end);

@@ -51,7 +51,7 @@ static void check_head(const struct sl_yaml_node *root, const struct sl_spec *sp
 {
     if (spec->api_version && strcmp(spec->api_version, "sluice/v1alpha1") != 0)
         sl_complain(complaints, mark_at(root, "apiVersion"),
-                    "apiVersion '%.64s' is not known here, this sluice reads 'sluice/v1alpha1'",
+                    "apiVersion '%.80s' is not known here, this sluice reads 'sluice/v1alpha1'",
                     spec->api_version);
 }
 
@@ -120,7 +120,7 @@ static void check_id(const struct sl_yaml_node *root, const char *key, const cha
     size_t digits = text ? strspn(text, "0123456789") : 0;
     if (text && (text[digits] || !digits || strtoull(text, NULL, 10) >= UINT32_MAX))
         sl_complain(complaints, mark_at(root, key),
-                    "'%s': '%.64s' is not a numeric id, such as 1000", key, text);
+                    "'%s': '%.80s' is not a numeric id, such as 1000", key, text);
 }
 
 static void check_sink(const struct sl_yaml_node *root, const struct sl_spec *spec,

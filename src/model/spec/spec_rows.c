@@ -52,7 +52,7 @@ static int check_device(const char *text, struct sl_err *err)
     if (strcmp(text, "host") == 0 || strcmp(text, "cuda:all") == 0 ||
         (digits && digits < 4 && !text[5 + digits]))
         return 0;
-    return sl_fail(err, SL_E_USAGE, "a device is host, cuda:0 or cuda:all, not '%.64s'", text);
+    return sl_fail(err, SL_E_USAGE, "a device is host, cuda:0 or cuda:all, not '%.80s'", text);
 }
 
 static int check_fixed(const char *text, struct sl_err *err)

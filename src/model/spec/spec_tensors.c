@@ -159,7 +159,7 @@ static void check_cast(const struct sl_yaml_node *root, const struct sl_spec *sp
             section ? sl_yaml_get(section->value, cast->keys[i / 2]) : NULL;
         if (!is_cast(name))
             sl_complain(complaints, pair ? pair->mark : mark_at(root, "tensors.cast"),
-                        "'%.64s' cannot be cast: the floating types are %s", name, types);
+                        "'%.80s' cannot be cast: the floating types are %s", name, types);
     }
 }
 

@@ -48,7 +48,7 @@ char *sl_expand_variables(const char *text, size_t limit, struct sl_err *err)
         } else if (strncmp(text, "${", 2) == 0) {
             size_t length = name_length(text + 2);
             if (!length) {
-                sl_fail(err, SL_E_USAGE, "'%.40s' is not a ${NAME}; write $${ for a plain ${",
+                sl_fail(err, SL_E_USAGE, "'%.80s' is not a ${NAME}; write $${ for a plain ${",
                         text);
                 return NULL;
             }

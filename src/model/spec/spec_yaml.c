@@ -209,7 +209,7 @@ static void judge_tag(struct sl_yaml *yaml, const yaml_char_t *tag, yaml_mark_t 
     for (size_t i = 0; i < SL_COUNT(known); i++)
         if (strncmp(name, "tag:yaml.org,2002:", 18) == 0 && strcmp(name + 18, known[i]) == 0)
             return;
-    sl_complain(yaml->complaints, mark_of(mark), "the tag '%.64s' means nothing here", name);
+    sl_complain(yaml->complaints, mark_of(mark), "the tag '%.80s' means nothing here", name);
 }
 
 /* The text of a scalar, "" with a complaint if it cannot be used; NULL only without memory. */

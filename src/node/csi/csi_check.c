@@ -46,7 +46,7 @@ static int check_mount(const Csi__V1__VolumeCapability__MountVolume *mount, stru
 {
     static const char *const flags[] = {"ro", "nosuid", "nodev", "noexec"};
     if (mount->fs_type[0] && strcmp(mount->fs_type, "tmpfs") != 0)
-        return sl_fail(err, SL_E_USAGE, "fs_type '%.64s' is not supported: leave it out",
+        return sl_fail(err, SL_E_USAGE, "fs_type '%.80s' is not supported: leave it out",
                        mount->fs_type);
     if (strlen(mount->volume_mount_group) > SL_CSI_ID_BYTES)
         return sl_fail(err, SL_E_USAGE, "volume_mount_group is longer than %d bytes",
@@ -57,7 +57,7 @@ static int check_mount(const Csi__V1__VolumeCapability__MountVolume *mount, stru
             known |= strcmp(mount->mount_flags[i], flags[j]) == 0;
         if (!known)
             return sl_fail(err, SL_E_USAGE,
-                           "mount flag '%.64s' is not supported: models are mounted ro, nosuid, "
+                           "mount flag '%.80s' is not supported: models are mounted ro, nosuid, "
                            "nodev and noexec",
                            mount->mount_flags[i]);
     }

@@ -137,7 +137,7 @@ int sl_gpu_holders_find(struct sl_gpu_holders *holders, const char *device, unsi
     if (ordinal < SL_GPUS_MAX)
         return 0;
     return sl_fail_code(err, SL_E_NOT_FOUND, "absent",
-                        "'%.48s' is not memory that this pool sees: it takes 'host', and GPUs as "
+                        "'%.80s' is not memory that this pool sees: it takes 'host', and GPUs as "
                         "'cuda:N' or by UUID",
                         device);
 }

@@ -166,7 +166,7 @@ int sl_node_pool_find_device(const struct sl_node_pool *pool, const char *device
         return sl_gpu_holders_find(pool->gpus, device, space, err);
     if (!*device || strcmp(device, "host") == 0)
         return 0;
-    return sl_fail_code(err, SL_E_NOT_FOUND, "absent", "the pool has nothing on '%.40s'", device);
+    return sl_fail_code(err, SL_E_NOT_FOUND, "absent", "the pool has nothing on '%.80s'", device);
 }
 
 /* On a GPU there may be what was made from the same URI on the host, too. */

@@ -44,7 +44,7 @@ static int take_pool(const char *value, bool *pool, struct sl_err *err)
     if (*pool || strcmp(value, "false") == 0)
         return 0;
     return sl_fail(err, SL_E_USAGE,
-                   "the volume attribute 'pool' is '%.60s': write \"true\" or leave it out", value);
+                   "the volume attribute 'pool' is '%.80s': write \"true\" or leave it out", value);
 }
 
 static int take(const struct sl_volume_pair *pair, struct sl_volume_request *request,

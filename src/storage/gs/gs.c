@@ -138,7 +138,7 @@ static int check_project(const struct sl_gs_options *options, struct sl_err *err
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyz0123456789-:.";
     const char *project = options && options->user_project ? options->user_project : "";
     if (strspn(project, allowed) != strlen(project) || strlen(project) > 128)
-        return sl_fail(err, SL_E_USAGE, "source.gs.userProject: '%.60s' is not a project id",
+        return sl_fail(err, SL_E_USAGE, "source.gs.userProject: '%.80s' is not a project id",
                        project);
     return 0;
 }
@@ -296,7 +296,7 @@ static int answered(struct sl_source *source, const struct sl_exchange *exchange
     struct sl_checksums sums = {0};
     if (encoding && strcasecmp(encoding, "identity") != 0)
         return sl_fail(err, SL_E_USAGE,
-                       "cannot read '%s': it is stored with Content-Encoding '%.40s', which Google "
+                       "cannot read '%s': it is stored with Content-Encoding '%.80s', which Google "
                        "unpacks on the way, so it has no ranges: upload it without (gcloud storage "
                        "cp without --gzip-in-flight-all and -Z)",
                        source->uri, encoding);

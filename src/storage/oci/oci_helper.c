@@ -58,7 +58,7 @@ static int find(struct helper *helper, struct sl_err *err)
 {
     const char *path = getenv("PATH");
     if (!is_name(helper->name))
-        return sl_fail(err, SL_E_USAGE, "'%.64s' is not the name of a credential helper",
+        return sl_fail(err, SL_E_USAGE, "'%.80s' is not the name of a credential helper",
                        helper->name);
     for (const char *at = path ? path : ""; *at;) {
         size_t bytes = strcspn(at, ":");

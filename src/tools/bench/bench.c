@@ -100,7 +100,7 @@ static int add_named_peers(struct sweep *sweep, const char *names, struct sl_err
         if (!peer)
             return sl_fail(
                 err, SL_E_USAGE,
-                "--peers: '%.40s' is not auto, none or a program that `sluice bench --help` names",
+                "--peers: '%.80s' is not auto, none or a program that `sluice bench --help` names",
                 name);
         if (add_peer(sweep, peer, true, err) < 0)
             return -1;

@@ -34,7 +34,7 @@ int sl_bench_parse_ways(const char *text, bool ways[SL_BENCH_WAY_COUNT], struct 
         if (way == SL_BENCH_PEER)
             return sl_fail(err, SL_E_USAGE,
                            "--measure: expected network, store, load, memory or several of them "
-                           "with commas, not '%.60s'",
+                           "with commas, not '%.80s'",
                            text);
         ways[way] = true;
         at += bytes + (at[bytes] == ',');
@@ -169,9 +169,9 @@ int sl_bench_parse_start(const char *text, double now, double *start, struct sl_
     if (done < 0)
         return sl_fail(err, SL_E_USAGE,
                        "--start-at: expected +SECONDS, /SECONDS (the next full multiple of the "
-                       "clock) or a time such as 2026-11-21T12:00:00Z, not '%.60s'",
+                       "clock) or a time such as 2026-11-21T12:00:00Z, not '%.80s'",
                        text);
     if (*start > now + START_SECONDS_MAX)
-        return sl_fail(err, SL_E_USAGE, "--start-at: '%.60s' is more than a day away", text);
+        return sl_fail(err, SL_E_USAGE, "--start-at: '%.80s' is more than a day away", text);
     return 0;
 }

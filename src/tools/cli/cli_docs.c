@@ -370,9 +370,9 @@ int sl_cli_write_topic(const char *topic, struct sl_buf *out, struct sl_err *err
         return write_all(out, err);
     const char *near = sl_nearest(topic, topics, SL_COUNT(topics));
     if (near)
-        return sl_fail(err, SL_E_USAGE, "no page is called '%.64s', did you mean '%s'?", topic,
+        return sl_fail(err, SL_E_USAGE, "no page is called '%.80s', did you mean '%s'?", topic,
                        near);
-    return sl_fail(err, SL_E_USAGE, "no page is called '%.64s': there are %s", topic,
+    return sl_fail(err, SL_E_USAGE, "no page is called '%.80s': there are %s", topic,
                    sl_cli_topics());
 }
 

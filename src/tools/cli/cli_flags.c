@@ -288,9 +288,9 @@ static int take_command(struct sl_command_line *line, const char *name, struct s
     if (!line->command) {
         const char *near = sl_nearest(name, names, count);
         if (near)
-            return sl_fail(err, SL_E_USAGE, "unknown command '%.64s', did you mean 'sluice %s'?",
+            return sl_fail(err, SL_E_USAGE, "unknown command '%.80s', did you mean 'sluice %s'?",
                            name, near);
-        return sl_fail(err, SL_E_USAGE, "unknown command '%.64s': see `sluice help`", name);
+        return sl_fail(err, SL_E_USAGE, "unknown command '%.80s': see `sluice help`", name);
     }
     if (!line->command->options)
         return 0;

@@ -247,8 +247,8 @@ static int run(struct sl_cli *cli, struct sl_err *err)
     }
     const char *near = sl_nearest(shell, shells, SL_COUNT(shells));
     return sl_fail(err, SL_E_USAGE,
-                   near ? "no completion for '%.64s', did you mean '%s'?"
-                        : "no completion for '%.64s': there is bash, zsh and fish",
+                   near ? "no completion for '%.80s', did you mean '%s'?"
+                        : "no completion for '%.80s': there is bash, zsh and fish",
                    shell, near);
 }
 

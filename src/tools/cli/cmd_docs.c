@@ -22,7 +22,7 @@ static int write_page(const struct sl_cli *cli, struct sl_buf *text, struct sl_e
         return sl_cli_write_topic(topic, text, err);
     const struct sl_command *command = sl_command_find(cli->operands[1]);
     if (!command)
-        return sl_fail(err, SL_E_USAGE, "no command is called '%.64s': see `sluice help`",
+        return sl_fail(err, SL_E_USAGE, "no command is called '%.80s': see `sluice help`",
                        cli->operands[1]);
     if (strcmp(topic, "man") == 0)
         return sl_cli_write_man(command, text, err);
@@ -37,7 +37,7 @@ static int run(struct sl_cli *cli, struct sl_err *err)
 {
     const struct docs_options *options = cli->options;
     if (options->write && cli->operand_count)
-        return sl_fail(err, SL_E_USAGE, "--write takes all pages, not '%.64s' alone",
+        return sl_fail(err, SL_E_USAGE, "--write takes all pages, not '%.80s' alone",
                        cli->operands[0]);
     if (options->write)
         return sl_cli_write_pages(options->write, err);

@@ -244,7 +244,7 @@ static int act(struct sl_cli *cli, const struct action *action, const char *sock
 static int fail_unknown(const char *name, struct sl_err *err)
 {
     return sl_fail(err, SL_E_USAGE,
-                   "unknown node command '%.64s': use models, load, retry, pin, unpin, evict or "
+                   "unknown node command '%.80s': use models, load, retry, pin, unpin, evict or "
                    "forget",
                    name);
 }

@@ -412,7 +412,7 @@ static int run(struct sl_cli *cli, struct sl_err *err)
                            verbs[i].operands == 1 ? "no name" : "one model's name");
         return verbs[i].run(cli, options, err);
     }
-    return sl_fail(err, SL_E_USAGE, "unknown pool command '%.64s': use ls, stat, attach or evict",
+    return sl_fail(err, SL_E_USAGE, "unknown pool command '%.80s': use ls, stat, attach or evict",
                    cli->operands[0]);
 }
 

@@ -99,7 +99,7 @@ static int read_number(const char *name, unsigned long *value, struct sl_err *er
     errno = 0;
     unsigned long number = strtoul(text, &end, 10);
     if (*text < '0' || *text > '9' || *end || errno || number > 1000000)
-        return sl_fail(err, SL_E_USAGE, "%s is '%.40s', which is not a whole number", name, text);
+        return sl_fail(err, SL_E_USAGE, "%s is '%.80s', which is not a whole number", name, text);
     *value = number;
     return 0;
 }

@@ -107,7 +107,7 @@ static int parse_local(struct sl_storage_uri *uri, struct sl_err *err)
         return 1;
     }
     if (path != uri->text || *path == '/')
-        return sl_fail(err, SL_E_NOT_FOUND, "there is no '%.400s': is the volume mounted?", path);
+        return sl_fail(err, SL_E_NOT_FOUND, "there is no '%s': is the volume mounted?", uri->text);
     return 0;
 }
 
