@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "unsafe_text.h"
 #include "uri_text.h"
 
 static const struct sl_err_row rows[] = {
@@ -29,13 +30,30 @@ int sl_err_exit(const struct sl_err *err)
 
 /* Characters that terminals obey, that turn a line around or end it, and that nobody sees, so that
  * one name looks like another. */
-static const struct {
+struct characters {
     uint32_t first, last;
-} unsafe[] = {
-    {0x00, 0x1f},     {0x7f, 0x9f},     {0xad, 0xad},       {0x61c, 0x61c},
-    {0x180e, 0x180e}, {0x200b, 0x200f}, {0x2028, 0x202e},   {0x2060, 0x206f},
-    {0xfeff, 0xfeff}, {0xfff9, 0xfffb}, {0xe0000, 0xe007f},
 };
+static const struct characters unsafe[] = {
+    {0x00, 0x1f},     {0x7f, 0x9f},       {0xad, 0xad},       {0x34f, 0x34f},     {0x61c, 0x61c},
+    {0x115f, 0x1160}, {0x17b4, 0x17b5},   {0x180e, 0x180e},   {0x200b, 0x200b},   {0x200e, 0x200f},
+    {0x2028, 0x202e}, {0x2060, 0x206f},   {0x3164, 0x3164},   {0xfeff, 0xfeff},   {0xffa0, 0xffa0},
+    {0xfff0, 0xfffb}, {0x1bca0, 0x1bca3}, {0x1d173, 0x1d17a}, {0xe0000, 0xe0fff},
+};
+/* Scripts whose letters U+200C keeps apart and U+200D joins, and emoji, which it joins. Between two
+ * of these it changes what is seen, elsewhere nothing. */
+static const struct characters joined[] = {
+    {0x600, 0x109f},    {0x1780, 0x18af},   {0x1a20, 0x1b7f},   {0x20e3, 0x20e3}, {0x2190, 0x2bff},
+    {0xa840, 0xa9df},   {0xaa60, 0xabff},   {0xfb50, 0xfdff},   {0xfe0f, 0xfe0f}, {0xfe70, 0xfefc},
+    {0x10a00, 0x11fff}, {0x1e900, 0x1e95f}, {0x1f000, 0x1faff},
+};
+
+static bool is_among(const struct characters *table, size_t count, uint32_t point)
+{
+    for (size_t i = 0; i < count; i++)
+        if (point >= table[i].first && point <= table[i].last)
+            return true;
+    return false;
+}
 
 /* The character that begins there; *bytes: how long it is. What is not UTF-8 is none. */
 static uint32_t take_character(const unsigned char *text, size_t left, size_t *bytes)
@@ -54,23 +72,38 @@ static uint32_t take_character(const unsigned char *text, size_t left, size_t *b
     return point;
 }
 
-size_t sl_unsafe_bytes(const char *text, size_t bytes)
+static bool is_joined(uint32_t point)
 {
+    return is_among(joined, sizeof(joined) / sizeof(*joined), point);
+}
+
+/* Has what is there two neighbours that it joins, or keeps apart? */
+static bool joins(const unsigned char *text, size_t at, size_t bytes, size_t length)
+{
+    size_t before = 1, end = at + length, own;
+    while (before < 4 && before < at && (text[at - before] & 0xc0) == 0x80)
+        before++;
+    return before <= at && end < bytes &&
+           is_joined(take_character(text + at - before, before, &own)) && own == before &&
+           is_joined(take_character(text + end, bytes - end, &own));
+}
+
+size_t sl_unsafe_at(const char *string, size_t at, size_t bytes)
+{
+    const unsigned char *text = (const unsigned char *)string;
     size_t length;
-    uint32_t point = take_character((const unsigned char *)text, bytes, &length);
-    for (size_t i = 0; i < sizeof(unsafe) / sizeof(*unsafe); i++)
-        if (point >= unsafe[i].first && point <= unsafe[i].last)
-            return length;
-    return 0;
+    uint32_t point = take_character(text + at, bytes - at, &length);
+    if (point == 0x200c || point == 0x200d)
+        return joins(text, at, bytes, length) ? 0 : length;
+    return is_among(unsafe, sizeof(unsafe) / sizeof(*unsafe), point) ? length : 0;
 }
 
 void sl_sanitize(char *text)
 {
-    size_t left = strlen(text);
-    for (size_t bytes; left; text += bytes, left -= bytes) {
-        bytes = sl_unsafe_bytes(text, left);
-        memset(text, '?', bytes);
-        bytes = bytes ? bytes : 1;
+    size_t bytes = strlen(text);
+    for (size_t at = 0, replaced; at < bytes; at += replaced ? replaced : 1) {
+        replaced = sl_unsafe_at(text, at, bytes);
+        memset(text + at, '?', replaced);
     }
 }
 

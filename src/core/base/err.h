@@ -60,11 +60,8 @@ int sl_fail_errno(struct sl_err *err, enum sl_err_kind kind, int errno_value, co
 /** Put "context: " in front of the message; always returns -1. */
 int sl_wrap(struct sl_err *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/** Bytes of the character that begins there, of at least one byte, if it is not for people: a
- * terminal obeys it, it turns a line around or ends it, or nobody sees it. 0: it is. */
-size_t sl_unsafe_bytes(const char *text, size_t bytes);
-/** Replace, in place, every byte of such characters by '?': for text of strangers on its way to
- * people. What is not UTF-8 stays. */
+/** Replace, in place, every byte of characters that are not for people (unsafe_text.h) by '?': for
+ * text of strangers on its way to people. What is not UTF-8 stays. */
 void sl_sanitize(char *text);
 
 /** The same of a whole message of at most `size` bytes with its NUL, and no URI in it keeps a

@@ -10,6 +10,7 @@
 #include "buf.h"
 #include "mem.h"
 #include "progress_show.h"
+#include "unsafe_text.h"
 
 enum { BAR_COLUMNS_MIN = 8, BAR_COLUMNS_MAX = 40, NAME_COLUMNS_MAX = 28 };
 
@@ -45,17 +46,18 @@ const char *sl_progress_duration(double seconds, char text[32])
  * has it. */
 static unsigned append_sanitized(char *line, const char *text, unsigned columns_max, bool utf8)
 {
-    size_t used = strlen(line);
+    size_t used = strlen(line), bytes = strlen(text);
     unsigned columns = 0;
-    utf8 = utf8 && sl_is_utf8(text, strlen(text));
-    for (size_t unsafe; *text && used + 5 < SL_PROGRESS_LINE_BYTES; text += unsafe ? unsafe : 1) {
-        unsigned char c = (unsigned char)*text;
+    utf8 = utf8 && sl_is_utf8(text, bytes);
+    for (size_t at = 0, unsafe; at < bytes && used + 5 < SL_PROGRESS_LINE_BYTES;
+         at += unsafe ? unsafe : 1) {
+        unsigned char c = (unsigned char)text[at];
         bool continues = utf8 && (c & 0xc0) == 0x80;
-        unsafe = sl_unsafe_bytes(text, strlen(text));
+        unsafe = sl_unsafe_at(text, at, bytes);
         if (!continues && columns == columns_max)
             break;
         columns += !continues;
-        line[used++] = unsafe || (c >= 0x80 && !utf8) ? '?' : *text;
+        line[used++] = unsafe || (c >= 0x80 && !utf8) ? '?' : text[at];
     }
     line[used] = 0;
     return columns;

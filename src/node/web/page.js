@@ -32,7 +32,12 @@ function checkedText(load) {
   return unchecked(load) ? bytes(unchecked(load)) + " unchecked" : "all checked";
 }
 // Characters that nobody sees, or that turn a line around: a name must not look like another one.
-const unsafe = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
+// U+200C and U+200D are seen between letters of some scripts, and between emoji.
+const joined = "[\\u0600-\\u109f\\u1780-\\u18af\\u1a20-\\u1b7f\\u20e3\\u2190-\\u2bff\\ua840-\\ua9df\\uaa60-\\uabff\\ufb50-\\ufdff\\ufe0f" +
+  "\\ufe70-\\ufefc\\u{10a00}-\\u{11fff}\\u{1e900}-\\u{1e95f}\\u{1f000}-\\u{1faff}]";
+const unsafe = new RegExp("[\\u0000-\\u001f\\u007f-\\u009f\\u00ad\\u034f\\u061c\\u115f\\u1160\\u17b4\\u17b5\\u180e\\u200b\\u200e\\u200f\\u2028-\\u202e" +
+  "\\u2060-\\u206f\\u3164\\ufeff\\uffa0\\ufff0-\\ufffb\\u{1bca0}-\\u{1bca3}\\u{1d173}-\\u{1d17a}\\u{e0000}-\\u{e0fff}]" +
+  "|(?<!" + joined + ")[\\u200c\\u200d]|[\\u200c\\u200d](?!" + joined + ")", "gu");
 function plain(words) { return String(words).replace(unsafe, "?"); }
 function text(id, words) { const value = plain(words); if (byId(id).textContent !== value) byId(id).textContent = value; }
 

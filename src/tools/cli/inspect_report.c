@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "unsafe_text.h"
+
 enum { NAME_WIDTH_MAX = 72, SHAPE_TEXT_BYTES = 256, SHOWN_METADATA_BYTES = 200 };
 
 void sl_inspect_report_release(struct sl_inspect_report *report)
@@ -155,7 +157,7 @@ static void print_sanitized(const char *text, size_t bytes, size_t width)
         if (begins && shown == width)
             break;
         shown += begins;
-        size_t unsafe = sl_unsafe_bytes(text + i, bytes - i);
+        size_t unsafe = sl_unsafe_at(text, i, bytes);
         putchar(unsafe ? '?' : c);
         i += unsafe ? unsafe - 1 : 0;
     }
