@@ -400,6 +400,14 @@ SL_TEST(every_file_of_a_config_is_read_and_every_mistake_told)
              "%s/node.yaml: cannot read the models of '%s/none.yaml': No such file or directory\n",
              path, path, path, path);
     ck_assert_str_eq(sl_buf_string(&complaints), wanted);
+    /* a mistake of the config itself hides none of its files */
+    write_config("1GiB", "loadsAtOnce: many\nmodels: [{file: specs}, {pin: true}]\n");
+    complaints.used = 0;
+    sl_node_config_release(&config);
+    ck_assert_int_eq(sl_node_config_read(config_path, &config, &complaints, &err), -1);
+    ck_assert_ptr_nonnull(strstr(sl_buf_string(&complaints), "loadsAtOnce"));
+    ck_assert_ptr_nonnull(strstr(sl_buf_string(&complaints), "/specs/2.yml:6:1: unknown key"));
+    ck_assert_ptr_nonnull(strstr(sl_buf_string(&complaints), "another file has a model 'a'"));
 }
 
 SL_TEST(every_failing_allocation_leaves_nothing)

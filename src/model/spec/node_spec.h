@@ -79,7 +79,7 @@ extern const struct sl_option_table sl_node_spec_table;
 /**
  * Parse a config: one document `kind: Node`, the first, and any number of models after it, which
  * need no `sink`: the node has its own place for them. Mistakes as in sl_spec_parse(). Release both
- * results: node with sl_node_spec_release().
+ * results, node with sl_node_spec_release(), also after a mistake: then it has what was understood.
  */
 int sl_node_spec_parse(const char *text, size_t bytes, const char *file_name,
                        struct sl_node_spec *node, struct sl_specs *specs, struct sl_buf *complaints,

@@ -352,10 +352,7 @@ int sl_node_spec_parse(const char *text, size_t bytes, const char *file_name,
         return -1;
     reading.placed = true;
     reading.node = node;
-    int done = parse_text(&reading, text, bytes, specs, complaints, err);
-    if (done < 0)
-        sl_node_spec_release(node);
-    return done;
+    return parse_text(&reading, text, bytes, specs, complaints, err);
 }
 
 static bool is_standard(const char *path)

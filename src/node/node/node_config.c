@@ -156,14 +156,17 @@ static int read_config(struct reading *reading, struct sl_err *err)
         sl_wrap(&why, "the config must be a file that can be read");
         return judge(reading, &why, false, err);
     }
+    int done = 0;
     if (sl_node_spec_parse(sl_buf_string(&text), text.used, reading->path, &config->spec, &specs,
                            reading->complaints, &why) < 0)
-        return judge(reading, &why, true, err);
-    int done = take_specs(reading, &specs, true, reading->path, err);
+        done = judge(reading, &why, true, err);
+    if (done == 0)
+        done = take_specs(reading, &specs, true, reading->path, err);
     sl_specs_release(&specs);
     const struct sl_node_spec_models *models = config->spec.models.items;
     for (size_t i = 0; done == 0 && i < config->spec.models.count; i++)
-        done = read_models(reading, &models[i], err);
+        if (models[i].file) /* else that was a mistake already */
+            done = read_models(reading, &models[i], err);
     return done;
 }
 
