@@ -182,7 +182,7 @@ def a_node_refuses_what_does_not_fit(h):
     sent = server.sent
     assert node.ask("POST", "/v1/loads", model("b", server.url))[0] == 202
     why = node.await_state("b", "failed")["error"]
-    assert why["code"] == "budget" and "'a' 64.0 MiB (pinned)" in why["message"], why
+    assert why["code"] == "budget" and "'a' 64.0 MiB (pinned by the config)" in why["message"], why
     assert server.sent - sent < RANGE_BYTES, f"{server.sent - sent} bytes of what was refused"
     assert node.ask("DELETE", "/v1/models/b")[0] == 202
     assert node.ask("POST", "/v1/models/a/evict")[0] == 409

@@ -299,7 +299,7 @@ SL_TEST(what_is_referenced_or_pinned_stays)
     struct sl_model_ref *ref = must("a");
     touch("b");
     define("c", 30, 1);
-    refused("c", SL_E_NO_SPACE, "'b' 40 bytes (pinned), 'a' 40 bytes (1 reference)");
+    refused("c", SL_E_NO_SPACE, "'b' 40 bytes (pinned by the config), 'a' 40 bytes (1 reference)");
     ck_assert_str_eq(fake.gone, "");
     ck_assert_int_eq(sl_registry_evict(registry, "a", NULL, &err), -1);
     ck_assert_str_eq(err.code, "busy");

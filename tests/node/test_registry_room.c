@@ -2,6 +2,8 @@
  * the depositor. Room for loads: a refusal is remembered only as long as it is true. */
 #include <check.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "await.h"
 #include "claims.h"
@@ -199,6 +201,36 @@ SL_TEST(who_was_refused_room_is_served_when_the_budget_was_raised)
     sl_registry_set_budget(registry, 120);
     touch("c");
     sl_registry_release(registry, ref);
+}
+
+/* What a new budget says on stderr. */
+static void set_budget(uint64_t bytes, char text[1024])
+{
+    int kept = dup(STDERR_FILENO), file = memfd_create("log", MFD_CLOEXEC);
+    ck_assert(kept >= 0 && file >= 0 && dup2(file, STDERR_FILENO) >= 0);
+    sl_registry_set_budget(registry, bytes);
+    dup2(kept, STDERR_FILENO);
+    ssize_t got = pread(file, text, 1023, 0);
+    ck_assert_int_ge(got, 0);
+    text[got] = 0;
+    close(kept);
+    close(file);
+}
+
+SL_TEST(a_budget_below_what_stays_says_so)
+{
+    char text[1024];
+    define_config("b", 40, 1, true, true);
+    define("a", 40, 1);
+    touch("b");
+    touch("a");
+    set_budget(60, text); /* "a" goes */
+    ck_assert_str_eq(text, "");
+    set_budget(39, text);
+    ck_assert_ptr_nonnull(strstr(text, "a budget of 39 bytes is less than the 40 bytes that cannot "
+                                       "be evicted: 'b' 40 bytes (pinned by the config)"));
+    set_budget(40, text);
+    ck_assert_str_eq(text, "");
 }
 
 SL_TEST(who_was_refused_room_is_served_when_something_was_unpinned)

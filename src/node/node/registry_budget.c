@@ -144,7 +144,8 @@ static void describe_resident(const struct resident *resident, char *text, size_
     else if (references)
         snprintf(why, sizeof(why), "%u %s", references, noun);
     else
-        snprintf(why, sizeof(why), "pinned");
+        snprintf(why, sizeof(why), "pinned%s",
+                 resident->model->pinned_by_config ? " by the config" : "");
     snprintf(text + used, capacity - used, "%s'%s'", used ? ", " : "", resident->model->name);
     for (const struct resident *at = resident->share_next; at != resident; at = at->share_next) {
         used = strlen(text);
@@ -166,13 +167,34 @@ static void describe_nameless(unsigned count, uint64_t total, char *text, size_t
                  count == 1 ? "model" : "models", sl_human_bytes(total, bytes));
 }
 
+/* What stays in this space whatever else wants room. */
+static void describe_staying(const struct sl_registry *registry, const struct resident *wanting,
+                             unsigned space, char text[TEXT_BYTES])
+{
+    unsigned nameless = 0;
+    uint64_t nameless_bytes = 0;
+    *text = 0;
+    for (struct model *model = registry->locked.models; model; model = model->next)
+        for (struct resident *at = model->residents; at; at = at->next)
+            if (at != wanting && lies_in(registry, at, space) && counted(at) &&
+                rank(at, wanting) < 0) {
+                bool shown = registry_is_public(model);
+                nameless += !shown;
+                nameless_bytes += shown ? 0 : counted(at);
+                if (shown)
+                    describe_resident(at, text, TEXT_BYTES);
+            }
+    describe_nameless(nameless, nameless_bytes, text, TEXT_BYTES);
+    for (const struct left *at = registry->locked.left; at; at = at->next)
+        if (sl_placement_has(at->holder->placement, space))
+            registry_describe_left(at, text, TEXT_BYTES);
+}
+
 static int refuse(const struct sl_registry *registry, const struct resident *wanting,
                   uint64_t bytes, unsigned space, struct sl_err *err)
 {
-    char text[TEXT_BYTES] = "", need[32], budget[32], name[16], where[32] = "";
+    char text[TEXT_BYTES], need[32], budget[32], name[16], where[32] = "";
     const char *key = space == SL_SPACE_HOST ? "budgetBytes" : "pool.gpuBudgetBytes";
-    unsigned nameless = 0;
-    uint64_t nameless_bytes = 0;
     sl_human_bytes(bytes, need);
     sl_human_bytes(registry->locked.budgets[space], budget);
     if (space != SL_SPACE_HOST)
@@ -182,23 +204,10 @@ static int refuse(const struct sl_registry *registry, const struct resident *wan
                             "the model '%s' needs %s, and the budget of all models%s is %s: raise "
                             "%s",
                             wanting->model->name, need, where, budget, key);
-    for (struct model *model = registry->locked.models; model; model = model->next)
-        for (struct resident *at = model->residents; at; at = at->next)
-            if (at != wanting && lies_in(registry, at, space) && counted(at) &&
-                rank(at, wanting) < 0) {
-                bool shown = registry_is_public(model);
-                nameless += !shown;
-                nameless_bytes += shown ? 0 : counted(at);
-                if (shown)
-                    describe_resident(at, text, sizeof(text));
-            }
-    describe_nameless(nameless, nameless_bytes, text, sizeof(text));
-    for (const struct left *at = registry->locked.left; at; at = at->next)
-        if (sl_placement_has(at->holder->placement, space))
-            registry_describe_left(at, text, sizeof(text));
+    describe_staying(registry, wanting, space, text);
     return sl_fail_code(err, SL_E_NO_SPACE, "budget",
                         "the model '%s' needs %s, of a budget of %s%s these cannot be evicted: %s; "
-                        "unpin or release one, or raise %s",
+                        "release or unpin one, or raise %s",
                         wanting->model->name, need, budget, where, text, key);
 }
 
@@ -520,10 +529,22 @@ int sl_registry_load(struct sl_registry *registry, const char *name, struct sl_e
 
 void sl_registry_set_budget(struct sl_registry *registry, uint64_t budget_bytes)
 {
-    SL_LOCKED(&registry->lock);
-    registry->locked.budgets[SL_SPACE_HOST] = budget_bytes;
-    registry_enforce(registry);
-    registry_update_gauges(registry);
+    char text[TEXT_BYTES] = "", budget[32], need[32];
+    uint64_t staying;
+    {
+        SL_LOCKED(&registry->lock);
+        registry->locked.budgets[SL_SPACE_HOST] = budget_bytes;
+        registry_enforce(registry);
+        registry_update_gauges(registry);
+        staying = add_up(registry, SL_SPACE_HOST, false);
+        if (staying > budget_bytes)
+            describe_staying(registry, NULL, SL_SPACE_HOST, text);
+    }
+    if (*text)
+        sl_log(SL_LOG_WARN,
+               "a budget of %s is less than the %s that cannot be evicted: %s; nothing more is "
+               "loaded until some of it goes: release or unpin one, or raise budgetBytes",
+               sl_human_bytes(budget_bytes, budget), sl_human_bytes(staying, need), text);
 }
 
 void sl_registry_hold(struct sl_registry *registry, bool held)
