@@ -184,7 +184,7 @@ static int refuse(struct sl_source *source, const struct sl_exchange *exchange, 
     const struct sl_cloud_reply reply = {
         .status = sl_exchange_status(exchange),
         .retry_after = sl_exchange_header(exchange, "Retry-After"),
-        .code = sl_exchange_header(exchange, "x-ms-error-code"),
+        .code = sl_exchange_header(exchange, SL_AZ_CODE_HEADER),
         .body = body,
         .body_bytes = body_bytes,
     };

@@ -1,7 +1,7 @@
 /*
  * List Blobs, page by page. A page is read whole and is a stranger's: names must lie below the
- * prefix, lengths must be numbers, and markers that repeat would go on for ever. Folders of
- * hierarchical accounts are listed, too, and left out.
+ * prefix, and lengths must be numbers. Folders of hierarchical accounts are listed, too, and left
+ * out.
  *
  * https://learn.microsoft.com/rest/api/storageservices/list-blobs
  */
@@ -157,6 +157,8 @@ struct listing {
     const char *marker; /* of the page; NULL: the first */
     char *begin;        /* prefix and more, encoded */
     unsigned let_in;
+    int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err);
+    void *arg;
     char what[400];
 };
 
@@ -173,10 +175,12 @@ static int prepare(void *arg, struct sl_range_request *request, struct sl_err *e
     return query ? sl_az_let_in(listing->az, NULL, query, request, &listing->let_in, err) : -1;
 }
 
-static int refuse(void *arg, const struct sl_cloud_reply *reply, struct sl_err *err)
+static int refuse(void *arg, const struct sl_answer *answer, struct sl_err *err)
 {
     struct listing *listing = arg;
-    return sl_az_refused(listing->az, listing->what, SL_AZ_LIST, reply, err);
+    struct sl_cloud_headers headers;
+    const struct sl_cloud_reply reply = sl_cloud_reply_of(answer, SL_AZ_CODE_HEADER, &headers);
+    return sl_az_refused(listing->az, listing->what, SL_AZ_LIST, &reply, err);
 }
 
 static bool recover(void *arg, const struct sl_err *why)
@@ -185,34 +189,40 @@ static bool recover(void *arg, const struct sl_err *why)
     return sl_az_recover(listing->az, listing->let_in, why);
 }
 
-static int parse(void *arg, const struct sl_answer *answer, const struct sl_cloud_walk *walk,
-                 char **next, uint64_t *entries, struct sl_err *err)
+static int list_page(void *arg, const char *marker, char **next, uint64_t *entries,
+                     struct sl_err *err)
 {
     struct listing *listing = arg;
-    return sl_az_page_parse(sl_buf_string(&answer->body), answer->body.used, listing->what,
-                            listing->az->place.prefix, walk->each, walk->arg, next, entries, err);
+    const struct sl_http_call call = {.what = listing->what,
+                                      .method = "GET",
+                                      .answer_limit = SL_XML_BYTES_MAX,
+                                      .arg = listing,
+                                      .prepare = prepare,
+                                      .refuse = refuse,
+                                      .recover = recover};
+    struct sl_answer answer = {0};
+    listing->marker = marker;
+    if (sl_http_ask(listing->az->store, &call, &answer, err) < 0)
+        return -1;
+    int result = sl_az_page_parse(sl_buf_string(&answer.body), answer.body.used, listing->what,
+                                  listing->az->place.prefix, listing->each, listing->arg, next,
+                                  entries, err);
+    sl_answer_release(&answer);
+    return result;
 }
 
 int sl_az_list_begin(struct sl_store *store, const char *begin,
                      int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
                      void *arg, struct sl_err *err)
 {
-    struct listing listing = {.az = store->impl};
-    const struct sl_cloud_call call = {.what = listing.what,
-                                       .method = "GET",
-                                       .answer_limit = SL_XML_BYTES_MAX,
-                                       .code_header = "x-ms-error-code",
-                                       .arg = &listing,
-                                       .prepare = prepare,
-                                       .refuse = refuse,
-                                       .recover = recover};
-    const struct sl_cloud_walk walk = {&call, parse, &listing.marker, each, arg};
+    struct listing listing = {.az = store->impl, .each = each, .arg = arg};
+    const struct sl_http_walk walk = {listing.what, list_page, &listing};
     uint64_t total = 0;
     snprintf(listing.what, sizeof(listing.what), "cannot list '%.300s%.70s'", store->uri, begin);
     sl_autofree char *whole = sl_asprintf(err, "%s%s", listing.az->place.prefix, begin);
     sl_autofree char *encoded = whole ? sl_url_encode(whole, false, err) : NULL;
     listing.begin = encoded;
-    if (!encoded || sl_cloud_walk(store, &walk, &total, err) < 0)
+    if (!encoded || sl_http_walk(store, &walk, &total, err) < 0)
         return -1;
     if (total)
         return 0;

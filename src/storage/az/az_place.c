@@ -11,7 +11,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "cloud_call.h"
+#include "cloud_reply.h"
 #include "tokens.h"
 #include "url.h"
 

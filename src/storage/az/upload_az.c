@@ -66,14 +66,20 @@ static void name_block(const struct az_upload *azu, uint64_t number, char text[4
 struct asking {
     struct az_upload *azu;
     const char *what, *query;
+    const char *headers[5]; /* beside the credentials; ended by NULL */
     unsigned let_in;
 };
 
 static int prepare(void *arg, struct sl_range_request *request, struct sl_err *err)
 {
     struct asking *asking = arg;
-    return sl_az_let_in(asking->azu->az, asking->azu->blob, asking->query, request, &asking->let_in,
-                        err);
+    if (sl_az_let_in(asking->azu->az, asking->azu->blob, asking->query, request, &asking->let_in,
+                     err) < 0)
+        return -1;
+    for (const char *const *header = asking->headers; *header; header++)
+        if (sl_range_add_header(request, err, "%s", *header) < 0)
+            return -1;
+    return 0;
 }
 
 static int fail_exists(const struct az_upload *azu, struct sl_err *err)
@@ -83,10 +89,12 @@ static int fail_exists(const struct az_upload *azu, struct sl_err *err)
                         azu->upload->uri);
 }
 
-static int refuse(void *arg, const struct sl_cloud_reply *reply, struct sl_err *err)
+static int refuse(void *arg, const struct sl_answer *answer, struct sl_err *err)
 {
     struct asking *asking = arg;
-    return sl_az_refused(asking->azu->az, asking->what, SL_AZ_WRITE, reply, err);
+    struct sl_cloud_headers headers;
+    const struct sl_cloud_reply reply = sl_cloud_reply_of(answer, SL_AZ_CODE_HEADER, &headers);
+    return sl_az_refused(asking->azu->az, asking->what, SL_AZ_WRITE, &reply, err);
 }
 
 static bool recover(void *arg, const struct sl_err *why)
@@ -95,16 +103,15 @@ static bool recover(void *arg, const struct sl_err *why)
     return sl_az_recover(asking->azu->az, asking->let_in, why);
 }
 
-static struct sl_cloud_call call_of(struct asking *asking, const char *method)
+static struct sl_http_call call_of(struct asking *asking, const char *method)
 {
-    return (struct sl_cloud_call){.what = asking->what,
-                                  .method = method,
-                                  .answer_limit = ANSWER_BYTES_MAX,
-                                  .code_header = "x-ms-error-code",
-                                  .arg = asking,
-                                  .prepare = prepare,
-                                  .refuse = refuse,
-                                  .recover = recover};
+    return (struct sl_http_call){.what = asking->what,
+                                 .method = method,
+                                 .answer_limit = ANSWER_BYTES_MAX,
+                                 .arg = asking,
+                                 .prepare = prepare,
+                                 .refuse = refuse,
+                                 .recover = recover};
 }
 
 static struct sl_exchange *new_exchange(const struct az_upload *azu, unsigned seconds,
@@ -123,14 +130,14 @@ static struct sl_exchange *new_exchange(const struct az_upload *azu, unsigned se
 /* 403: there may be one that we may not see; then the condition of the list decides. */
 static int refuse_existing(struct az_upload *azu, struct sl_err *err)
 {
-    struct asking asking = {azu, azu->what, "", 0};
+    struct asking asking = {.azu = azu, .what = azu->what, .query = ""};
     struct sl_answer answer = {0};
     struct sl_err why = SL_ERR_INIT;
-    const struct sl_cloud_call call = call_of(&asking, "HEAD");
+    const struct sl_http_call call = call_of(&asking, "HEAD");
     SL_AUTO(sl_exchange) exchange = new_exchange(azu, 0, NULL, err);
     if (!exchange)
         return -1;
-    if (sl_cloud_call(&azu->store->config, exchange, &call, &answer, &why) == 0) {
+    if (sl_http_call(&azu->store->config, exchange, &call, &answer, NULL, &why) == 0) {
         sl_answer_release(&answer);
         return fail_exists(azu, err);
     }
@@ -189,14 +196,13 @@ static int send_block(void *arg, void *channel, uint64_t number, const void *dat
     if (azu->part_count == 1)
         memcpy(azu->md5, md5, sizeof(md5));
     snprintf(header, sizeof(header), "Content-MD5: %s", md5);
-    const char *const headers[] = {*md5 ? header : NULL, NULL};
-    struct asking asking = {azu, what, query, 0};
+    struct asking asking = {
+        .azu = azu, .what = what, .query = query, .headers = {*md5 ? header : NULL}};
     struct sl_answer answer = {0};
-    struct sl_cloud_call call = call_of(&asking, "PUT");
-    call.headers = headers;
+    struct sl_http_call call = call_of(&asking, "PUT");
     call.body = data;
     call.body_bytes = bytes;
-    if (sl_cloud_call(&azu->store->config, channel, &call, &answer, err) < 0)
+    if (sl_http_call(&azu->store->config, channel, &call, &answer, NULL, err) < 0)
         return -1;
     sl_answer_release(&answer);
     return 0;
@@ -276,13 +282,15 @@ static int on_name(const char *path, const char *value, void *arg, struct sl_err
 static bool is_ours(struct az_upload *azu, struct sl_exchange *exchange)
 {
     char name[40];
-    struct asking asking = {azu, azu->what, "comp=blocklist&blocklisttype=committed", 0};
+    struct asking asking = {
+        .azu = azu, .what = azu->what, .query = "comp=blocklist&blocklisttype=committed"};
     struct sl_answer answer = {0};
-    struct sl_cloud_call call = call_of(&asking, "GET");
+    struct sl_http_call call = call_of(&asking, "GET");
     call.answer_limit = SL_XML_BYTES_MAX;
     name_block(azu, 0, name);
     struct first_name first = {.ours = name};
-    if (!azu->part_count || sl_cloud_call(&azu->store->config, exchange, &call, &answer, NULL) < 0)
+    if (!azu->part_count ||
+        sl_http_call(&azu->store->config, exchange, &call, &answer, NULL, NULL) < 0)
         return false;
     const char *body = sl_buf_string(&answer.body);
     size_t mark = strncmp(body, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
@@ -309,24 +317,25 @@ static int commit(struct az_upload *azu, struct sl_err *err)
     sl_autobuf body = SL_BUF_INIT(LIST_BYTES_MAX);
     char md5[64];
     snprintf(md5, sizeof(md5), "x-ms-blob-content-md5: %s", azu->md5);
-    const char *headers[] = {"Content-Type: text/plain; charset=UTF-8",
-                             "x-ms-blob-content-type: application/octet-stream", NULL, NULL, NULL};
+    struct asking asking = {.azu = azu,
+                            .what = azu->what,
+                            .query = "comp=blocklist",
+                            .headers = {"Content-Type: text/plain; charset=UTF-8",
+                                        "x-ms-blob-content-type: application/octet-stream"}};
     unsigned count = 2;
     if (!azu->upload->config.replace)
-        headers[count++] = "If-None-Match: *";
+        asking.headers[count++] = "If-None-Match: *";
     if (*azu->md5)
-        headers[count] = md5;
-    struct asking asking = {azu, azu->what, "comp=blocklist", 0};
+        asking.headers[count] = md5;
     struct sl_answer answer = {0};
     struct sl_err why = SL_ERR_INIT;
     SL_AUTO(sl_exchange) exchange = new_exchange(azu, COMPLETE_SECONDS, NULL, err);
     if (!exchange || write_list(azu, &body, err) < 0)
         return -1;
-    struct sl_cloud_call call = call_of(&asking, "PUT");
-    call.headers = headers;
+    struct sl_http_call call = call_of(&asking, "PUT");
     call.body = body.data;
     call.body_bytes = body.used;
-    if (sl_cloud_call(&azu->store->config, exchange, &call, &answer, &why) == 0) {
+    if (sl_http_call(&azu->store->config, exchange, &call, &answer, NULL, &why) == 0) {
         sl_answer_release(&answer);
         return 0;
     }

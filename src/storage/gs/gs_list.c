@@ -2,7 +2,7 @@
  * Listing by the JSON API, page by page, with what it tells of each object: generation and CRC32C.
  *
  * A page is read whole and is a stranger's: names must lie below the prefix, sizes and generations
- * must be numbers, and tokens that repeat would go on for ever.
+ * must be numbers.
  * https://cloud.google.com/storage/docs/json_api/v1/objects/list
  */
 #include <stdio.h>
@@ -104,6 +104,8 @@ struct listing {
     const char *token; /* of the page; NULL: the first */
     char *begin;       /* prefix and more, encoded */
     unsigned let_in;   /* generation of the token of the request */
+    int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err);
+    void *arg;
     char what[400];
 };
 
@@ -123,10 +125,12 @@ static int prepare(void *arg, struct sl_range_request *request, struct sl_err *e
     return request->url ? sl_gs_let_in(listing->gs, request, &listing->let_in, err) : -1;
 }
 
-static int refuse(void *arg, const struct sl_cloud_reply *reply, struct sl_err *err)
+static int refuse(void *arg, const struct sl_answer *answer, struct sl_err *err)
 {
     struct listing *listing = arg;
-    return sl_gs_refused(listing->gs, listing->what, SL_GS_LIST, reply, err);
+    struct sl_cloud_headers headers;
+    const struct sl_cloud_reply reply = sl_cloud_reply_of(answer, NULL, &headers);
+    return sl_gs_refused(listing->gs, listing->what, SL_GS_LIST, &reply, err);
 }
 
 static bool recover(void *arg, const struct sl_err *why)
@@ -135,33 +139,40 @@ static bool recover(void *arg, const struct sl_err *why)
     return why->http_status == 401 && sl_gs_creds_renew(listing->gs->creds, listing->let_in);
 }
 
-static int parse(void *arg, const struct sl_answer *answer, const struct sl_cloud_walk *walk,
-                 char **next, uint64_t *entries, struct sl_err *err)
+static int list_page(void *arg, const char *token, char **next, uint64_t *entries,
+                     struct sl_err *err)
 {
     struct listing *listing = arg;
-    return sl_gs_page_parse(sl_buf_string(&answer->body), answer->body.used, listing->what,
-                            listing->gs->prefix, walk->each, walk->arg, next, entries, err);
+    const struct sl_http_call call = {.what = listing->what,
+                                      .method = "GET",
+                                      .answer_limit = SL_GS_PAGE_BYTES_MAX,
+                                      .arg = listing,
+                                      .prepare = prepare,
+                                      .refuse = refuse,
+                                      .recover = recover};
+    struct sl_answer answer = {0};
+    listing->token = token;
+    if (sl_http_ask(listing->gs->store, &call, &answer, err) < 0)
+        return -1;
+    int result =
+        sl_gs_page_parse(sl_buf_string(&answer.body), answer.body.used, listing->what,
+                         listing->gs->prefix, listing->each, listing->arg, next, entries, err);
+    sl_answer_release(&answer);
+    return result;
 }
 
 int sl_gs_list_begin(struct sl_store *store, const char *begin,
                      int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
                      void *arg, struct sl_err *err)
 {
-    struct listing listing = {.gs = store->impl};
-    const struct sl_cloud_call call = {.what = listing.what,
-                                       .method = "GET",
-                                       .answer_limit = SL_GS_PAGE_BYTES_MAX,
-                                       .arg = &listing,
-                                       .prepare = prepare,
-                                       .refuse = refuse,
-                                       .recover = recover};
-    const struct sl_cloud_walk walk = {&call, parse, &listing.token, each, arg};
+    struct listing listing = {.gs = store->impl, .each = each, .arg = arg};
+    const struct sl_http_walk walk = {listing.what, list_page, &listing};
     uint64_t total = 0;
     snprintf(listing.what, sizeof(listing.what), "cannot list '%.300s%.70s'", store->uri, begin);
     sl_autofree char *whole = sl_asprintf(err, "%s%s", listing.gs->prefix, begin);
     sl_autofree char *encoded = whole ? sl_url_encode(whole, false, err) : NULL;
     listing.begin = encoded;
-    if (!encoded || sl_cloud_walk(store, &walk, &total, err) < 0)
+    if (!encoded || sl_http_walk(store, &walk, &total, err) < 0)
         return -1;
     if (total)
         return 0;

@@ -26,8 +26,8 @@ enum {
     CHUNK_BYTES_MAX = 16 * 1024 * 1024,
     ANSWER_BYTES_MAX = 256 * 1024,
     SESSION_BYTES_MAX = 8 * 1024,
-    ATTEMPTS_DEFAULT = 8,
     KEPT_PART = 308,
+    GIVEN_UP = 499,
     GIVE_UP_SECONDS = 5,
 };
 
@@ -36,9 +36,11 @@ struct gs_upload {
     struct sl_store *store;
     struct sl_gs *gs;
     struct sl_exchange *exchange;
-    char *key;        /* encoded */
-    char *session;    /* its URL, which lets writes in: a secret; NULL: none */
-    const char *path; /* of a request that is not the session's, behind the origin */
+    char *key;                  /* encoded */
+    char *session;              /* its URL, which lets writes in: a secret; NULL: none */
+    const char *path;           /* of a request that is not the session's, behind the origin */
+    const char *const *headers; /* of the request in hand, beside the credentials */
+    unsigned header_count;
     unsigned let_in;
     char what[400];
     uint8_t *chunk;
@@ -55,7 +57,12 @@ static int prepare(void *arg, struct sl_range_request *request, struct sl_err *e
     struct gs_upload *gsu = arg;
     request->url = gsu->path ? sl_asprintf(err, "%s%s", gsu->gs->origin, gsu->path)
                              : sl_strdup(gsu->session, err);
-    return request->url ? sl_gs_let_in(gsu->gs, request, &gsu->let_in, err) : -1;
+    if (!request->url || sl_gs_let_in(gsu->gs, request, &gsu->let_in, err) < 0)
+        return -1;
+    for (unsigned i = 0; i < gsu->header_count; i++)
+        if (sl_range_add_header(request, err, "%s", gsu->headers[i]) < 0)
+            return -1;
+    return 0;
 }
 
 static int fail_exists(const struct gs_upload *gsu, struct sl_err *err)
@@ -65,16 +72,18 @@ static int fail_exists(const struct gs_upload *gsu, struct sl_err *err)
                         gsu->upload->uri);
 }
 
-static int refuse(void *arg, const struct sl_cloud_reply *reply, struct sl_err *err)
+static int refuse(void *arg, const struct sl_answer *answer, struct sl_err *err)
 {
     struct gs_upload *gsu = arg;
-    if (reply->status == 412 && !gsu->upload->config.replace) {
+    struct sl_cloud_headers headers;
+    const struct sl_cloud_reply reply = sl_cloud_reply_of(answer, NULL, &headers);
+    if (reply.status == 412 && !gsu->upload->config.replace) {
         fail_exists(gsu, err);
         err->http_status = 412;
         return -1;
     }
-    sl_gs_refused(gsu->gs, gsu->what, SL_GS_WRITE, reply, err);
-    if (gsu->session && !gsu->path && (reply->status == 404 || reply->status == 410))
+    sl_gs_refused(gsu->gs, gsu->what, SL_GS_WRITE, &reply, err);
+    if (gsu->session && !gsu->path && (reply.status == 404 || reply.status == 410))
         sl_wrap(err, "the unfinished upload is gone: begin again");
     return -1;
 }
@@ -85,15 +94,24 @@ static bool recover(void *arg, const struct sl_err *why)
     return why->http_status == 401 && sl_gs_creds_renew(gsu->gs->creds, gsu->let_in);
 }
 
-static struct sl_cloud_call call_of(struct gs_upload *gsu, const char *method)
+/* A session that keeps a part says so, and one that was given up answers 499. */
+static bool is_success(void *arg, const struct sl_answer *answer)
 {
-    return (struct sl_cloud_call){.what = gsu->what,
-                                  .method = method,
-                                  .answer_limit = ANSWER_BYTES_MAX,
-                                  .arg = gsu,
-                                  .prepare = prepare,
-                                  .refuse = refuse,
-                                  .recover = recover};
+    const struct gs_upload *gsu = arg;
+    bool of_session = !gsu->path && (answer->status == KEPT_PART || answer->status == GIVEN_UP);
+    return of_session || (answer->status >= 200 && answer->status <= 299);
+}
+
+static struct sl_http_call call_of(struct gs_upload *gsu, const char *method)
+{
+    return (struct sl_http_call){.what = gsu->what,
+                                 .method = method,
+                                 .answer_limit = ANSWER_BYTES_MAX,
+                                 .arg = gsu,
+                                 .prepare = prepare,
+                                 .is_success = is_success,
+                                 .refuse = refuse,
+                                 .recover = recover};
 }
 
 static struct sl_exchange *new_exchange(const struct gs_upload *gsu, struct sl_err *err)
@@ -124,8 +142,8 @@ static int refuse_existing(struct gs_upload *gsu, struct sl_err *err)
     if (!path)
         return -1;
     gsu->path = path;
-    const struct sl_cloud_call call = call_of(gsu, "GET");
-    int result = sl_cloud_call(&gsu->store->config, gsu->exchange, &call, &answer, &why);
+    const struct sl_http_call call = call_of(gsu, "GET");
+    int result = sl_http_call(&gsu->store->config, gsu->exchange, &call, &answer, NULL, &why);
     gsu->path = NULL;
     if (result == 0) {
         sl_answer_release(&answer);
@@ -158,7 +176,7 @@ static int begin(struct gs_upload *gsu, struct sl_err *err)
 {
     char length[64];
     snprintf(length, sizeof(length), "X-Upload-Content-Length: %" PRIu64, gsu->upload->bytes);
-    const char *const headers[] = {length, "X-Upload-Content-Type: application/octet-stream", NULL};
+    const char *const headers[] = {length, "X-Upload-Content-Type: application/octet-stream"};
     struct sl_answer answer = {0};
     sl_autofree char *pays = payer(gsu, err);
     sl_autofree char *path =
@@ -169,10 +187,12 @@ static int begin(struct gs_upload *gsu, struct sl_err *err)
     if (!path)
         return -1;
     gsu->path = path;
-    struct sl_cloud_call call = call_of(gsu, "POST");
-    call.headers = headers;
-    int result = sl_cloud_call(&gsu->store->config, gsu->exchange, &call, &answer, err);
+    gsu->headers = headers;
+    gsu->header_count = SL_COUNT(headers);
+    const struct sl_http_call call = call_of(gsu, "POST");
+    int result = sl_http_call(&gsu->store->config, gsu->exchange, &call, &answer, NULL, err);
     gsu->path = NULL;
+    gsu->header_count = 0;
     if (result < 0)
         return -1;
     result = take_session(gsu, &answer, err);
@@ -273,17 +293,19 @@ static int put(struct gs_upload *gsu, const uint8_t *body, size_t bytes, struct 
     sl_crc_digest(SL_HASH_CRC32C, gsu->crc, digest);
     EVP_EncodeBlock((unsigned char *)text, digest, 4);
     snprintf(hash, sizeof(hash), "X-Goog-Hash: crc32c=%s", text);
-    const char *const headers[] = {range, last ? hash : NULL, NULL};
+    const char *const headers[] = {range, hash};
     struct sl_answer answer = {0};
-    struct sl_cloud_call call = call_of(gsu, "PUT");
-    call.headers = headers;
+    struct sl_http_call call = call_of(gsu, "PUT");
     call.body = body;
     call.body_bytes = bytes;
     call.attempts = 1;
-    call.also_good = KEPT_PART;
-    if (sl_cloud_call(&gsu->store->config, gsu->exchange, &call, &answer, err) < 0)
+    gsu->headers = headers;
+    gsu->header_count = last ? 2 : 1;
+    int result = sl_http_call(&gsu->store->config, gsu->exchange, &call, &answer, NULL, err);
+    gsu->header_count = 0;
+    if (result < 0)
         return -1;
-    int result = take_kept(gsu, &answer, err);
+    result = take_kept(gsu, &answer, err);
     sl_answer_release(&answer);
     return result;
 }
@@ -292,7 +314,7 @@ static int put(struct gs_upload *gsu, const uint8_t *body, size_t bytes, struct 
 static int send_chunk(struct gs_upload *gsu, bool last, struct sl_err *err)
 {
     const struct sl_source_config *config = &gsu->store->config;
-    struct sl_retry retry = {.limit = config->attempts ? config->attempts : ATTEMPTS_DEFAULT};
+    struct sl_retry retry = sl_store_retry(config);
     uint64_t begin = gsu->kept, end = begin + gsu->have;
     bool asks = false;
     while (gsu->kept < end || (last && !gsu->complete)) {
@@ -357,10 +379,9 @@ static void give_up(struct gs_upload *gsu)
                                        .connect_seconds = GIVE_UP_SECONDS};
     struct sl_answer answer = {0};
     SL_AUTO(sl_exchange) exchange = sl_exchange_new(&connect, NULL);
-    struct sl_cloud_call call = call_of(gsu, "DELETE");
+    struct sl_http_call call = call_of(gsu, "DELETE");
     call.attempts = 1;
-    call.also_good = 499;
-    if (exchange && sl_cloud_call(&gsu->store->config, exchange, &call, &answer, NULL) == 0)
+    if (exchange && sl_http_call(&gsu->store->config, exchange, &call, &answer, NULL, NULL) == 0)
         sl_answer_release(&answer);
 }
 

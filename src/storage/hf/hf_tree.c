@@ -1,19 +1,18 @@
 /*
  * The commit of a revision, and its tree, page by page. Everything in it is a stranger's: names
  * must lie below the folder that was asked for (the plan judges them further), sizes must be
- * numbers, hashes hex, and pages that lead back to one another are noticed in constant memory.
+ * numbers, and hashes hex.
  */
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "hf_store.h"
+#include "http_call.h"
 #include "json_pull.h"
 #include "log.h"
 
 enum {
     COMMIT_ANSWER_BYTES_MAX = 32 * 1024 * 1024, /* it lists all files, too */
-    EMPTY_PAGES_MAX = 1000,                     /* in a row, each saying that there is more */
     TREE_ENTRIES_MAX = 1000 * 1000,             /* folders count, too */
     LINK_BYTES_MAX = 8 * 1024,
     WHAT_BYTES = 400,
@@ -275,30 +274,6 @@ int sl_hf_next_page(const char *link, const char *endpoint, const char *what, ch
     return *next ? 0 : -1;
 }
 
-/* Brent: the URL is compared with one kept from the last page whose number is a power of two. */
-struct loop_watch {
-    char *kept;
-    uint64_t pages, next;
-    unsigned empty;
-};
-
-static int watch(struct loop_watch *loop, const char *what, const char *url, uint64_t entries,
-                 struct sl_err *err)
-{
-    loop->pages++;
-    loop->empty = entries ? 0 : loop->empty + 1;
-    if ((loop->kept && strcmp(loop->kept, url) == 0) || loop->empty > EMPTY_PAGES_MAX)
-        return sl_fail_code(err, SL_E_FORMAT, "listing",
-                            "%s: its pages go in a circle (after %" PRIu64 " of them)", what,
-                            loop->pages);
-    if (loop->pages < loop->next)
-        return 0;
-    loop->next = loop->pages * 2;
-    free(loop->kept);
-    loop->kept = sl_strdup(url, err);
-    return loop->kept ? 0 : -1;
-}
-
 static char *first_page(const struct sl_hf *hf, const char *commit, struct sl_err *err)
 {
     size_t bytes = strlen(hf->folder);
@@ -310,45 +285,35 @@ static char *first_page(const struct sl_hf *hf, const char *commit, struct sl_er
                 : NULL;
 }
 
-/* *url: of the next page, NULL after the last. */
-static int list_page(struct sl_hf *hf, const struct sl_hf_page *page, char **url, uint64_t *entries,
-                     struct sl_err *err)
+struct listing {
+    struct sl_hf *hf;
+    const struct sl_hf_page *page;
+    uint64_t entries;
+};
+
+/* url: as the page before said; NULL: the first. */
+static int list_page(void *arg, const char *url, char **next, uint64_t *entries, struct sl_err *err)
 {
+    struct listing *listing = arg;
+    struct sl_hf *hf = listing->hf;
+    const struct sl_hf_page *page = listing->page;
     struct sl_answer answer;
-    char link[LINK_BYTES_MAX] = "", *next = NULL;
-    if (sl_http_get(hf->store, &hf->http, *url, page->what, SL_HF_PAGE_BYTES_MAX, &answer, err) < 0)
+    char link[LINK_BYTES_MAX] = "";
+    sl_autofree char *first = url ? NULL : first_page(hf, page->commit, err);
+    if ((!url && !first) || sl_http_get(hf->store, &hf->http, url ? url : first, page->what,
+                                        SL_HF_PAGE_BYTES_MAX, &answer, err) < 0)
         return -1;
     if (!sl_answer_header(&answer, "Link", link, sizeof(link)))
         link[0] = 0;
     int result = sl_hf_page_parse(page, answer.body.data, answer.body.used, entries, err);
     if (result == 0)
-        result = sl_hf_next_page(link, hf->endpoint, page->what, &next, err);
+        result = sl_hf_next_page(link, hf->endpoint, page->what, next, err);
     sl_answer_release(&answer);
-    free(*url);
-    *url = next;
-    return result;
-}
-
-static int list_pages(struct sl_hf *hf, const struct sl_hf_page *page, uint64_t *total,
-                      struct sl_err *err)
-{
-    sl_autofree char *url = first_page(hf, page->commit, err);
-    struct loop_watch loop = {.next = 1};
-    int result = url ? 0 : -1;
-    while (result == 0 && url) {
-        uint64_t entries = 0;
-        result = list_page(hf, page, &url, &entries, err);
-        *total += entries;
-        if (result == 0 && *total > TREE_ENTRIES_MAX)
-            result = sl_fail_code(err, SL_E_FORMAT, "listing",
-                                  "%s: its tree has more than %d entries: name a folder",
-                                  page->what, TREE_ENTRIES_MAX);
-        if (result == 0 && url)
-            result = watch(&loop, page->what, url, entries, err);
-        if (result == 0)
-            result = sl_cancel_check(hf->store->config.cancel, err);
-    }
-    free(loop.kept);
+    listing->entries += *entries;
+    if (result == 0 && listing->entries > TREE_ENTRIES_MAX)
+        result = sl_fail_code(err, SL_E_FORMAT, "listing",
+                              "%s: its tree has more than %d entries: name a folder", page->what,
+                              TREE_ENTRIES_MAX);
     return result;
 }
 
@@ -363,7 +328,9 @@ int sl_hf_list(struct sl_store *store,
     if (sl_hf_commit(hf, commit, err) < 0)
         return -1;
     const struct sl_hf_page page = {what, hf->folder, commit, each, arg, hf->xet};
-    if (list_pages(hf, &page, &total, err) < 0)
+    struct listing listing = {.hf = hf, .page = &page};
+    const struct sl_http_walk walk = {what, list_page, &listing};
+    if (sl_http_walk(store, &walk, &total, err) < 0)
         return -1;
     if (!total)
         return sl_fail(err, SL_E_NOT_FOUND, "there is no file below '%s': check the folder",

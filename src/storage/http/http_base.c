@@ -210,15 +210,21 @@ int sl_range_add_header(struct sl_range_request *request, struct sl_err *err, co
     if (bytes < 0 || (size_t)bytes >= sizeof(text) ||
         request->header_count + 1 >= SL_RANGE_HEADERS_MAX)
         return sl_fail(err, SL_E_USAGE, "too many or too large request headers");
-    request->headers[request->header_count] = sl_strdup(text, err);
-    return request->headers[request->header_count++] ? 0 : -1;
+    char *copy = sl_strdup(text, err);
+    explicit_bzero(text, (size_t)bytes);
+    if (!copy)
+        return -1;
+    request->headers[request->header_count++] = copy;
+    return 0;
 }
 
 void sl_range_request_release(struct sl_range_request *request)
 {
     free(request->url);
-    for (unsigned i = 0; i < request->header_count; i++)
+    for (unsigned i = 0; i < request->header_count; i++) {
+        explicit_bzero(request->headers[i], strlen(request->headers[i]));
         free(request->headers[i]);
+    }
 }
 
 /* Nobody is to wait for what this request would learn: all of them wait for the same moment. */

@@ -20,18 +20,14 @@
 #include <string.h>
 #include <strings.h>
 
+#include "http_call.h"
 #include "http_store.h"
 #include "log.h"
-#include "progress.h"
-#include "retry.h"
 #include "upload_backend.h"
-#include "url.h"
 
 enum {
     SMALL_BYTES = 8 * 1024 * 1024, /* more than sockets take before an answer is heard */
     ANSWER_BYTES_MAX = 64 * 1024,
-    ATTEMPTS_DEFAULT = 8,
-    REDIRECTS_MAX = 10,
 };
 
 struct http_upload {
@@ -55,18 +51,23 @@ struct http_upload {
 /* ---- one request ---------------------------------------------------------------------------- */
 
 struct ask {
+    struct http_upload *http;
+    struct sl_http_object *object;
     const char *method;
-    const void *body;
-    size_t body_bytes;
     uint64_t stream_bytes;
     bool condition;
-    size_t limit; /* of the answer's body */
-    bool again;   /* out: it was sent more than once */
 };
 
-static int add_own_headers(const struct ask *ask, struct sl_range_request *request,
-                           struct sl_err *err)
+static int prepare(void *arg, struct sl_range_request *request, struct sl_err *err)
 {
+    const struct ask *ask = arg;
+    struct http_upload *http = ask->http;
+    if (sl_http_prepare(sl_http_store_base(http->store), ask->object, request, err) < 0)
+        return -1;
+    free(http->asked_url);
+    http->asked_url = sl_strdup(request->url, err);
+    if (!http->asked_url)
+        return -1;
     if (strcmp(ask->method, "PUT") == 0 &&
         sl_range_add_header(request, err, "Content-Type: application/octet-stream") < 0)
         return -1;
@@ -75,67 +76,29 @@ static int add_own_headers(const struct ask *ask, struct sl_range_request *reque
     return ask->stream_bytes ? sl_range_add_header(request, err, "Expect: 100-continue") : 0;
 }
 
-/* Send the head, and wait for the server to want the body: status 0. */
-static int offer(struct http_upload *http, struct sl_answer *answer, struct sl_err *err)
+/* Of a PUT only those that keep method and body. */
+static int redirect(void *arg, const char *from, const char *to, int status, struct sl_err *err)
 {
-    for (;;) {
-        enum sl_io_state state = sl_exchange_ready(http->exchange, err);
-        if (state == SL_IO_END)
-            return sl_exchange_answer(http->exchange, ANSWER_BYTES_MAX, answer, err);
-        if (state == SL_IO_DATA || state == SL_IO_FAILED)
-            return state == SL_IO_DATA ? 0 : -1;
-        if (sl_exchange_wait(http->exchange, err) < 0)
-            return -1;
-    }
+    const struct ask *ask = arg;
+    bool reads = strcmp(ask->method, "PUT") != 0;
+    if (status != 307 && status != 308 && !reads)
+        return 1;
+    return sl_http_redirect(sl_http_store_base(ask->http->store), ask->object, from, to, status,
+                            err);
 }
 
-/* 0 with the answer, or with status 0 where a stream may begin. */
-static int ask_once(struct http_upload *http, struct sl_http_object *object, const struct ask *ask,
-                    struct sl_answer *answer, struct sl_err *err)
+/* Whoever asked judges what neither passes nor can be recovered. */
+static bool is_answer(void *arg, const struct sl_answer *answer)
 {
-    struct sl_range_request request = {0};
-    *answer = (struct sl_answer){.body = SL_BUF_INIT(ANSWER_BYTES_MAX)};
-    int result = sl_http_prepare(sl_http_store_base(http->store), object, &request, err);
-    if (result == 0)
-        result = add_own_headers(ask, &request, err);
-    const struct sl_request sent = {.method = ask->method,
-                                    .url = request.url,
-                                    .headers = (const char *const *)request.headers,
-                                    .body = ask->body,
-                                    .body_bytes = ask->body_bytes,
-                                    .lent = ask->body_bytes > 0,
-                                    .stream_bytes = ask->stream_bytes};
-    if (result == 0)
-        result = sl_exchange_start(http->exchange, &sent, err);
-    if (result == 0)
-        result = ask->stream_bytes ? offer(http, answer, err)
-                                   : sl_exchange_answer(http->exchange, ask->limit, answer, err);
-    free(http->asked_url);
-    http->asked_url = sl_steal(&request.url);
-    sl_range_request_release(&request);
-    return result;
+    (void)arg;
+    return !sl_retry_status(answer->status) && answer->status != 401;
 }
 
-/* ---- all tries ------------------------------------------------------------------------------ */
-
-/* Follow a redirect: 0 if there was one, 1 if the answer is none that is followed. */
-static int follow(const struct http_upload *http, struct sl_http_object *object, const char *method,
-                  const struct sl_answer *answer, unsigned *count, struct sl_err *err)
+static bool recover(void *arg, const struct sl_err *why)
 {
-    char location[4096];
-    int status = answer->status;
-    bool keeps_method = status == 307 || status == 308;
-    bool reads = strcmp(method, "PUT") != 0;
-    if (!keeps_method && !(reads && status >= 301 && status <= 303))
-        return 1;
-    if (!sl_answer_header(answer, "Location", location, sizeof(location)))
-        return 1;
-    if (++*count > REDIRECTS_MAX)
-        return sl_fail(err, SL_E_NET, "the redirects go in a circle");
-    sl_autofree char *to = sl_url_resolve(http->asked_url, location, err);
-    return to ? sl_http_redirect(sl_http_store_base(http->store), object, http->asked_url, to,
-                                 status, err)
-              : -1;
+    const struct ask *ask = arg;
+    struct sl_err ignored = SL_ERR_INIT;
+    return sl_http_recover(sl_http_store_base(ask->http->store), ask->object, why, &ignored);
 }
 
 /* What the text of a refusal begins with tells people more than the status. */
@@ -188,60 +151,33 @@ static int refuse(const struct http_upload *http, const struct sl_answer *answer
                                       : "");
 }
 
-/* After a failure of a try: is it worth another? */
-static bool try_again(struct http_upload *http, struct sl_http_object *object,
-                      struct sl_retry *retry, const struct sl_err *why, struct sl_err *err)
+static int refuse_ask(void *arg, const struct sl_answer *answer, struct sl_err *err)
 {
-    uint64_t wait_ms = 0;
-    struct sl_err ignored = SL_ERR_INIT;
-    if (why->retryable) {
-        if (!sl_retry_again(retry, why, 0, &wait_ms))
-            return false;
-    } else {
-        if (retry->recovered || !why->http_status ||
-            !sl_http_recover(sl_http_store_base(http->store), object, why, &ignored))
-            return false;
-        retry->recovered = true;
-    }
-    sl_progress_add_retry(http->upload->source.progress);
-    struct sl_err ended = SL_ERR_INIT;
-    if (sl_exchange_pause(http->exchange, (unsigned)wait_ms, &ended) == 0)
-        return true;
-    *err = ended;
-    return false;
+    const struct ask *ask = arg;
+    return refuse(ask->http, answer, err);
+}
+
+static struct sl_http_call call_of(struct ask *ask)
+{
+    return (struct sl_http_call){.what = ask->http->what,
+                                 .method = ask->method,
+                                 .answer_limit = ANSWER_BYTES_MAX,
+                                 .stream_bytes = ask->stream_bytes,
+                                 .arg = ask,
+                                 .prepare = prepare,
+                                 .is_success = is_answer,
+                                 .redirect = redirect,
+                                 .refuse = refuse_ask,
+                                 .recover = recover};
 }
 
 /* 0 with any answer that is neither a redirect that is followed nor one that may pass (release
  * it); status 0 where a stream may begin. err must not be NULL. */
-static int converse(struct http_upload *http, struct sl_http_object *object, struct ask *ask,
-                    struct sl_answer *answer, struct sl_err *err)
+static int converse(const struct sl_http_call *call, struct sl_answer *answer, unsigned *tried,
+                    struct sl_err *err)
 {
-    unsigned attempts = http->upload->source.attempts, redirects = 0;
-    struct sl_retry retry = {.limit = attempts ? attempts : ATTEMPTS_DEFAULT,
-                             .unreachable_ns =
-                                 http->upload->source.unreachable_seconds * SL_NS_PER_S};
-    for (;;) {
-        struct sl_err why = SL_ERR_INIT;
-        int result = ask_once(http, object, ask, answer, &why);
-        if (result == 0 && answer->status) {
-            int followed = follow(http, object, ask->method, answer, &redirects, &why);
-            if (followed == 1 && !sl_retry_status(answer->status) && answer->status != 401)
-                return 0;
-            if (followed == 1)
-                refuse(http, answer, &why);
-            sl_answer_release(answer);
-            if (followed == 0)
-                continue;
-        } else if (result == 0) {
-            return 0;
-        } else {
-            sl_wrap(&why, "%s", http->what);
-        }
-        *err = why;
-        if (!try_again(http, object, &retry, &why, err))
-            return -1;
-        ask->again = true;
-    }
+    const struct ask *ask = call->arg;
+    return sl_http_call(&ask->http->store->config, ask->http->exchange, call, answer, tried, err);
 }
 
 /* ---- opening -------------------------------------------------------------------------------- */
@@ -251,12 +187,13 @@ static int converse(struct http_upload *http, struct sl_http_object *object, str
 static int refuse_existing(struct http_upload *http, const char *url, struct sl_err *err)
 {
     SL_AUTO(sl_http_object) there = sl_http_object_new(url, err);
-    struct ask head = {.method = "HEAD", .limit = ANSWER_BYTES_MAX};
+    struct ask head = {.http = http, .object = there, .method = "HEAD"};
+    const struct sl_http_call call = call_of(&head);
     struct sl_answer answer = {0};
     struct sl_err why = SL_ERR_INIT;
     if (!there)
         return -1;
-    if (converse(http, there, &head, &answer, &why) < 0) {
+    if (converse(&call, &answer, NULL, &why) < 0) {
         if (why.http_status == 401)
             return 0;
         *err = why;
@@ -301,13 +238,21 @@ static int http_open(struct sl_upload *upload, const char *uri, struct sl_err *e
 
 /* ---- the stream ----------------------------------------------------------------------------- */
 
+static struct ask put_of(struct http_upload *http, uint64_t stream_bytes)
+{
+    return (struct ask){.http = http,
+                        .object = http->object,
+                        .method = "PUT",
+                        .stream_bytes = stream_bytes,
+                        .condition = !http->upload->config.replace};
+}
+
 static int begin(struct http_upload *http, struct sl_err *err)
 {
     struct sl_answer answer = {0};
-    struct ask put = {.method = "PUT",
-                      .stream_bytes = http->upload->bytes,
-                      .condition = !http->upload->config.replace};
-    if (converse(http, http->object, &put, &answer, err) < 0)
+    struct ask put = put_of(http, http->upload->bytes);
+    const struct sl_http_call call = call_of(&put);
+    if (converse(&call, &answer, NULL, err) < 0)
         return -1;
     if (answer.status) {
         if (answer.status < 300)
@@ -330,12 +275,14 @@ static int answered_early(struct http_upload *http, uint64_t kept, struct sl_err
     struct sl_answer answer;
     if (sl_exchange_answer(http->exchange, ANSWER_BYTES_MAX, &answer, err) < 0)
         return sl_wrap(err, "%s", http->what);
+    struct ask put = put_of(http, http->upload->bytes);
+    const struct sl_http_call call = call_of(&put);
     int followed = http->stream.sent > kept
                        ? 1
-                       : follow(http, http->object, "PUT", &answer, &http->stream.moves, err);
+                       : sl_http_follow(&call, http->asked_url, &answer, &http->stream.moves, err);
     if (followed <= 0) {
         sl_answer_release(&answer);
-        return followed == 0 ? begin(http, err) : sl_wrap(err, "%s", http->what);
+        return followed == 0 ? begin(http, err) : -1;
     }
     if (answer.status < 300)
         sl_fail(err, SL_E_NET, "%s: the server answered %d before it had all bytes", http->what,
@@ -409,10 +356,12 @@ static int http_write(struct sl_upload *upload, uint64_t offset, const void *dat
 /* Does the server have our bytes, although it answers that there is an object already? */
 static bool is_ours(struct http_upload *http)
 {
-    struct ask get = {.method = "GET", .limit = http->upload->bytes + 1};
+    struct ask get = {.http = http, .object = http->object, .method = "GET"};
+    struct sl_http_call call = call_of(&get);
     struct sl_answer answer = {0};
     struct sl_err why = SL_ERR_INIT;
-    if (converse(http, http->object, &get, &answer, &why) < 0)
+    call.answer_limit = http->upload->bytes + 1;
+    if (converse(&call, &answer, NULL, &why) < 0)
         return false;
     bool ours = answer.status == 200 && answer.body.used == http->upload->bytes &&
                 memcmp(sl_buf_string(&answer.body), http->start, answer.body.used) == 0;
@@ -423,17 +372,17 @@ static bool is_ours(struct http_upload *http)
 static int put_whole(struct http_upload *http, struct sl_err *err)
 {
     struct sl_answer answer = {0};
-    struct ask put = {.method = "PUT",
-                      .body = http->start,
-                      .body_bytes = http->upload->bytes,
-                      .condition = !http->upload->config.replace,
-                      .limit = ANSWER_BYTES_MAX};
+    struct ask put = put_of(http, 0);
+    struct sl_http_call call = call_of(&put);
+    unsigned tried = 0;
+    call.body = http->start;
+    call.body_bytes = http->upload->bytes;
     sl_exchange_abort(http->exchange); /* a new connection is not made anew in silence */
-    if (converse(http, http->object, &put, &answer, err) < 0)
+    if (converse(&call, &answer, &tried, err) < 0)
         return -1;
     bool good = answer.status >= 200 && answer.status < 300;
     if (!good)
-        good = answer.status == 412 && put.again && is_ours(http);
+        good = answer.status == 412 && tried > 1 && is_ours(http);
     if (!good)
         refuse(http, &answer, err);
     sl_answer_release(&answer);

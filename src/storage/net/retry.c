@@ -21,7 +21,8 @@
 
 enum {
     WARN_FROM = 3, /* tries: what passes at once is not a news */
-    RECOVERIES_MAX = 2
+    RECOVERIES_MAX = 2,
+    HEDGED_TRIES_MAX = 3
 };
 #define WARN_NS (5 * SL_NS_PER_S)
 
@@ -116,6 +117,13 @@ bool sl_retry_again(struct sl_retry *retry, const struct sl_err *why, uint64_t p
         *wait_ms = asked + *wait_ms % (SL_RETRY_BASE_MS + 1);
     warn_unreached(retry, why, now_ns);
     return true;
+}
+
+unsigned sl_retry_hedge(const struct sl_retry *retry)
+{
+    unsigned failed = sl_retry_tries(retry);
+    bool last = failed + 1 >= retry->limit || failed >= HEDGED_TRIES_MAX;
+    return last ? 0 : 1u << failed;
 }
 
 bool sl_retry_status(int status)

@@ -46,6 +46,9 @@ void sl_retry_note_recovered(struct sl_retry *retry, const struct sl_err *why);
 unsigned sl_retry_tries(const struct sl_retry *retry);
 /** Tries in all; 0 while nothing is reached, since it is time that ends that. */
 unsigned sl_retry_most(const struct sl_retry *retry);
+/** As sl_request.hedge of the next try: each time twice as patient. 0 for the last one, and after
+ * some: an answer that simply takes long is waited for in the end. */
+unsigned sl_retry_hedge(const struct sl_retry *retry);
 /** The statuses of HTTP that may pass: 408 429 500 502 503 504. */
 bool sl_retry_status(int status);
 /** Milliseconds of a Retry-After value (RFC 9110 section 10.2.3): seconds, or an HTTP date against

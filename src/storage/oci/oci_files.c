@@ -87,13 +87,21 @@ static int prepare(void *arg, struct sl_range_request *request, struct sl_err *e
 {
     struct asking *asking = arg;
     request->url = sl_oci_endpoint_url(asking->at, "manifests", asking->reference, err);
-    return request->url ? sl_oci_endpoint_let_in(asking->at, request, err) : -1;
+    if (!request->url || sl_oci_endpoint_let_in(asking->at, request, err) < 0)
+        return -1;
+    return sl_range_add_header(request, err,
+                               "Accept: application/vnd.oci.image.manifest.v1+json, "
+                               "application/vnd.oci.image.index.v1+json, "
+                               "application/vnd.docker.distribution.manifest.v2+json, "
+                               "application/vnd.docker.distribution.manifest.list.v2+json");
 }
 
-static int refuse(void *arg, const struct sl_cloud_reply *reply, struct sl_err *err)
+static int refuse(void *arg, const struct sl_answer *answer, struct sl_err *err)
 {
     struct asking *asking = arg;
-    return sl_oci_refuse(asking->oci, asking->at, reply, asking->what, err);
+    struct sl_cloud_headers headers;
+    const struct sl_cloud_reply reply = sl_cloud_reply_of(answer, "WWW-Authenticate", &headers);
+    return sl_oci_refuse(asking->oci, asking->at, &reply, asking->what, err);
 }
 
 static bool recover(void *arg, const struct sl_err *why)
@@ -131,29 +139,15 @@ static int check_digest(const struct asking *asking, const struct sl_answer *ans
 /* Of one endpoint: an answer that is what its digest says. Release it, after a failure, too. */
 static int ask_one(struct asking *asking, struct sl_answer *answer, struct sl_err *err)
 {
-    static const char *const headers[] = {
-        "Accept: application/vnd.oci.image.manifest.v1+json, "
-        "application/vnd.oci.image.index.v1+json, "
-        "application/vnd.docker.distribution.manifest.v2+json, "
-        "application/vnd.docker.distribution.manifest.list.v2+json",
-        NULL};
-    struct sl_store *store = asking->oci->store;
-    const struct sl_cloud_call call = {.what = asking->what,
-                                       .method = "GET",
-                                       .headers = headers,
-                                       .answer_limit = SL_OCI_MANIFEST_BYTES_MAX,
-                                       .attempts = asking->attempts,
-                                       .code_header = "WWW-Authenticate",
-                                       .arg = asking,
-                                       .prepare = prepare,
-                                       .refuse = refuse,
-                                       .recover = recover};
-    struct sl_channel *channel = sl_store_take_channel(store, err);
-    if (!channel)
-        return -1;
-    int result = sl_cloud_call(&store->config, store->transport->channel_exchange(channel), &call,
-                               answer, err);
-    sl_store_give_channel(store, channel);
+    const struct sl_http_call call = {.what = asking->what,
+                                      .method = "GET",
+                                      .answer_limit = SL_OCI_MANIFEST_BYTES_MAX,
+                                      .attempts = asking->attempts,
+                                      .arg = asking,
+                                      .prepare = prepare,
+                                      .refuse = refuse,
+                                      .recover = recover};
+    int result = sl_http_ask(asking->oci->store, &call, answer, err);
     return result < 0 ? -1 : check_digest(asking, answer, err);
 }
 
@@ -194,7 +188,9 @@ static int ask_anywhere(struct asking *asking, struct sl_answer *answer, struct 
     if (tried <= 0)
         return tried;
     asking->at = &oci->registry;
-    asking->attempts = 0;
+    /* where mirrors stand in for it, it is not waited for */
+    asking->attempts =
+        !digest && oci->mirror_count && oci->trusts ? sl_store_retry(&oci->store->config).limit : 0;
     if (ask_one(asking, answer, &why) == 0)
         return 0;
     *err = why;

@@ -29,7 +29,6 @@
 #include "thread_cancel.h"
 
 enum {
-    ATTEMPTS_DEFAULT = 8,
     BLOCK_BYTES = 8 << 20,
     BULK_BYTES_DEFAULT = 512 << 20, /* proto-max-bulk-len where it is not told */
     CLEAN_UP_SECONDS = 5,
@@ -374,10 +373,7 @@ static int try_block(struct sl_redis_upload *redis, const struct block *block, b
 /* All of it is safe to do again: a block is written at its place. */
 static int send_block(struct sl_redis_upload *redis, const struct block *block, struct sl_err *err)
 {
-    unsigned attempts = redis->upload->source.attempts;
-    struct sl_retry retry = {.limit = attempts ? attempts : ATTEMPTS_DEFAULT,
-                             .unreachable_ns =
-                                 redis->upload->source.unreachable_seconds * SL_NS_PER_S};
+    struct sl_retry retry = sl_store_retry(&redis->upload->source);
     bool begin = false;
     if (enter_value(redis, block->part, &begin, err) < 0)
         return -1;

@@ -3,24 +3,22 @@
  *
  * A page is read whole (it holds at most 1000 keys of at most 1024 bytes) and walked twice: whether
  * keys are percent-encoded and whether there is a next page may stand behind the keys. Everything
- * in it is a stranger's: keys must lie below the prefix, sizes must be numbers, and tokens that
- * repeat would go on for ever, which Brent's method notices in constant memory.
+ * in it is a stranger's: keys must lie below the prefix, and sizes must be numbers.
  *
  * A store that knows only the first version of the listing passes over list-type and answers
  * without a token: it is asked on after the last key, as that version has it.
  */
 #include <ctype.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "buf.h"
+#include "http_call.h"
 #include "s3_store.h"
 #include "xml.h"
 
 enum {
     TOKEN_BYTES_MAX = 8 * 1024,
-    EMPTY_PAGES_MAX = 1000, /* in a row, each saying that there is more */
     ETAG_BYTES_MAX = 256,
 };
 
@@ -178,27 +176,29 @@ int sl_s3_page_parse(const char *text, size_t bytes, const char *uri, const char
 struct listing {
     struct sl_s3 *s3;
     const char *begin; /* of names below the prefix */
-    struct sl_exchange *exchange;
+    bool by_key;       /* the next page begins after a key */
+    int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err);
+    void *arg;
     char what[400];
 };
 
-static char *page_query(const struct listing *listing, const struct sl_s3_next *next,
-                        struct sl_err *err)
+/* at: a token or a key; NULL: the first page. */
+static char *page_query(const struct listing *listing, const char *at, struct sl_err *err)
 {
-    const char *token = next->text;
     sl_autofree char *whole = sl_asprintf(err, "%s%s", listing->s3->prefix, listing->begin);
     sl_autofree char *prefix = whole ? sl_url_encode(whole, false, err) : NULL;
-    sl_autofree char *from = prefix ? sl_url_encode(token ? token : "", false, err) : NULL;
+    sl_autofree char *from = prefix ? sl_url_encode(at ? at : "", false, err) : NULL;
     if (!from)
         return NULL;
-    if (next->is_key)
+    if (at && listing->by_key)
         return sl_asprintf(err, "encoding-type=url&marker=%s&max-keys=1000&prefix=%s", from,
                            prefix);
     return sl_asprintf(err, "%s%s%sencoding-type=url&list-type=2&max-keys=1000&prefix=%s",
-                       token ? "continuation-token=" : "", from, token ? "&" : "", prefix);
+                       at ? "continuation-token=" : "", from, at ? "&" : "", prefix);
 }
 
-static int get_page(struct listing *listing, const char *query, struct sl_answer *answer,
+/* The first object is fetched on the connection that the last page came on. */
+static int get_page(const struct listing *listing, const char *query, struct sl_answer *answer,
                     struct sl_err *err)
 {
     const struct sl_s3_call call = {.what = listing->what,
@@ -206,61 +206,30 @@ static int get_page(struct listing *listing, const char *query, struct sl_answer
                                     .method = "GET",
                                     .query = query,
                                     .answer_limit = SL_XML_BYTES_MAX};
-    return sl_s3_call(listing->s3, listing->exchange, &call, answer, NULL, err);
+    struct sl_channel *channel = sl_store_take_channel(listing->s3->store, err);
+    if (!channel)
+        return -1;
+    int result =
+        sl_s3_call(listing->s3, sl_http_channel_exchange(channel), &call, answer, NULL, err);
+    sl_store_give_channel(listing->s3->store, channel);
+    return result;
 }
 
-/* Brent: the token is compared with one kept from the last page whose number is a power of two. */
-struct loop_watch {
-    char *kept;
-    uint64_t pages, next;
-    unsigned empty;
-};
-
-static int watch(struct loop_watch *loop, const struct listing *listing, const char *token,
-                 uint64_t entries, struct sl_err *err)
+static int list_page(void *arg, const char *at, char **next, uint64_t *entries, struct sl_err *err)
 {
-    loop->pages++;
-    loop->empty = entries ? 0 : loop->empty + 1;
-    if ((loop->kept && strcmp(loop->kept, token) == 0) || loop->empty > EMPTY_PAGES_MAX)
-        return sl_fail_code(err, SL_E_FORMAT, "listing",
-                            "%s: its pages go in a circle (after %" PRIu64 " of them)",
-                            listing->what, loop->pages);
-    if (loop->pages < loop->next)
-        return 0;
-    loop->next = loop->pages * 2;
-    free(loop->kept);
-    loop->kept = sl_strdup(token, err);
-    return loop->kept ? 0 : -1;
-}
-
-static int list_pages(struct listing *listing, struct loop_watch *loop,
-                      int (*each)(const struct sl_entry *, void *, struct sl_err *), void *arg,
-                      uint64_t *total, struct sl_err *err)
-{
+    struct listing *listing = arg;
     const struct sl_s3 *s3 = listing->s3;
-    sl_autofree char *place = NULL;
-    struct sl_s3_next at = {0};
-    do {
-        uint64_t entries = 0;
-        sl_autofree char *query = page_query(listing, &at, err), *from = NULL;
-        struct sl_s3_next next;
-        struct sl_answer answer = {0};
-        if (!query || get_page(listing, query, &answer, err) < 0)
-            return -1;
-        int result = sl_s3_page_parse(sl_buf_string(&answer.body), answer.body.used, s3->store->uri,
-                                      s3->prefix, each, arg, &next, &entries, err);
-        from = next.text;
-        sl_answer_release(&answer);
-        if (result < 0 || sl_cancel_check(s3->store->config.cancel, err) < 0)
-            return -1;
-        *total += entries;
-        if (from && watch(loop, listing, from, entries, err) < 0)
-            return -1;
-        free(place);
-        place = sl_steal(&from);
-        at = next;
-    } while (place);
-    return 0;
+    struct sl_s3_next after;
+    struct sl_answer answer = {0};
+    sl_autofree char *query = page_query(listing, at, err);
+    if (!query || get_page(listing, query, &answer, err) < 0)
+        return -1;
+    int result = sl_s3_page_parse(sl_buf_string(&answer.body), answer.body.used, s3->store->uri,
+                                  s3->prefix, listing->each, listing->arg, &after, entries, err);
+    sl_answer_release(&answer);
+    *next = after.text;
+    listing->by_key = after.is_key;
+    return result;
 }
 
 int sl_s3_list(struct sl_store *store,
@@ -274,18 +243,11 @@ int sl_s3_list_begin(struct sl_store *store, const char *begin,
                      int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
                      void *arg, struct sl_err *err)
 {
-    struct listing listing = {.s3 = store->impl, .begin = begin};
-    struct loop_watch loop = {.next = 1};
+    struct listing listing = {.s3 = store->impl, .begin = begin, .each = each, .arg = arg};
+    const struct sl_http_walk walk = {listing.what, list_page, &listing};
     uint64_t total = 0;
     snprintf(listing.what, sizeof(listing.what), "cannot list '%.300s%.70s'", store->uri, begin);
-    struct sl_channel *channel = sl_store_take_channel(store, err);
-    if (!channel)
-        return -1;
-    listing.exchange = sl_http_channel_exchange(channel);
-    int result = list_pages(&listing, &loop, each, arg, &total, err);
-    sl_store_give_channel(store, channel); /* the first object is fetched on the same connection */
-    free(loop.kept);
-    if (result < 0)
+    if (sl_http_walk(store, &walk, &total, err) < 0)
         return -1;
     if (!total)
         return sl_fail(

@@ -3,8 +3,8 @@
  *
  * A failed try becomes a deadline in the future (IN_BACKOFF), so a thread that drives several
  * fetches never sleeps for one of them; when it has passed, the channel starts again at the first
- * byte that has not been delivered. Lanes of fetches that end between ranges go back to the store
- * with their connection, and the next fetch takes one from there.
+ * byte that has not been delivered. Channels of fetches that end between ranges go back to the
+ * store with their connection, and the next fetch takes one from there.
  */
 #include "fetch.h"
 
@@ -14,13 +14,9 @@
 #include "log.h"
 #include "metrics.h"
 #include "progress.h"
-#include "retry.h"
 #include "store_kind.h"
 
-enum {
-    ATTEMPTS_DEFAULT = 8,
-    HURRIES_MAX = 3, /* tries: an answer that simply takes long is waited for in the end */
-};
+enum { ATTEMPTS_DEFAULT = 8 };
 
 struct sl_fetch {
     struct sl_store *store;
@@ -119,14 +115,17 @@ void sl_fetch_vouch(struct sl_fetch *fetch, enum sl_vouch vouch)
     fetch->vouch = vouch;
 }
 
-/* Each time twice as patient; the last try waits as long as it may. */
 static void set_hedge(struct sl_fetch *fetch)
 {
     const struct sl_transport *transport = fetch->store->transport;
-    unsigned failed = sl_retry_tries(&fetch->retry);
-    bool last = failed + 1 >= fetch->retry.limit || failed >= HURRIES_MAX;
     if (transport->channel_hedge)
-        transport->channel_hedge(fetch->channel, fetch->hedged && !last ? 1u << failed : 0);
+        transport->channel_hedge(fetch->channel, fetch->hedged ? sl_retry_hedge(&fetch->retry) : 0);
+}
+
+struct sl_retry sl_store_retry(const struct sl_source_config *config)
+{
+    return (struct sl_retry){.limit = config->attempts ? config->attempts : ATTEMPTS_DEFAULT,
+                             .unreachable_ns = config->unreachable_seconds * SL_NS_PER_S};
 }
 
 static int take_channel(struct sl_fetch *fetch, struct sl_err *err)
@@ -213,11 +212,9 @@ int sl_fetch_start(struct sl_fetch *fetch, struct sl_source *source, uint64_t be
         begin >= end || (source->opened && end > source->bytes))
         return sl_fail(err, SL_E_INTERNAL, "bad fetch of bytes %" PRIu64 " to %" PRIu64 " of '%s'",
                        begin, end, source->uri);
-    unsigned attempts = fetch->store->config.attempts;
-    fetch->retry =
-        (struct sl_retry){.limit = attempts ? attempts : ATTEMPTS_DEFAULT,
-                          .unreachable_ns = fetch->store->config.unreachable_seconds * SL_NS_PER_S,
-                          .random = fetch->retry.random};
+    uint64_t random = fetch->retry.random;
+    fetch->retry = sl_store_retry(&fetch->store->config);
+    fetch->retry.random = random;
     fetch->again = fetch->again && !fetch->source;
     fetch->source = source;
     fetch->at = begin;

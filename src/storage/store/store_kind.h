@@ -14,6 +14,7 @@
 #include "exchange.h"
 #include "fetch.h"
 #include "host.h"
+#include "retry.h"
 #include "source.h"
 
 enum { SL_IDLE_CHANNELS_MAX = 64, SL_SCHEMES_MAX = 4 };
@@ -211,6 +212,8 @@ struct sl_store_kind {
     const struct sl_upload_ops *upload; /* NULL: nothing can be written there */
 };
 
+/** The tries of one request, or of one range, as a config has them. */
+struct sl_retry sl_store_retry(const struct sl_source_config *config);
 /** As sl_store_open(), of a kind that is known already. */
 int sl_store_open_kind(const struct sl_store_kind *kind, const char *uri,
                        const struct sl_source_config *config, struct sl_store **store, char **key,

@@ -3,7 +3,9 @@
 #define SL_AZ_STORE_H
 
 #include "az_creds.h"
-#include "cloud_call.h"
+#include "cloud_reply.h"
+
+#define SL_AZ_CODE_HEADER "x-ms-error-code"
 
 /** store->impl */
 struct sl_az {
@@ -14,8 +16,8 @@ struct sl_az {
 
 /** Who asked for what, for the message. */
 enum sl_az_verb { SL_AZ_READ, SL_AZ_LIST, SL_AZ_WRITE };
-/** Always -1: the error of a refusal. what: "cannot read 'az://c/b'". reply->code: of the header
- * x-ms-error-code, else the body's. */
+/** Always -1: the error of a refusal. what: "cannot read 'az://c/b'". reply->code: of
+ * SL_AZ_CODE_HEADER, else the body's. */
 int sl_az_refused(struct sl_az *az, const char *what, enum sl_az_verb verb,
                   const struct sl_cloud_reply *reply, struct sl_err *err);
 

@@ -2,7 +2,7 @@
 #ifndef SL_GS_STORE_H
 #define SL_GS_STORE_H
 
-#include "cloud_call.h"
+#include "cloud_reply.h"
 #include "gs_creds.h"
 
 enum { SL_GS_KEY_BYTES_MAX = 1024, SL_GS_PAGE_BYTES_MAX = 16 * 1024 * 1024 };

@@ -8,7 +8,7 @@
 #ifndef SL_OCI_STORE_H
 #define SL_OCI_STORE_H
 
-#include "cloud_call.h"
+#include "cloud_reply.h"
 #include "oci_endpoint.h"
 #include "oci_options.h"
 #include "packed_stream.h"
