@@ -41,6 +41,7 @@ enum {
     INTERIM_MAX = 16,
     STALL_BYTES = 64 * 1024,
     REQUEST_BYTES_MAX = 64 * 1024 * 1024,
+    PROXY_WANTS_LOGIN = 407,
 };
 /* A connection that was made ahead longer ago may be near its time to connect, or forgotten. */
 #define AHEAD_NS_MAX (5 * SL_NS_PER_S)
@@ -200,6 +201,16 @@ int sl_exchange_reconnect(struct sl_exchange *exchange, struct sl_err *err)
     return -1;
 }
 
+static char *name_subject(const char *method, const char *url, const struct sl_url *forward,
+                          struct sl_err *err)
+{
+    char authority[SL_URL_AUTHORITY_MAX];
+    if (!forward->host)
+        return sl_asprintf(err, "%s %s", method, url);
+    return sl_asprintf(err, "%s %s through the proxy '%s'", method, url,
+                       sl_url_authority(forward, authority));
+}
+
 static int start(struct sl_exchange *exchange, const struct sl_request *request, struct sl_err *err)
 {
     sl_autourl url = {0};
@@ -210,7 +221,7 @@ static int start(struct sl_exchange *exchange, const struct sl_request *request,
         return -1;
     sl_autofree char *shown = sl_url_format(&url, false, err);
     if (!shown ||
-        replace(&exchange->subject, sl_asprintf(err, "%s %s", request->method, shown)) < 0 ||
+        replace(&exchange->subject, name_subject(request->method, shown, &forward, err)) < 0 ||
         build_request(exchange, request, &url, forward.host ? &forward : NULL, err) < 0)
         return -1;
 
@@ -219,6 +230,7 @@ static int start(struct sl_exchange *exchange, const struct sl_request *request,
                  !sl_link_is_past(exchange->link);
     bool ahead = same && exchange->preconnected && exchange->phase == SL_X_CONNECTING &&
                  sl_now_ns() - exchange->ahead_ns < AHEAD_NS_MAX;
+    exchange->forwarded = forward.host != NULL;
     exchange->answered = exchange->wanted = false;
     exchange->interim = 0;
     exchange->streamed = 0;
@@ -454,6 +466,12 @@ static enum sl_io_state take_head(struct sl_exchange *exchange, size_t bytes, st
         if (exchange->head.status == 101 || ++exchange->interim > INTERIM_MAX)
             return sl_exchange_refuse(exchange, false, "the server goes on answering 1xx", err);
         return SL_IO_WAIT;
+    }
+    if (exchange->forwarded && exchange->head.status == PROXY_WANTS_LOGIN) {
+        sl_fail(err, SL_E_AUTH, "%s: the proxy " SL_PROXY_LOGIN, exchange->subject);
+        if (err)
+            err->http_status = PROXY_WANTS_LOGIN;
+        return sl_exchange_fail(exchange);
     }
     if (keep_head(exchange, text, bytes, err) < 0)
         return sl_exchange_fail(exchange);

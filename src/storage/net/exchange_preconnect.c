@@ -38,6 +38,7 @@ int sl_exchange_follow(struct sl_exchange *exchange, const struct sl_exchange *l
     exchange->route = sl_strdup(like->route, err);
     exchange->open_url = exchange->route ? sl_strdup(like->open_url, err) : NULL;
     exchange->open_proxy = exchange->open_url ? sl_strdup(like->open_proxy, err) : NULL;
+    exchange->forwarded = like->forwarded;
     exchange->subject = exchange->open_proxy ? sl_strdup(like->subject, err) : NULL;
     return exchange->subject ? 0 : -1;
 }

@@ -19,6 +19,7 @@
 #include "latency.h"
 #include "link_state.h"
 #include "metrics.h"
+#include "proxy.h"
 #include "retry.h"
 
 enum {
@@ -192,15 +193,23 @@ static int fail_refused(const struct sl_link *link, struct sl_err *err)
     return -1;
 }
 
+static const char *hint(const struct sl_link *link)
+{
+    bool plain = !link->tls && !*link->proxy && !link->connect.direct;
+    return plain ? sl_proxy_hint(link->host, link->port) : "";
+}
+
 static int fail_unreached(const struct sl_link *link, enum sl_err_kind kind, const char *reason,
                           bool retryable, struct sl_err *err)
 {
-    char names[NAMES_BYTES];
+    char names[NAMES_BYTES], way[SL_URL_AUTHORITY_MAX + 40] = "";
     tried_names(link, names);
+    if (*link->proxy)
+        snprintf(way, sizeof(way), " through the proxy '%s'", sl_proxy_place(link->proxy));
     sl_fail_code(err, kind, SL_NET_UNREACHED,
-                 "cannot connect to '%s'%s: %s; check the name, the port, the network and the "
-                 "proxy settings",
-                 link->authority, names, reason);
+                 "cannot connect to '%s'%s%s: %s; check the name, the port, the network and the "
+                 "proxy settings%s",
+                 link->authority, way, names, reason, hint(link));
     if (err)
         err->retryable = retryable;
     return -1;
@@ -239,13 +248,16 @@ static int fail_curl(struct sl_link *link, CURLcode code, struct sl_err *err)
                      link->authority, reason);
         return -1;
     } else if (answered == 407) {
+        sl_fail(err, SL_E_AUTH, "cannot connect to '%s': the proxy '%s' " SL_PROXY_LOGIN,
+                link->authority, sl_proxy_place(link->proxy));
+    } else if (answered >= 400 && !sl_retry_status((int)answered)) {
         sl_fail(err, SL_E_AUTH,
-                "the proxy for '%s' wants credentials: put user:password@ into its URL",
-                link->authority);
+                "cannot connect to '%s': the proxy '%s' refuses it (%ld): ask who runs the proxy "
+                "to allow this host, or name the host in no_proxy if it is reached without",
+                link->authority, sl_proxy_place(link->proxy), answered);
     } else {
-        bool passing = answered < 400 || sl_retry_status((int)answered);
         return fail_unreached(link, code == CURLE_OUT_OF_MEMORY ? SL_E_NO_SPACE : SL_E_NET, reason,
-                              passing, err);
+                              true, err);
     }
     if (err)
         err->retryable = false;
@@ -253,12 +265,13 @@ static int fail_curl(struct sl_link *link, CURLcode code, struct sl_err *err)
 }
 
 /* A name that leads nowhere, or takes too long. */
-static enum sl_io_state fail_lookup(struct sl_link *link, const char *why, struct sl_err *err)
+static enum sl_io_state fail_lookup(struct sl_link *link, const char *code, const char *why,
+                                    struct sl_err *err)
 {
-    sl_fail_code(err, SL_E_NET, SL_NET_UNREACHED,
+    sl_fail_code(err, SL_E_NET, *code ? code : SL_NET_UNREACHED,
                  "cannot connect to '%s': %s; check the name, the port, the network and the proxy "
-                 "settings",
-                 link->authority, why);
+                 "settings%s",
+                 link->authority, why, hint(link));
     if (err)
         err->retryable = true;
     sl_link_close(link);
@@ -297,9 +310,9 @@ static enum sl_io_state prepare(struct sl_link *link, struct sl_err *err)
         enum sl_host_state state =
             link->permit.host ? sl_host_look_up(&link->permit, &why) : SL_HOST_KNOWN;
         if (state == SL_HOST_FAILED)
-            return fail_lookup(link, why.message, err);
+            return fail_lookup(link, why.code, why.message, err);
         if (state == SL_HOST_WAIT && now - link->opened_ns >= connect_ns(link))
-            return fail_lookup(link, "the name server does not answer", err);
+            return fail_lookup(link, "", "the name server does not answer", err);
         if (state == SL_HOST_WAIT)
             return SL_IO_WAIT;
         if (dial(link, err) < 0)

@@ -7,6 +7,7 @@
 
 #include <arpa/inet.h>
 #include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -131,6 +132,30 @@ static int normalise(const char *value, const char *name, char **proxy, struct s
                          : strcmp(scheme, "https://") == 0 ? ":443"
                                                            : ":1080");
     return *proxy ? 0 : -1;
+}
+
+const char *sl_proxy_place(const char *proxy)
+{
+    const char *scheme = strstr(proxy, "://"), *at = strrchr(proxy, '@');
+    const char *rest = scheme ? scheme + 3 : proxy;
+    return at && at > rest ? at + 1 : rest;
+}
+
+/* curl does not believe it, since a web server's CGI has request headers under such names. */
+const char *sl_proxy_hint(const char *host, uint16_t port)
+{
+    static const char *const used[] = {"http_proxy", "all_proxy", "ALL_PROXY", NULL};
+    static const char *const capitals[] = {"HTTP_PROXY", NULL};
+    static const char *const none[] = {"no_proxy", "NO_PROXY", NULL};
+    const char *name;
+    char copy[256];
+    const struct sl_url url = {.host = copy, .port = port};
+    snprintf(copy, sizeof(copy), "%s", host);
+    if (first_set(used, &name) || !first_set(capitals, &name) ||
+        sl_proxy_excluded(&url, first_set(none, &name)))
+        return "";
+    return "; HTTP_PROXY is set, but http goes by http_proxy in small letters, as with curl: set "
+           "that if the proxy is meant";
 }
 
 int sl_proxy_find(const struct sl_url *url, char **proxy, struct sl_err *err)

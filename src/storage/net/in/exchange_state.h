@@ -37,6 +37,7 @@ struct sl_exchange {
     char *route; /* origin and proxy that the link leads to, NULL: none */
     char *open_url, *open_proxy;
     char *subject;     /* "GET https://host/path", for messages */
+    bool forwarded;    /* the request goes to a proxy, which answers for the host */
     unsigned answers;  /* on this connection */
     bool preconnected; /* it was made before there was a request, and has not answered one yet */
     uint64_t ahead_ns; /* when */
