@@ -431,6 +431,18 @@ SL_TEST_OF(rules_claims, what_reaches_nothing_is_tried_for_its_time_and_costs_no
         fake_clock_turn((wait ? wait : 1) * SL_NS_PER_MS);
     ck_assert_uint_le(sl_now_ns() - begin, 2 * SL_NS_PER_S + 2 * SL_NS_PER_MS);
 
+    struct sl_err unknown = {.kind = SL_E_NET, .retryable = true, .code = SL_NET_UNRESOLVED};
+    static const unsigned names[][3] = {{10, 2, 2}, {10, 0, 10}, {1, 2, 1}};
+    for (size_t i = 0; i < SL_COUNT(names); i++) {
+        retry = (struct sl_retry){.limit = 3,
+                                  .unreachable_ns = names[i][0] * SL_NS_PER_S,
+                                  .unresolved_ns = names[i][1] * SL_NS_PER_S};
+        for (begin = sl_now_ns(); sl_retry_again(&retry, &unknown, 0, &wait);)
+            fake_clock_turn((wait ? wait : 1) * SL_NS_PER_MS);
+        ck_assert_uint_ge(sl_now_ns() - begin, names[i][2] * SL_NS_PER_S);
+        ck_assert_uint_le(sl_now_ns() - begin, names[i][2] * SL_NS_PER_S + 2 * SL_NS_PER_MS);
+    }
+
     retry = (struct sl_retry){.limit = 3};
     ck_assert(sl_retry_again(&retry, &refused, 0, &wait));
     ck_assert_uint_eq(sl_retry_most(&retry), 3);

@@ -241,6 +241,20 @@ SL_TEST_LOOP(a_store_that_refuses_connections_is_waited_for, 0, 2 * STORES)
     note(began_ns, UNREACHABLE_SECONDS, UNREACHABLE_SECONDS + 2);
 }
 
+SL_TEST_LOOP(a_name_that_does_not_exist_is_told_apart, 0, 2 * STORES)
+{
+    bool uploads;
+    if (!begin(_i, &uploads))
+        return;
+    name_place("https://nothing.invalid:80");
+    fake_clock_release(); /* name servers are not in its hand */
+    config.attempts = 2;
+    ck_assert_int_eq(ask(uploads), -1);
+    ck_assert_msg(err.kind == SL_E_NET && strcmp(err.code, SL_NET_UNRESOLVED) == 0, "%s",
+                  err.message);
+    ck_assert_msg(strstr(err.message, "nothing.invalid") != NULL, "%s", err.message);
+}
+
 SL_TEST_LOOP(a_busy_store_has_its_tries, 0, 2 * STORES)
 {
     bool uploads;

@@ -103,7 +103,8 @@ struct sl_spec_readers {
     uint64_t connections;  /* SL_AUTO_VALUE or 1..1024 */
     uint64_t range_bytes;  /* SL_AUTO_VALUE or 64 KiB..5 GiB */
     uint64_t memory_bytes; /* SL_AUTO_VALUE: bound on staging buffers of one load */
-    uint64_t stall_seconds, attempts, unreachable_seconds;
+    uint64_t stall_seconds, attempts;
+    uint64_t unreachable_seconds;  /* SL_AUTO_VALUE, or 0..86400 */
     int hedge;                     /* enum sl_hedge */
     int slices;                    /* enum sl_slices */
     uint64_t request_price;        /* bytes */

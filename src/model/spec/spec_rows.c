@@ -230,11 +230,13 @@ static const struct sl_option readers_rows[] = {
               .minimum = 1, .maximum = 3600, .flag = "stall-seconds"),
     SL_OPTION(sl_spec_readers, attempts, UINT, "8", "tries of one range, the first included",
               .minimum = 1, .maximum = 1000, .flag = "attempts"),
-    SL_OPTION(sl_spec_readers, unreachable_seconds, UINT, "60",
-              "while connections are refused, or a name is not known, tries go on for this time, "
-              "and none of 'attempts' is used up; 0: 'attempts' alone counts. Where a mirror is "
-              "left it is tried after 'attempts'",
-              .maximum = 86400, .flag = "unreachable-seconds"),
+    SL_OPTION(
+        sl_spec_readers, unreachable_seconds, UINT, "auto",
+        "while connections are refused, or a name is not known, tries go on for this time, "
+        "and none of 'attempts' is used up; 0: 'attempts' alone counts. auto is 60 s, and for "
+        "a person at a terminal 10 s, or 2 s where the name does not exist. Where a mirror is "
+        "left it is tried after 'attempts'",
+        .maximum = 86400, .flag = "unreachable-seconds"),
     SL_OPTION(sl_spec_readers, hedge, CHOICE, "auto",
               "requests that are silent or slow beside others: auto sends them again on another "
               "connection, off waits for them until 'stallSeconds', for stores where each request "

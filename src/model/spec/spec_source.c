@@ -8,6 +8,7 @@
 #include <ctype.h>
 #include <pthread.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "concurrency.h"
 #include "fork_guard.h"
@@ -115,6 +116,18 @@ const void *sl_spec_store_options(const struct sl_spec *spec, const struct sl_op
     return NULL;
 }
 
+/* A store may be about to start, and a Pod waits for it; a person has mistyped its name. */
+static void set_patience(const struct sl_spec *spec, struct sl_source_config *config)
+{
+    enum { USUAL = 60, AT_A_TERMINAL = 10, FOR_A_NAME = 2 };
+    bool chosen = spec->readers.unreachable_seconds != SL_AUTO_VALUE;
+    bool watched = !chosen && isatty(STDERR_FILENO);
+    config->unreachable_seconds = watched ? AT_A_TERMINAL : USUAL;
+    if (chosen)
+        config->unreachable_seconds = (unsigned)spec->readers.unreachable_seconds;
+    config->unresolved_seconds = watched ? FOR_A_NAME : 0;
+}
+
 void sl_spec_source_config(const struct sl_spec *spec, struct sl_cancel *cancel,
                            struct sl_progress *progress, struct sl_source_config *config)
 {
@@ -123,7 +136,6 @@ void sl_spec_source_config(const struct sl_spec *spec, struct sl_cancel *cancel,
         .tls = &spec->source.tls,
         .stall_seconds = (unsigned)spec->readers.stall_seconds,
         .attempts = (unsigned)spec->readers.attempts,
-        .unreachable_seconds = (unsigned)spec->readers.unreachable_seconds,
         .hedge = (enum sl_hedge)spec->readers.hedge,
         .host_connections =
             sl_concurrency_per_host(spec->readers.connections_per_host, spec->readers.connections),
@@ -135,6 +147,7 @@ void sl_spec_source_config(const struct sl_spec *spec, struct sl_cancel *cancel,
         .beneath_bytes = spec->source.beneath_bytes,
         .credentials = *spec->source.credentials ? spec->source.credentials : NULL,
     };
+    set_patience(spec, config);
     for (size_t i = 0; sl_stores_at(i); i++) {
         const struct sl_option_table *table = sl_stores_at(i)->options;
         const void *values = table ? sl_spec_store_options(spec, table) : NULL;

@@ -483,7 +483,7 @@ void sl_xet_note_failure(struct sl_xet *xet, struct sl_err *err)
         sl_log(SL_LOG_WARN, "%s: reading it again", err->message);
     if (is_final(err) || xet->mode == SL_XET_ON)
         return;
-    bool unreached = strcmp(err->code, SL_NET_UNREACHED) == 0;
+    bool unreached = sl_retry_unreached(err);
     SL_LOCKED(&xet->locked.mutex);
     if (!err->retryable || unreached || ++xet->locked.failures >= FAILURES_MAX)
         turn_off(xet, err->message);

@@ -547,7 +547,7 @@ static enum sl_io_state fail(struct sl_channel *channel, const struct sl_err *er
 {
     if (channel->object && err)
         sl_http_object_fail(channel->object, channel->place, err->http_status,
-                            strcmp(err->code, SL_NET_UNREACHED) == 0);
+                            sl_retry_unreached(err));
     settle(channel, false);
     channel->phase = IDLE;
     return SL_IO_FAILED;

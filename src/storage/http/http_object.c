@@ -206,7 +206,7 @@ bool sl_http_object_expired(struct sl_http_object *object, const struct sl_err *
 {
     SL_LOCKED(&object->locked.mutex);
     bool expired = object->locked.state == LEADS_AWAY &&
-                   (strcmp(why->code, SL_NET_UNREACHED) == 0 || has_expired(why->http_status));
+                   (sl_retry_unreached(why) || has_expired(why->http_status));
     if (expired && !object->shared)
         free(sl_steal(
             &object->locked.place)); /* else http_channel.c knows whether it was this one */

@@ -57,7 +57,8 @@ void sl_host_on_want(void (*shed)(const struct sl_host *host));
 enum sl_host_state { SL_HOST_FAILED = -1, SL_HOST_WAIT, SL_HOST_KNOWN };
 /**
  * Are the addresses known? WAIT: sl_host_fd() becomes readable when they are, or cannot be found.
- * A host whose name is an address is always KNOWN. FAILED: SL_E_NET; the next call looks again.
+ * A host whose name is an address is always KNOWN. FAILED: SL_E_NET, code
+ * SL_NET_UNRESOLVED if there is no such name; the next call looks again.
  */
 enum sl_host_state sl_host_look_up(struct sl_permit *permit, struct sl_err *err);
 /** For poll() alone; the host's, as long as the permit is. */

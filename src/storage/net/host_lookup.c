@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "host_state.h"
+#include "io.h"
 #include "log.h"
 
 #define FRESH_NS (180 * SL_NS_PER_S)
@@ -171,6 +172,12 @@ static unsigned take_addresses(struct sl_host *host, const struct addrinfo *list
     return count;
 }
 
+/* Name servers answered: there is no such name, or none with an address. */
+static bool is_unknown(int failed)
+{
+    return failed == EAI_NONAME || failed == EAI_NODATA;
+}
+
 /* The host stays while it is being looked up. */
 static void *look_up(void *arg)
 {
@@ -187,6 +194,7 @@ static void *look_up(void *arg)
         else
             host->looked_ns = sl_now_ns();
         host->failed = failed != 0;
+        host->unknown = is_unknown(failed);
         host->looking = false;
         (void)!eventfd_write(host->fd, 1);
     }
@@ -231,7 +239,8 @@ enum sl_host_state sl_host_look_up(struct sl_permit *permit, struct sl_err *err)
     }
     if (host->failed) {
         host->failed = false;
-        sl_fail(err, SL_E_NET, "its name cannot be resolved: %s", host->trouble);
+        sl_fail_code(err, SL_E_NET, host->unknown ? SL_NET_UNRESOLVED : SL_NET_UNREACHED,
+                     "its name cannot be resolved: %s", host->trouble);
         return SL_HOST_FAILED;
     }
     if (!host->looking && begin(host, err) < 0)

@@ -18,5 +18,7 @@ enum { SL_IO_POLL_MAX = 8 }; /* two connections, while a request is sent twice *
 
 /** The code of an error that means: no connection was made, so no request was sent. */
 #define SL_NET_UNREACHED "unreached"
+/** The same, since nobody knows the host's name. sl_retry_unreached() (retry.h) asks for both. */
+#define SL_NET_UNRESOLVED "unresolved"
 
 #endif

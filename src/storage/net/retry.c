@@ -52,11 +52,24 @@ static struct {
 } process = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 SL_FORK_GUARD(&process.mutex, NULL)
 
+bool sl_retry_unreached(const struct sl_err *why)
+{
+    return strcmp(why->code, SL_NET_UNREACHED) == 0 || strcmp(why->code, SL_NET_UNRESOLVED) == 0;
+}
+
+/* How long tries that reach nothing go on. */
+static uint64_t patience_ns(const struct sl_retry *retry)
+{
+    return retry->unresolved && retry->unresolved_ns
+               ? SL_MIN(retry->unresolved_ns, retry->unreachable_ns)
+               : retry->unreachable_ns;
+}
+
 /* Now and then, for all ranges and loads together: what is waited for, and until when. */
 static void warn_unreached(const struct sl_retry *retry, const struct sl_err *why, uint64_t now_ns)
 {
-    uint64_t end_ns = retry->unreached_since_ns + retry->unreachable_ns;
-    if (retry->unreached < WARN_FROM || retry->unreachable_ns <= WARN_NS || end_ns <= now_ns)
+    uint64_t end_ns = retry->unreached_since_ns + patience_ns(retry);
+    if (retry->unreached < WARN_FROM || patience_ns(retry) <= WARN_NS || end_ns <= now_ns)
         return; /* what ends soon says why at its end */
     {
         SL_LOCKED(&process.mutex);
@@ -76,21 +89,22 @@ static void warn_unreached(const struct sl_retry *retry, const struct sl_err *wh
 /* One more try failed: whether there are more. */
 static bool has_tries(struct sl_retry *retry, const struct sl_err *why, uint64_t now_ns)
 {
-    if (strcmp(why->code, SL_NET_UNREACHED) != 0) {
+    if (!sl_retry_unreached(why)) {
         retry->unreached = 0;
         return ++retry->failed < retry->limit;
     }
     if (!retry->unreached++)
         retry->unreached_since_ns = now_ns;
+    retry->unresolved = strcmp(why->code, SL_NET_UNRESOLVED) == 0;
     if (!retry->unreachable_ns)
         return sl_retry_tries(retry) < retry->limit;
-    return now_ns - retry->unreached_since_ns < retry->unreachable_ns;
+    return now_ns - retry->unreached_since_ns < patience_ns(retry);
 }
 
 /* The last try comes when the time is over, and not long before or after. */
 static uint64_t last_wait_ms(const struct sl_retry *retry, uint64_t wait_ms, uint64_t now_ns)
 {
-    uint64_t end_ns = retry->unreached_since_ns + retry->unreachable_ns;
+    uint64_t end_ns = retry->unreached_since_ns + patience_ns(retry);
     if (!retry->unreached || end_ns <= now_ns)
         return wait_ms;
     return SL_MIN(wait_ms, (end_ns - now_ns) / SL_NS_PER_MS + 1);

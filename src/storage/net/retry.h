@@ -21,9 +21,12 @@ struct sl_retry {
     unsigned limit;              /* tries in all */
     uint64_t unreachable_ns;     /* as long as nothing is reached it goes on for this time, at least
                                     twice; 0: `limit` counts these tries, too */
+    uint64_t unresolved_ns;      /* the same while the host's name does not exist, if that is
+                                    shorter; 0: as unreachable_ns */
     unsigned failed;             /* tries that failed without progress, those that reached nothing
-                                    (SL_NET_UNREACHED) left out */
+                                    (sl_retry_unreached()) left out */
     unsigned unreached;          /* these, since something was reached */
+    bool unresolved;             /* the last of these */
     uint64_t unreached_since_ns; /* sl_now_ns() scale */
     uint64_t random;             /* state of the jitter; 0: seeded on first use */
     unsigned recovered;          /* how often something was done about a refusal */
@@ -37,6 +40,8 @@ struct sl_retry {
  */
 bool sl_retry_again(struct sl_retry *retry, const struct sl_err *why, uint64_t progress,
                     uint64_t *wait_ms);
+/** Was no connection made, so that no request was sent? */
+bool sl_retry_unreached(const struct sl_err *why);
 /** May something be done about a refusal, and the request sent once more? Once for a status, and
  * for two in a row: a link and the token that leads to a new one may have ended together. */
 bool sl_retry_may_recover(const struct sl_retry *retry, const struct sl_err *why);

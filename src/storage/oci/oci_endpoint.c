@@ -185,8 +185,7 @@ static bool note_absent(struct sl_oci_endpoint *endpoint, const char *digest)
 /* Silence, and nobody there, cost too much time for a second try. */
 static bool may_pass(const struct sl_err *why)
 {
-    return why->retryable && strcmp(why->code, "stall") != 0 &&
-           strcmp(why->code, SL_NET_UNREACHED) != 0;
+    return why->retryable && strcmp(why->code, "stall") != 0 && !sl_retry_unreached(why);
 }
 
 /* A cache that has not got a blob yet sends all of it as it comes, whatever range was asked for. */

@@ -125,7 +125,8 @@ static void set_hedge(struct sl_fetch *fetch)
 struct sl_retry sl_store_retry(const struct sl_source_config *config)
 {
     return (struct sl_retry){.limit = config->attempts ? config->attempts : ATTEMPTS_DEFAULT,
-                             .unreachable_ns = config->unreachable_seconds * SL_NS_PER_S};
+                             .unreachable_ns = config->unreachable_seconds * SL_NS_PER_S,
+                             .unresolved_ns = config->unresolved_seconds * SL_NS_PER_S};
 }
 
 static int take_channel(struct sl_fetch *fetch, struct sl_err *err)
@@ -139,7 +140,7 @@ static int take_channel(struct sl_fetch *fetch, struct sl_err *err)
 static bool try_repair(struct sl_fetch *fetch, struct sl_err *err)
 {
     const struct sl_store_kind *kind = fetch->store->kind;
-    bool unreached = strcmp(err->code, SL_NET_UNREACHED) == 0;
+    bool unreached = sl_retry_unreached(err);
     if (!sl_retry_may_recover(&fetch->retry, err) || !kind->recover ||
         (err->retryable && !unreached))
         return false;

@@ -53,6 +53,8 @@ struct sl_source_config {
     unsigned stall_seconds;       /* 0: 30. Less than 64 KiB in that time is a stall */
     unsigned attempts;            /* 0: 8. Per range, first try included */
     unsigned unreachable_seconds; /* tries that reach nothing go on for this time */
+    unsigned unresolved_seconds;  /* if it is shorter, while the host's name does not exist; 0: the
+                                     same */
     unsigned host_connections;    /* of this process to one host; 0: any number */
     unsigned preconnect;      /* connections made at once to a server that turns out to be far away,
                             while the store's first request is out; 0: none */

@@ -40,6 +40,7 @@ struct sl_host {
     int fd;       /* readable when a look-up has ended; -1 for addresses */
     bool looking; /* a thread looks it up */
     bool failed;  /* the last look-up, of which nobody has heard yet */
+    bool unknown; /* since there is no such name */
     char trouble[128];
     uint64_t answer_delay_ns; /* sl_latency_host_add() */
     uint64_t looked_ns;       /* when it was found last, 0: never */
