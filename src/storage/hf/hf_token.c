@@ -1,4 +1,5 @@
 /* Where the token comes from, in the order of the hub's client, and where it may go. */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -56,6 +57,14 @@ static char *usual_file(struct sl_err *err)
     return expand("~/.cache/huggingface/token", "", err);
 }
 
+/* Public models are loaded all the same. */
+static void warn_unreadable(const char *path)
+{
+    struct sl_err why = SL_ERR_INIT;
+    sl_fail_errno(&why, SL_E_AUTH, errno, "HF_TOKEN_PATH names '%s', which cannot be read", path);
+    sl_log(SL_LOG_WARN, "%s; no token is sent", why.message);
+}
+
 /* One that was found, not given: a machine without a token is as usual as one with it. */
 static int find_implicit(struct sl_hf *hf, struct sl_err *err)
 {
@@ -82,9 +91,11 @@ static int find_implicit(struct sl_hf *hf, struct sl_err *err)
     hf->token_file = usual_file(err);
     if (!hf->token_file)
         return -1;
-    if (access(hf->token_file, R_OK) != 0)
+    if (access(hf->token_file, R_OK) != 0) {
+        if (variable("HF_TOKEN_PATH"))
+            warn_unreadable(hf->token_file);
         free(sl_steal(&hf->token_file));
-    else
+    } else
         hf->token_from = variable("HF_TOKEN_PATH") ? "HF_TOKEN_PATH" : "the token file of HF_HOME";
     return 0;
 }

@@ -1,10 +1,12 @@
 /* Logins as container tools keep them: which file, and which of its entries is of a repository. */
+#include <errno.h>
 #include <openssl/evp.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "json.h"
+#include "log.h"
 #include "oci_auth.h"
 
 enum { FILE_BYTES_MAX = 1024 * 1024, PAIR_BYTES_MAX = 16 * 1024 };
@@ -176,6 +178,16 @@ static const struct {
     {"HOME", "/.config/containers/auth.json"},
 };
 
+/* A file that is named itself is meant; of folders, one that is there. */
+static void warn_unreadable(const char *variable, const char *file, bool named)
+{
+    struct sl_err why = SL_ERR_INIT;
+    if (!named && errno != EACCES)
+        return;
+    sl_fail_errno(&why, SL_E_AUTH, errno, "%s leads to '%s', which cannot be read", variable, file);
+    sl_log(SL_LOG_WARN, "%s; no login is taken from it", why.message);
+}
+
 int sl_oci_login_find(const char *path, const char *host, const char *repo,
                       struct sl_oci_login *login, struct sl_err *err)
 {
@@ -190,7 +202,9 @@ int sl_oci_login_find(const char *path, const char *host, const char *repo,
         sl_autofree char *file = sl_asprintf(err, "%s%s", value, usual[i].file);
         if (!file)
             return -1;
-        if (access(file, R_OK) == 0 && read_login(file, host, repo, login, err) < 0)
+        if (access(file, R_OK) != 0)
+            warn_unreadable(usual[i].variable, file, !*usual[i].file);
+        else if (read_login(file, host, repo, login, err) < 0)
             return sl_wrap(err, "%s", usual[i].variable);
     }
     return 0;
