@@ -205,7 +205,7 @@ static bool az_recover(struct sl_source *source, const struct sl_err *why, struc
 }
 
 static const struct sl_http_hooks hooks = {
-    .prepare = prepare, .refuse = refuse, .answered = answered};
+    .prepare = prepare, .refuse = refuse, .answered = answered, .labels = true};
 
 const struct sl_store_kind sl_az_store = {
     .name = "az",

@@ -294,11 +294,12 @@ static int answered(struct sl_source *source, const struct sl_exchange *exchange
     const char *generation = sl_exchange_header(exchange, "x-goog-generation");
     char pin[SL_PIN_TEXT_MAX];
     struct sl_checksums sums = {0};
-    if (encoding && strcasecmp(encoding, "identity") != 0)
+    if (encoding && strcasecmp(encoding, "gzip") == 0) /* others are labels */
         return sl_fail(err, SL_E_USAGE,
                        "cannot read '%s': it is stored with Content-Encoding '%.80s', which Google "
-                       "unpacks on the way, so it has no ranges: upload it without (gcloud storage "
-                       "cp without --gzip-in-flight-all and -Z)",
+                       "unpacks on the way, so it has no ranges: upload it without -Z of gcloud "
+                       "storage cp, or, if it is no gzip, take the label away (gcloud storage "
+                       "objects update --clear-content-encoding)",
                        source->uri, encoding);
     take_hash(sl_exchange_header(exchange, "x-goog-hash"), &sums);
     if (sums.count && sl_source_set_checksums(source, &sums, err) < 0)

@@ -82,6 +82,9 @@ struct sl_http_hooks {
      * for: what comes before the range is passed over, and what comes behind it is not waited for.
      */
     uint64_t cuts_bytes_max;
+    /** Content-Encoding is a label that the uploader put beside the bytes, whatever it says: ranges
+     * are of the bytes that are stored. */
+    bool labels;
 };
 
 /** Of a channel of this transport, for requests of another kind while it has none of its own (pages

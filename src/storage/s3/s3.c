@@ -344,7 +344,7 @@ static int s3_checksums(struct sl_source *source, struct sl_checksums *sums, str
 }
 
 static const struct sl_http_hooks hooks = {
-    .prepare = prepare, .refuse = refuse, .redirect = redirect};
+    .prepare = prepare, .refuse = refuse, .redirect = redirect, .labels = true};
 
 const struct sl_store_kind sl_s3_store = {
     .name = "s3",
