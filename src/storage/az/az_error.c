@@ -54,12 +54,16 @@ static const struct rule {
 
 struct fault {
     char code[64], message[256];
+    char end[64]; /* of the time frame that a SAS is good for, as the store tells it */
 };
 
 static int on_fault(const char *path, const char *value, void *arg, struct sl_err *err)
 {
     (void)err;
     struct fault *fault = arg;
+    const char *end = strstr(value, "Expiry [");
+    if (strcmp(path, "Error/AuthenticationErrorDetail") == 0 && end)
+        snprintf(fault->end, sizeof(fault->end), "%.*s", (int)strcspn(end + 8, "]"), end + 8);
     if (strcmp(path, "Error/Code") == 0)
         snprintf(fault->code, sizeof(fault->code), "%s", value);
     else if (strcmp(path, "Error/Message") == 0) /* then come request id and time */
@@ -133,7 +137,13 @@ int sl_az_refused(struct sl_az *az, const char *what, enum sl_az_verb verb,
         return -1;
     uint32_t later = err->retry_after_ms;
     const char *next = rule ? rule->advice : NULL;
-    advise(az, verb, advice, sizeof(advice));
+    if (*fault.end)
+        snprintf(advice, sizeof(advice),
+                 "%.200s is good until %.60s only: if that has passed get a new one, else set this "
+                 "machine's clock",
+                 sl_az_creds_origin(az->creds), fault.end);
+    else
+        advise(az, verb, advice, sizeof(advice));
     next = next ? next : advice;
     sl_fail_code(err, rule ? rule->kind : SL_E_AUTH,
                  rule && rule->kind == SL_E_INTEGRITY ? "changed" : fault.code, "%s: %d %.250s%s%s",

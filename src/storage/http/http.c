@@ -10,8 +10,10 @@
 #include <string.h>
 #include <strings.h>
 
+#include "http_expiry.h"
 #include "http_store.h"
 #include "upload_backend.h"
+#include "xml.h"
 
 static const struct sl_option http_rows[] = {
     SL_OPTION(sl_http_options, bearer_token_file, STRING, "",
@@ -137,17 +139,50 @@ static int redirect(struct sl_source *source, const struct sl_exchange *exchange
                             sl_exchange_status(exchange), err);
 }
 
-/* The first line of a plain-text answer tells people more than the status. */
+/* What a store behind a signed link answers, in XML. */
+struct said {
+    char code[64], message[160];
+};
+
+static int on_said(const char *path, const char *value, void *arg, struct sl_err *err)
+{
+    struct said *said = arg;
+    (void)err;
+    if (strcmp(path, "Error/Code") == 0)
+        snprintf(said->code, sizeof(said->code), "%s", value);
+    else if (strcmp(path, "Error/Message") == 0)
+        snprintf(said->message, sizeof(said->message), "%.*s", (int)strcspn(value, "\r\n"), value);
+    return 0;
+}
+
+/* The first line of a plain-text answer, and what a store says, tell people more than the status.
+ */
 static int refuse(struct sl_source *source, const struct sl_exchange *exchange, const char *body,
                   size_t body_bytes, struct sl_err *err)
 {
-    char what[400], detail[160] = "";
+    char what[400], detail[260] = "", expiry[SL_EXPIRY_TEXT_BYTES] = "";
+    struct said said = {.code = ""};
+    int status = sl_exchange_status(exchange);
     const char *type = sl_exchange_header(exchange, "Content-Type");
+    size_t mark = body_bytes >= 3 && memcmp(body, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
     if (type && strncasecmp(type, "text/plain", 10) == 0 && body_bytes)
         snprintf(detail, sizeof(detail), "('%.*s')", (int)SL_MIN(strcspn(body, "\r\n"), 120), body);
+    else if (body_bytes > mark && body[mark] == '<' &&
+             sl_xml_parse(body + mark, body_bytes - mark, "answer", on_said, &said, NULL) == 0 &&
+             *said.code)
+        snprintf(detail, sizeof(detail), "%s%s%s%s", said.code, *said.message ? " (" : "",
+                 said.message, *said.message ? ")" : "");
     snprintf(what, sizeof(what), "cannot read '%.380s'", source->uri);
-    return sl_http_fail(err, sl_exchange_status(exchange),
-                        sl_exchange_header(exchange, "Retry-After"), what, detail);
+    if (status == 400 || status == 401 || status == 403 || status == 410)
+        sl_http_expiry_text(sl_http_object_url(source->impl),
+                            sl_http_says_expired(said.code, said.message), expiry);
+    if (!*expiry)
+        return sl_http_fail(err, status, sl_exchange_header(exchange, "Retry-After"), what, detail);
+    sl_fail_code(err, SL_E_AUTH, "expired", "%s: the server answered %d%s%s; %s", what, status,
+                 *detail ? " " : "", detail, expiry);
+    if (err)
+        err->http_status = status;
+    return -1;
 }
 
 static bool http_recover(struct sl_source *source, const struct sl_err *why, struct sl_err *err)
@@ -155,7 +190,8 @@ static bool http_recover(struct sl_source *source, const struct sl_err *why, str
     return sl_http_recover(sl_http_store_base(source->store), source->impl, why, err);
 }
 
-static const struct sl_http_hooks hooks = {prepare, refuse, redirect};
+static const struct sl_http_hooks hooks = {
+    .prepare = prepare, .refuse = refuse, .redirect = redirect};
 
 const struct sl_store_kind sl_http_store = {
     .name = "http",

@@ -59,6 +59,8 @@ struct sl_http_object *sl_http_base_object(struct sl_http_base *base, const char
  * caller's. SL_E_NO_SPACE. */
 struct sl_http_object *sl_http_object_new(const char *url, struct sl_err *err);
 void sl_http_object_free(struct sl_http_object *object);
+/** Its own URL, with its query; borrowed. */
+const char *sl_http_object_url(const struct sl_http_object *object);
 SL_AUTO_DEFINE(sl_http_object)
 
 /** Hook prepare: the URL to ask, and the credentials if that is at the origin. SL_E_AUTH,

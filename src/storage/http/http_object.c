@@ -61,6 +61,11 @@ void sl_http_object_free(struct sl_http_object *object)
     free(object);
 }
 
+const char *sl_http_object_url(const struct sl_http_object *object)
+{
+    return object->url;
+}
+
 struct sl_http_object *sl_http_base_object(struct sl_http_base *base, const char *url,
                                            struct sl_err *err)
 {

@@ -37,6 +37,7 @@ static const struct rule rules[] = {
      "the session token is not one of this store: get new credentials"},
     {"RequestTimeTooSkewed", SL_E_AUTH, false, "set this machine's clock"},
     {"RequestExpired", SL_E_AUTH, false, "set this machine's clock"},
+    {"ExpiredRequest", SL_E_AUTH, false, "set this machine's clock"}, /* of R2 */
     {"PreconditionFailed", SL_E_INTEGRITY, false, "the object changed"},
     {"InvalidRange", SL_E_INTEGRITY, false, "the object is shorter than it was"},
     {"InvalidObjectState", SL_E_AUTH, false,

@@ -149,7 +149,8 @@ bool sl_s3_recover(struct sl_s3 *s3, unsigned keys, const struct sl_err *why)
     static const char *const expired[] = {"ExpiredToken",       "TokenRefreshRequired",
                                           "InvalidToken",       "ExpiredTokenException",
                                           "InvalidAccessKeyId", NULL};
-    static const char *const clock[] = {"RequestTimeTooSkewed", "RequestExpired", NULL};
+    static const char *const clock[] = {"RequestTimeTooSkewed", "RequestExpired", "ExpiredRequest",
+                                        NULL};
     if (is_one_of(why->code, regions) || (why->http_status >= 300 && why->http_status < 400))
         return repair_region(s3);
     if (is_one_of(why->code, expired))
