@@ -47,6 +47,8 @@ SL_TEST_LOOP(a_broken_contract_is_named_and_not_tried_again, 0, 2 * (int)SL_COUN
 {
     struct sl_err err;
     unsigned first = 1 + (unsigned)_i % 2;
+    if (first == 1 && breaches[_i / 2].fault == SL_FAULT_WHOLE)
+        return; /* it is a server without ranges: test_http_in_order.c */
     SL_SCRIPT(server,
               {.path = "/d/m", .first = first, .last = 99, .fault = breaches[_i / 2].fault});
     ck_assert_int_eq(load("/d/m", NULL, &err), -1);
@@ -160,8 +162,8 @@ SL_TEST(empty_and_short_objects_are_fine)
     ck_assert_uint_eq(bytes, 0);
     ck_assert_int_eq(open_bytes("/short", 3, &bytes, &err), 0);
     ck_assert_uint_eq(bytes, 3);
-    ck_assert_int_eq(open_bytes("/short", 2, &bytes, &err), -1);
-    ck_assert_ptr_nonnull(strstr(err.message, "does not support range requests"));
+    ck_assert_int_eq(open_bytes("/short", 2, &bytes, &err), 0);
+    ck_assert_uint_eq(bytes, 3);
 }
 
 SL_TEST(a_server_may_say_why)

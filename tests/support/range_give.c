@@ -195,7 +195,7 @@ bool sl_give_answer(struct connection *c, const struct sl_server_request *reques
                  strcmp(match, answer->etag) != 0;
     if (fault == SL_FAULT_CHANGED || (stale && fault != SL_FAULT_WRONG_ETAG))
         return sl_give_status(c, 412, "", "", 0, bodiless);
-    if (fault == SL_FAULT_WHOLE)
+    if (fault == SL_FAULT_WHOLE || answer->step.whole)
         answer->begin = 0, answer->end = answer->bytes;
     else if (!answer->satisfiable) {
         snprintf(head, sizeof(head), "Content-Range: bytes */%zu\r\n%s", answer->bytes,

@@ -89,6 +89,7 @@ struct sl_step {
     unsigned others; /* SL_FAULT_BEHIND */
     uint64_t begin;  /* only for ranges that begin there; 0: any */
     bool unhandled;  /* the handler is not asked */
+    bool whole;      /* it knows no ranges: 200 with the whole blob, and `fault` with that */
 };
 void sl_server_script(struct sl_server *server, const struct sl_step *steps, size_t count);
 #define SL_SCRIPT(server, ...)                                                                     \

@@ -191,7 +191,7 @@ static bool http_recover(struct sl_source *source, const struct sl_err *why, str
 }
 
 static const struct sl_http_hooks hooks = {
-    .prepare = prepare, .refuse = refuse, .redirect = redirect};
+    .prepare = prepare, .refuse = refuse, .redirect = redirect, .in_order = true};
 
 const struct sl_store_kind sl_http_store = {
     .name = "http",

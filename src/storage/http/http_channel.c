@@ -17,7 +17,7 @@
 #include "http_range.h"
 #include "url.h"
 
-enum { REDIRECTS_MAX = 10 };
+enum { REDIRECTS_MAX = 10, COUNTED_AT_ONCE = 64 };
 
 struct sl_channel {
     struct sl_store *store;
@@ -30,8 +30,17 @@ struct sl_channel {
     bool first;
     unsigned hedge; /* as of a request */
     unsigned redirects;
-    enum { IDLE, WAITING, HEAD, BODY, REFUSING, EMPTY } phase;
-    char *url;                     /* of the request in hand; NULL: it waits */
+    enum { IDLE, WAITING, HEAD, BODY, REFUSING, EMPTY, COUNTING } phase;
+    /* Of a server without ranges: an answer of all of an object, read up to there, with which a
+     * range behind it goes on. object NULL: there is none */
+    struct {
+        struct sl_http_object *object;
+        uint64_t at, of;
+    } flow;
+    uint64_t count; /* bytes that came, of an answer that is read to learn its length, … */
+    bool counted;   /* … which has ended */
+    bool busy;      /* COUNTING: there is more in hand */
+    char *url;      /* of the request in hand; NULL: it waits */
     struct sl_http_object *object; /* of that request, NULL: the kind keeps no redirects */
     unsigned place;
     bool asks;   /* others wait for what it learns */
@@ -58,8 +67,17 @@ static struct sl_channel *channel_new(struct sl_store *store, struct sl_err *err
     return channel;
 }
 
+/* The answer that goes on is not wanted any more. */
+static void leave_flow(struct sl_channel *channel)
+{
+    if (channel->flow.object)
+        sl_exchange_abort(channel->exchange);
+    channel->flow.object = NULL;
+}
+
 struct sl_exchange *sl_http_channel_exchange(struct sl_channel *channel)
 {
+    leave_flow(channel);
     return channel->exchange;
 }
 
@@ -86,6 +104,7 @@ static void channel_abort(struct sl_channel *channel)
 {
     settle(channel, false);
     sl_exchange_abort(channel->exchange);
+    channel->flow.object = NULL;
     channel->phase = IDLE;
 }
 
@@ -113,6 +132,10 @@ static void channel_hedge(struct sl_channel *channel, unsigned hedge)
 static int channel_poll(struct sl_channel *channel, struct pollfd fds[SL_IO_POLL_MAX],
                         uint64_t *deadline_ns)
 {
+    if (channel->phase == COUNTING && channel->busy) {
+        *deadline_ns = 0;
+        return 0;
+    }
     if (channel->phase != WAITING)
         return sl_exchange_poll(channel->exchange, fds, deadline_ns);
     fds[0] = (struct pollfd){channel->wait_fd, POLLIN, 0};
@@ -145,6 +168,25 @@ static int add_range(const struct sl_channel *channel, struct sl_range_request *
                                at + channel->begin, at + channel->end - 1);
 }
 
+static uint64_t bytes_of(const struct sl_source *source);
+static void take_body(struct sl_channel *channel, uint64_t skip, uint64_t left, bool cut);
+static bool is_of_version(const struct sl_channel *channel);
+
+/* Sources of one object may be opened by one request, and read by others. */
+static bool is_in_order(const struct sl_channel *channel)
+{
+    return channel->hooks->in_order && !channel->first &&
+           (channel->source->in_order || sl_store_in_order(channel->store));
+}
+
+/* Is the range behind what the answer in hand has given already, of the same version? */
+static bool goes_on(const struct sl_channel *channel)
+{
+    return channel->flow.object && channel->flow.object == channel->object && !channel->first &&
+           is_in_order(channel) && channel->flow.at <= channel->begin &&
+           channel->flow.of == bytes_of(channel->source) && is_of_version(channel);
+}
+
 static int send_request(struct sl_channel *channel, struct sl_err *err)
 {
     struct sl_range_request request = {0};
@@ -159,7 +201,16 @@ static int send_request(struct sl_channel *channel, struct sl_err *err)
         sl_range_request_release(&request);
         return 0;
     }
-    if (result == 0 && !request.whole)
+    if (result == 0 && goes_on(channel)) {
+        settle(channel, false);
+        sl_range_request_release(&request);
+        take_body(channel, channel->begin - channel->flow.at, channel->end - channel->begin,
+                  channel->end < bytes_of(channel->source));
+        channel->flow.object = NULL;
+        return 0;
+    }
+    leave_flow(channel);
+    if (result == 0 && !request.whole && !is_in_order(channel))
         result = add_range(channel, &request, err);
     if (result == 0)
         result = add_preconditions(channel, &request, err);
@@ -190,6 +241,8 @@ static int channel_start(struct sl_channel *channel, struct sl_source *source, u
     channel->end = end;
     channel->first = first;
     channel->redirects = 0;
+    channel->count = 0;
+    channel->counted = false;
     return send_request(channel, err);
 }
 
@@ -317,6 +370,14 @@ static enum sl_io_state judge_version(struct sl_channel *channel, uint64_t total
     return compare_versions(channel, &source->version, &channel->announced, err);
 }
 
+static bool is_of_version(const struct sl_channel *channel)
+{
+    const struct sl_version *known = &channel->source->version, *now = &channel->announced;
+    return strcmp(known->etag, now->etag) == 0 &&
+           strcmp(known->last_modified, now->last_modified) == 0 &&
+           strcmp(known->version_id, now->version_id) == 0;
+}
+
 static void take_body(struct sl_channel *channel, uint64_t skip, uint64_t left, bool cut)
 {
     channel->skip = skip;
@@ -356,13 +417,30 @@ static enum sl_io_state judge_partial(struct sl_channel *channel, struct sl_err 
     return SL_IO_DATA;
 }
 
-/* 200 to a range request is good only if the whole object was wanted, or the kind has it cut. */
+/* The server of an object that is opened knows no ranges, or no lengths. */
+static void note_in_order(struct sl_channel *channel, bool known, uint64_t total)
+{
+    channel->source->in_order = true;
+    if (!known || total > channel->end)
+        sl_store_note_in_order(channel->store, known);
+}
+
+/* 200 to a range request is good only if the whole object was wanted, the kind has it cut, or its
+ * objects may be read in order. */
 static enum sl_io_state judge_whole(struct sl_channel *channel, struct sl_err *err)
 {
     int64_t length = sl_exchange_content_length(channel->exchange);
-    bool known = length >= 0;
-    uint64_t total = known ? (uint64_t)length : bytes_of(channel->source);
-    bool cuts = total <= channel->hooks->cuts_bytes_max;
+    bool known = length >= 0 || channel->counted;
+    uint64_t total = length >= 0        ? (uint64_t)length
+                     : channel->counted ? channel->count
+                                        : bytes_of(channel->source);
+    bool ordered = channel->first ? channel->hooks->in_order : is_in_order(channel);
+    if (ordered && channel->first && !known) {
+        note_in_order(channel, known, 0);
+        channel->phase = COUNTING;
+        return SL_IO_DATA;
+    }
+    bool cuts = ordered || total <= channel->hooks->cuts_bytes_max;
     bool wanted = channel->first ? known && (cuts || total <= channel->end)
                                  : cuts || (known && channel->begin == 0 &&
                                             channel->end == bytes_of(channel->source));
@@ -372,6 +450,8 @@ static enum sl_io_state judge_whole(struct sl_channel *channel, struct sl_err *e
             "instead of 206 Partial Content: the server does not support range requests");
     if (judge_version(channel, total, err) != SL_IO_DATA)
         return SL_IO_FAILED;
+    if (ordered && channel->first)
+        note_in_order(channel, known, total);
     uint64_t end = cuts ? SL_MIN(channel->end, total) : total;
     take_body(channel, channel->begin, end - channel->begin, end < total);
     return SL_IO_DATA;
@@ -435,6 +515,36 @@ static int hear_kind(struct sl_channel *channel, struct sl_err *err)
                ? channel->hooks->answered(channel->source, channel->exchange, &channel->announced,
                                           err)
                : 0;
+}
+
+static bool is_packing(const char *word, size_t bytes)
+{
+    static const char *const words[] = {"gzip",       "x-gzip", "deflate", "compress",
+                                        "x-compress", "br",     "zstd"};
+    for (size_t i = 0; i < SL_COUNT(words); i++)
+        if (strlen(words[i]) == bytes && strncasecmp(words[i], word, bytes) == 0)
+            return true;
+    return false;
+}
+
+/*
+ * Has a web server packed the bytes of its own accord? What a store tells is a label that lies
+ * beside the object, as is a word that no server packs by (aws-chunked, utf-8): its ranges are of
+ * the bytes that are stored. A signed link to a store is a web server to us, but says whose it is.
+ */
+static bool is_packed(const struct sl_channel *channel)
+{
+    const char *word = header(channel, "Content-Encoding");
+    bool label = channel->hooks->labels || *header(channel, "x-amz-request-id") ||
+                 *header(channel, "x-ms-request-id");
+    while (*word && !label) {
+        size_t bytes = strcspn(word, ", \t");
+        if (is_packing(word, bytes))
+            return true;
+        word += bytes;
+        word += strspn(word, ", \t");
+    }
+    return false;
 }
 
 /* DATA: the body is the range. WAIT: another request is under way. END: the object is empty. */
@@ -518,36 +628,6 @@ static enum sl_io_state read_range(struct sl_channel *channel, void *data, size_
 {
     uint8_t beyond;
     if (channel->skip) {
-static bool is_packing(const char *word, size_t bytes)
-{
-    static const char *const words[] = {"gzip",       "x-gzip", "deflate", "compress",
-                                        "x-compress", "br",     "zstd"};
-    for (size_t i = 0; i < SL_COUNT(words); i++)
-        if (strlen(words[i]) == bytes && strncasecmp(words[i], word, bytes) == 0)
-            return true;
-    return false;
-}
-
-/*
- * Has a web server packed the bytes of its own accord? What a store tells is a label that lies
- * beside the object, as is a word that no server packs by (aws-chunked, utf-8): its ranges are of
- * the bytes that are stored. A signed link to a store is a web server to us, but says whose it is.
- */
-static bool is_packed(const struct sl_channel *channel)
-{
-    const char *word = header(channel, "Content-Encoding");
-    bool label = channel->hooks->labels || *header(channel, "x-amz-request-id") ||
-                 *header(channel, "x-ms-request-id");
-    while (*word && !label) {
-        size_t bytes = strcspn(word, ", \t");
-        if (is_packing(word, bytes))
-            return true;
-        word += bytes;
-        word += strspn(word, ", \t");
-    }
-    return false;
-}
-
         enum sl_io_state state =
             sl_http_pass_over(channel->exchange, &channel->skip, data, bytes, err);
         if (state != SL_IO_DATA)
@@ -559,7 +639,14 @@ static bool is_packed(const struct sl_channel *channel)
         channel->left -= *got;
         return state == SL_IO_END ? break_off(channel, err) : state;
     }
-    if (channel->cut) {
+    if (channel->cut && is_in_order(channel)) {
+        channel->flow.object = channel->object;
+        channel->flow.at = channel->end;
+        channel->flow.of = bytes_of(channel->source);
+        channel->phase = IDLE;
+        return SL_IO_END;
+    }
+    if (channel->cut) { /* also of one that is opened, whose server may have one connection only */
         channel_abort(channel);
         return SL_IO_END;
     }
@@ -584,8 +671,32 @@ static enum sl_io_state fail(struct sl_channel *channel, const struct sl_err *er
     return SL_IO_FAILED;
 }
 
+/* The length of an object whose server does not tell it: read it all, and ask again. WAIT, FAILED.
+ */
+static enum sl_io_state count(struct sl_channel *channel, void *data, size_t bytes,
+                              struct sl_err *err)
+{
+    channel->busy = false;
+    for (unsigned i = 0; i < COUNTED_AT_ONCE; i++) {
+        size_t got = 0;
+        enum sl_io_state state = sl_exchange_body(channel->exchange, data, bytes, &got, err);
+        channel->count += got;
+        if (channel->count > SL_OBJECT_BYTES_MAX)
+            return break_contract(channel, err, "with a body that does not end");
+        if (state == SL_IO_END) {
+            channel->counted = true;
+            return send_request(channel, err) < 0 ? SL_IO_FAILED : SL_IO_WAIT;
+        }
+        if (state != SL_IO_DATA)
+            return state;
+    }
+    channel->busy = true;
+    return SL_IO_WAIT;
+}
+
 /* Until the body begins: DATA. WAIT, FAILED, or END of an empty object. */
-static enum sl_io_state read_head(struct sl_channel *channel, struct sl_err *err)
+static enum sl_io_state read_head(struct sl_channel *channel, void *data, size_t bytes,
+                                  struct sl_err *err)
 {
     enum sl_io_state state = SL_IO_DATA;
     while (state != SL_IO_FAILED && channel->phase != BODY && channel->phase != IDLE) {
@@ -596,6 +707,10 @@ static enum sl_io_state read_head(struct sl_channel *channel, struct sl_err *err
                 return SL_IO_FAILED;
             if (channel->phase == WAITING)
                 return SL_IO_WAIT;
+        } else if (channel->phase == COUNTING) {
+            state = count(channel, data, bytes, err);
+            if (state == SL_IO_WAIT)
+                return state;
         } else if (channel->phase == REFUSING) {
             state = refuse(channel, err);
             if (state == SL_IO_WAIT)
@@ -619,7 +734,7 @@ static enum sl_io_state channel_read(struct sl_channel *channel, void *data, siz
     enum sl_io_state state = SL_IO_DATA;
     *got = 0;
     if (channel->phase != BODY)
-        state = read_head(channel, err);
+        state = read_head(channel, data, bytes, err);
     if (state == SL_IO_DATA)
         state = read_range(channel, data, bytes, got, err);
     return state == SL_IO_FAILED ? fail(channel, err) : state;

@@ -85,6 +85,9 @@ struct sl_http_hooks {
     /** Content-Encoding is a label that the uploader put beside the bytes, whatever it says: ranges
      * are of the bytes that are stored. */
     bool labels;
+    /** Objects of servers without ranges, or without a length, are read in order. For kinds whose
+     * requests have an object (sl_http_prepare()). */
+    bool in_order;
 };
 
 /** Of a channel of this transport, for requests of another kind while it has none of its own (pages

@@ -250,7 +250,26 @@ struct sl_connect sl_store_connect(struct sl_store *store)
 
 bool sl_store_in_order(struct sl_store *store)
 {
-    return store->kind->in_order && store->kind->in_order(store);
+    if (store->kind->in_order && store->kind->in_order(store))
+        return true;
+    SL_LOCKED(&store->locked.mutex);
+    return store->locked.in_order;
+}
+
+void sl_store_note_in_order(struct sl_store *store, bool sized)
+{
+    SL_LOCKED(&store->locked.mutex);
+    if (!store->locked.in_order)
+        sl_log(SL_LOG_WARN,
+               "'%s' sends whole files where ranges are asked for: its files are read in order, on "
+               "one connection, and what was read before is sent again after a failure",
+               store->uri);
+    if (!sized && !store->locked.unsized)
+        sl_log(SL_LOG_WARN,
+               "'%s' does not say how long its files are: each is read twice, to learn it",
+               store->uri);
+    store->locked.in_order = true;
+    store->locked.unsized |= !sized;
 }
 
 bool sl_store_blame_mirrors(struct sl_store *store, const struct sl_err *why)

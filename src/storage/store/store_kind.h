@@ -50,6 +50,7 @@ struct sl_store {
         /* connected and without a request, for the next fetch */
         struct sl_channel *channels[SL_IDLE_CHANNELS_MAX];
         unsigned channel_count;
+        bool in_order, unsized; /* sl_store_note_in_order() */
         bool preconnected;
         uint64_t first_byte_ns; /* the shortest so far, 0: none */
     } locked;
@@ -59,6 +60,9 @@ struct sl_store {
 struct sl_connect sl_store_connect(struct sl_store *store);
 /** A request was answered after so many ns. Any thread. */
 void sl_store_note_first_byte(struct sl_store *store, uint64_t ns);
+
+/** Objects of it come only whole; sized: and say how long they are. A warning, once. Any thread. */
+void sl_store_note_in_order(struct sl_store *store, bool sized);
 
 /** A channel for other requests than ranges: one that is idle, with its connection, or a new one.
  * The caller's until it is given back. SL_E_NO_SPACE. Any thread. */
@@ -78,6 +82,7 @@ struct sl_source {
     struct sl_source_verifier *verifier; /* NULL: none; borrowed */
     bool opened;                         /* bytes and version are known: by the first answer, or by
                                             resolve */
+    bool in_order;                       /* its server gives it only whole; set with `opened` */
     bool vouched;                /* the kind's own: what it reads of it counts as SL_VOUCH_WHOLE */
     uint64_t piece_at, piece_of; /* it is a piece of what the transport reads, from this byte on, of
                                     so many; piece_of 0: it is all of it. Set with `opened` */
