@@ -1,4 +1,5 @@
 """What must go wrong in the right way: exit codes, kills, signals, small destinations, wrong bytes."""
+import functools
 import hashlib
 import http.server
 import os
@@ -13,6 +14,7 @@ from checks_pool import GatedServer
 from checks_resilience import journalled
 from checks_stores import BUCKET
 from harness import CONNECTIONS, Skip, bytes_done, check, free_port, pinned, sha256_file, wait_for
+from servers import share
 
 ROOMS = ("storage/net", "storage/file", "storage/http", "storage/s3", "load/sink", "load/reader", "load/publish", "load/load", "tools/cli")
 GATED_BYTES = 64 << 20
@@ -86,11 +88,37 @@ def code_wrong_sha256(h, nginx, minilm):
 
 
 @check("nginx")
-def code_server_ignores_ranges(h, nginx):
-    """200 where 206 was asked for: 7, naming the answer."""
+def servers_without_ranges_are_read_in_order(h, nginx):
+    """nginx that gives no ranges, and Python's own server: 200 with all of it is read in order, with a warning."""
     with open(os.path.join(nginx.root, "ranges.bin"), "wb") as file:
         file.write(os.urandom(40_000_000))
-    refused(h, nginx.http + "/norange/ranges.bin", 7, "200")
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=nginx.root)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        for base in (nginx.http + "/norange", f"http://127.0.0.1:{server.server_port}"):
+            to = h.fresh()
+            h.load(base + "/ranges.bin", to).expect(0, "its files are read in order")
+            assert sha256_file(os.path.join(to, "ranges.bin")) == sha256_file(os.path.join(nginx.root, "ranges.bin")), base
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@check("nginx")
+def folders_of_web_servers_are_listed(h, nginx):
+    """`sluice share`, and nginx with autoindex_format json: a folder is loaded by its listing."""
+    names = ("config.json", "sub dir/w+1%.bin")
+    folder = os.path.join(nginx.root, "listed")
+    os.makedirs(os.path.join(folder, "sub dir"))
+    for name in names:
+        with open(os.path.join(folder, name), "wb") as file:
+            file.write(os.urandom(300_000))
+    for base in (nginx.http + "/json", share(h, nginx.root)[1]):
+        to = h.fresh()
+        h.load(base + "/listed/", to).expect(0)
+        for name in names:
+            assert sha256_file(os.path.join(to, name)) == sha256_file(os.path.join(folder, name)), f"{name} of {base}"
 
 
 @check("nginx", "minilm")

@@ -174,6 +174,7 @@ http {{
         location /private/ {{ auth_basic e2e; auth_basic_user_file {dir}/users; alias {root}/; }}
         location /moved/ {{ rewrite ^/moved/(.*)$ http://127.0.0.1:{other}/$1 redirect; }}
         location /norange/ {{ max_ranges 0; alias {root}/; }}
+        location /json/ {{ autoindex on; autoindex_format json; alias {root}/; }}
         # A limit begins after what it lets through in a second.
         location /paced/ {{ limit_rate 16m; alias {root}/; }}
         location /slow/ {{ limit_rate 8m; alias {root}/; }}

@@ -1,5 +1,5 @@
 /*
- * Any web server that answers range requests, over http_channel.c.
+ * Any web server, over http_channel.c.
  *
  * The base is the folder of the URI that was named. The object that was named keeps its path and
  * query exactly as written (a presigned URL's signature covers them); other objects are named by an
@@ -197,13 +197,14 @@ const struct sl_store_kind sl_http_store = {
     .name = "http",
     .schemes = {"http", "https"},
     .example = "https://host/m.safetensors",
-    .help = "any web server that answers range requests; http and https",
+    .help = "any web server, http and https; one without range requests is read in order",
     .options = &sl_http_table,
     .options_help = "web servers",
     .traits = {.folders = true, .urls = true},
     .check = http_check,
     .open = http_open,
     .close = http_close,
+    .list = sl_http_list,
     .locate = http_locate,
     .recover = http_recover,
     .transport = &sl_http_transport,

@@ -3,6 +3,10 @@
  *
  * A request gets exactly the bytes that were asked for, of the version that was opened, or an error
  * that names the answer. Nothing comes before its head was judged; a longer body is an error.
+ *
+ * A web server that answers its opening with all of the object knows no ranges. From then on such
+ * an object is asked for whole, and a range that has ended leaves the answer where it is (flow), so
+ * that the next one, which lies behind it, goes on there.
  */
 #include "http_channel.h"
 
