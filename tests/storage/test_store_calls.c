@@ -28,7 +28,7 @@ static int folder_fd;
 /* What the store answers to whatever comes, and what came. */
 static struct {
     int number; /* of the store, from 0 */
-    enum { RIGHT, CIRCLE, BUSY, REFUSED_ONCE, REFUSED, CANCELED } mode;
+    enum { RIGHT, CIRCLE, BUSY, REFUSED_ONCE, REFUSED, CANCELED, MOVED } mode;
     unsigned asked;
 } world;
 
@@ -82,6 +82,7 @@ static const struct {
     int refusal;                  /* something can be done about it; 0: about none */
     const char *refused, *challenge;
     const char *upload; /* %s: the place; NULL: nothing is written there */
+    bool follows;       /* redirects */
     bool looks_twice;   /* an upload asks in two ways whether there is an object */
 } stores[] = {
     {.uri = "s3://models/a/",
@@ -113,12 +114,14 @@ static const struct {
     {.uri = "hf://org/name@" COMMIT "/",
      .listing = "[{\"type\": \"file\", \"size\": 5, \"path\": \"m\"}]",
      .circle = "[{\"type\": \"file\", \"size\": 5, \"path\": \"m\"}]",
+     .follows = true,
      .more = "Link: </api/models/org/name/tree/" COMMIT ">; rel=\"next\"\r\n",
      .refusal = 401,
      .refused = ""},
     {.uri = "ms://org/name/",
      .listing = "{\"Code\": 200, \"Data\": {\"Files\": [{\"Type\": \"blob\", \"Path\": \"m\", "
-                "\"Size\": 5}]}}"},
+                "\"Size\": 5}]}}",
+     .follows = true},
     {.uri = "oci://%s/org/m:v1",
      .listing = "{\"layers\": [{\"mediaType\": \"x\", \"size\": 5, \"digest\": \"sha256:"
                 "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824\", "
@@ -126,7 +129,7 @@ static const struct {
      .refusal = 401,
      .refused = "",
      .challenge = "WWW-Authenticate: Bearer realm=\"%s\",service=\"s\"\r\n"},
-    {.uri = NULL, .upload = "http://%s/new"},
+    {.uri = NULL, .upload = "http://%s/new", .follows = true},
 };
 enum { STORES = SL_COUNT(stores) };
 
@@ -154,11 +157,15 @@ static void refuse(struct sl_server_reply *reply)
 static bool answer(const struct sl_server_request *request, struct sl_server_reply *reply,
                    void *arg)
 {
-    (void)request, (void)arg;
+    (void)arg;
     unsigned asked = world.asked++;
     if (world.mode == CANCELED)
         sl_cancel_raise(cancel, 15);
-    if (world.mode == BUSY || world.mode == CANCELED) {
+    if (world.mode == MOVED) {
+        snprintf(reply->headers, sizeof(reply->headers), "Location: https://127.0.0.1:1%.2000s\r\n",
+                 request->target);
+        say(reply, 308, "");
+    } else if (world.mode == BUSY || world.mode == CANCELED) {
         say(reply, 503, "");
     } else if (world.mode == REFUSED || (world.mode == REFUSED_ONCE && !asked)) {
         refuse(reply);
@@ -297,6 +304,23 @@ SL_TEST_LOOP(pages_that_go_in_a_circle_end, 0, STORES)
     ck_assert_msg(err.kind == SL_E_FORMAT && strstr(err.message, "go in a circle"), "%s",
                   err.message);
     ck_assert_uint_eq(world.asked, 2);
+}
+
+/* An ingress; hubs and web servers are followed there. */
+SL_TEST_LOOP(a_store_that_leads_to_https_is_told_of, 0, 2 * STORES)
+{
+    bool uploads;
+    if (!begin(_i, &uploads))
+        return;
+    world.mode = MOVED;
+    config.attempts = 1;
+    ck_assert_int_eq(ask(uploads), -1);
+    if (stores[world.number].follows)
+        ck_assert_msg(strstr(err.message, "127.0.0.1:1'") != NULL, "%s", err.message);
+    else
+        ck_assert_msg(err.kind == SL_E_USAGE &&
+                          strstr(err.message, "name it as 'https://127.0.0.1:1'"),
+                      "%s", err.message);
 }
 
 SL_TEST_LOOP(cancellation_ends_the_tries, 0, 2 * STORES)

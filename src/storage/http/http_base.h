@@ -71,6 +71,10 @@ int sl_http_prepare(struct sl_http_base *base, struct sl_http_object *object,
  * address where clouds keep the keys of machines: SL_E_NET. */
 int sl_http_redirect(struct sl_http_base *base, struct sl_http_object *object, const char *from,
                      const char *to, int status, struct sl_err *err);
+/** A redirect that is not followed leads to https at the same host, as ingresses send whatever
+ * comes by http: -1, SL_E_USAGE with what to write; else 0. what: "cannot list 'gs://b/'". */
+int sl_http_check_moved(const char *what, const char *from, const char *to, int status,
+                        struct sl_err *err);
 /**
  * sl_store_kind.recover: a link that expired (401, 403, 404, 410) or cannot be reached is resolved
  * again, credential files are read again after 401. False with err: they cannot be read; without:

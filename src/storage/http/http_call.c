@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "http_base.h"
 #include "progress.h"
 #include "retry.h"
 #include "url.h"
@@ -91,11 +92,17 @@ int sl_http_follow(const struct sl_http_call *call, const char *from,
                    const struct sl_answer *answer, unsigned *count, struct sl_err *err)
 {
     char location[LOCATION_BYTES_MAX];
-    if (!call->redirect || !is_redirect(answer->status) ||
+    if (!is_redirect(answer->status) ||
         !sl_answer_header(answer, "Location", location, sizeof(location)))
         return 1;
-    sl_autofree char *to = sl_url_resolve(from, location, err);
-    int result = to ? call->redirect(call->arg, from, to, answer->status, err) : -1;
+    sl_autofree char *to = sl_url_resolve(from, location, call->redirect ? err : NULL);
+    int result = to ? 1 : -1;
+    if (to && call->redirect)
+        result = call->redirect(call->arg, from, to, answer->status, err);
+    if (!to && !call->redirect)
+        return 1;
+    if (result == 1)
+        return sl_http_check_moved(call->what, from, to, answer->status, err) < 0 ? -1 : 1;
     if (result == 0 && ++*count > REDIRECTS_MAX) {
         result = sl_fail(err, SL_E_NET, "the redirects go in a circle");
         if (err)

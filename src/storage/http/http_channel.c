@@ -484,13 +484,29 @@ static enum sl_io_state judge_unsatisfied(struct sl_channel *channel, struct sl_
     return changed(channel, err, "its length", "longer than the range", "shorter (416)");
 }
 
+/* A redirect that is not followed. DATA: it is a refusal like others. */
+static enum sl_io_state judge_moved(struct sl_channel *channel, const char *location,
+                                    struct sl_err *err)
+{
+    char what[400];
+    sl_autofree char *to = sl_url_resolve(channel->url, location, NULL);
+    snprintf(what, sizeof(what), "cannot read '%.380s'", channel->source->uri);
+    if (!to || sl_http_check_moved(what, channel->url, to, sl_exchange_status(channel->exchange),
+                                   err) == 0)
+        return SL_IO_DATA;
+    channel_abort(channel);
+    return SL_IO_FAILED;
+}
+
 /* A redirect that the kind follows: WAIT, the next request is under way. DATA: it is not
  * followed. */
 static enum sl_io_state judge_redirect(struct sl_channel *channel, struct sl_err *err)
 {
     const char *location = sl_exchange_header(channel->exchange, "Location");
-    if (!channel->hooks->redirect || !location || !channel->url)
+    if (!location || !channel->url)
         return SL_IO_DATA;
+    if (!channel->hooks->redirect)
+        return judge_moved(channel, location, err);
     if (++channel->redirects > REDIRECTS_MAX)
         return break_contract(channel, err, "the %dth time in a row: the redirects go in a circle",
                               REDIRECTS_MAX + 1);
@@ -499,7 +515,7 @@ static enum sl_io_state judge_redirect(struct sl_channel *channel, struct sl_err
         to ? channel->hooks->redirect(channel->source, channel->exchange, channel->url, to, err)
            : -1;
     if (result > 0)
-        return SL_IO_DATA;
+        return judge_moved(channel, location, err);
     if (result < 0) {
         sl_wrap(err, "cannot read '%s'", channel->source->uri);
         channel_abort(channel);

@@ -15,6 +15,7 @@
 
 #include "http_object.h"
 #include "imds.h"
+#include "log.h"
 
 struct sl_http_object {
     struct sl_http_object *next; /* in its bucket */
@@ -181,6 +182,40 @@ static int check_place(const struct sl_http_base *base, const char *to, struct s
     return -1;
 }
 
+static bool moves_to_tls(const char *from, const char *to)
+{
+    sl_autourl a = {0}, b = {0};
+    return sl_url_parse(from, &a, NULL) == 0 && sl_url_parse(to, &b, NULL) == 0 && !a.tls &&
+           b.tls && strcmp(a.host, b.host) == 0;
+}
+
+int sl_http_check_moved(const char *what, const char *from, const char *to, int status,
+                        struct sl_err *err)
+{
+    sl_autourl url = {0};
+    char authority[SL_URL_AUTHORITY_MAX];
+    if (!moves_to_tls(from, to) || sl_url_parse(to, &url, NULL) < 0)
+        return 0;
+    sl_fail(err, SL_E_USAGE,
+            "%s: the server answered %d and leads from http to https: name it as 'https://%s'",
+            what, status, sl_url_authority(&url, authority));
+    if (err)
+        err->http_status = status;
+    return -1;
+}
+
+/* Under no lock: whoever asked for the first redirect of a base is told what it loses by it. */
+static void warn_of_login(const struct sl_http_base *base, const char *from, const char *to)
+{
+    bool file = (base->bearer_token_file && *base->bearer_token_file) ||
+                (base->headers_file && *base->headers_file);
+    bool has_login = base->login || file || (base->bearer_token && *base->bearer_token);
+    if (has_login && moves_to_tls(from, to))
+        sl_log(SL_LOG_WARN,
+               "'%s' leads from http to https, and no login is sent on: name it with https://",
+               base->url.host);
+}
+
 int sl_http_redirect(struct sl_http_base *base, struct sl_http_object *object, const char *from,
                      const char *to, int status, struct sl_err *err)
 {
@@ -193,12 +228,16 @@ int sl_http_redirect(struct sl_http_base *base, struct sl_http_object *object, c
     if (check_place(base, to, err) < 0)
         return -1;
     char *copy = sl_strdup(to, err);
+    bool first;
     if (!copy)
         return -1;
     {
         SL_LOCKED(&base->locked.mutex);
+        first = !base->locked.redirects;
         base->locked.redirects = true;
     }
+    if (first)
+        warn_of_login(base, from, to);
     SL_LOCKED(&object->locked.mutex);
     free(object->locked.place);
     object->locked.place = copy;
