@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Optional, TypeVar, Union
 
-from . import _fork
+from . import _fork, _waits
 
 _Result = TypeVar("_Result")
 
@@ -162,7 +162,7 @@ class _Aside:
         """What it raises is raised."""
         try:
             threading.Thread(target=self._run, name="sluice", daemon=True).start()
-            self._ended.wait()
+            _waits.until(self._ended)
         except BaseException:
             self._give_up()
             raise

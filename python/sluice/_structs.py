@@ -95,6 +95,7 @@ _DECLARED: dict[str, tuple[Any, list[Any]]] = {
     "sluice_read": (c_int, [c_void_p, POINTER(Read), c_size_t, POINTER(ReadOptions), POINTER(Error)]),
     "sluice_map": (c_int, [c_void_p, c_uint64, POINTER(ReadOptions), POINTER(POINTER(Memory)), POINTER(Error)]),
     "sluice_pull": (c_int, [c_char_p, c_char_p, POINTER(OpenOptions), POINTER(Error)]),
+    "sluice_waits_for": (c_uint64, [c_char_p, c_size_t]),
     "sluice_create": (c_int, [c_char_p, POINTER(CreateOptions), POINTER(c_void_p), POINTER(Error)]),
     "sluice_write": (c_int, [c_void_p, POINTER(Tensor), POINTER(Error)]),
     "sluice_write_path": (c_int, [c_void_p, POINTER(Tensor), POINTER(PathPart), c_uint32, POINTER(Error)]),
@@ -126,3 +127,8 @@ def function(name: str) -> Any:
         return _FUNCTIONS[name]
     except KeyError:
         raise SluiceError(f"this libsluice has no {name}: it only attaches to the pool", "USAGE") from None
+
+
+def optional(name: str) -> Any:
+    """The same; None where the library has only those of the pool."""
+    return _FUNCTIONS.get(name)

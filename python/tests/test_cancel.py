@@ -1,6 +1,7 @@
 """What ends a call that waits for a server which says nothing more: Ctrl-C, tasks, streams that are left, other threads."""
 import asyncio
 import io
+import logging
 import signal
 import sys
 import threading
@@ -306,6 +307,29 @@ class Told(Case):
             ("s3://bucket/a", "s3://bucket/a"), ("/a/b?c@d", "/a/b?c@d"),
         ):
             self.assertEqual(_progress.without_secrets(uri), name)
+
+
+class _Told(BaseException):
+    pass
+
+
+class _Teller(logging.Handler):
+    """Whoever hears of a warning has heard enough."""
+
+    def emit(self, record):
+        self.text = record.getMessage()
+        raise _Told
+
+
+class Unreached(Case):
+    def test_what_is_waited_for_is_told(self):
+        teller, logger = _Teller(), logging.getLogger("sluice")
+        logger.addHandler(teller)
+        self.addCleanup(logger.removeHandler, teller)
+        with self.assertRaises(_Told):
+            sluice.open("http://127.0.0.1:1/m.safetensors", framework="torch", spec={"readers": {"unreachableSeconds": 3600}})
+        self.assertIn("cannot connect to '127.0.0.1:1'", teller.text)
+        self.assertIn("going on until", teller.text)
 
 
 if __name__ == "__main__":

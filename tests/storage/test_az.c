@@ -581,7 +581,9 @@ SL_TEST(every_failure_that_may_pass_is_tried_again)
 SL_TEST(answers_that_break_the_contract_are_refused)
 {
     static const struct sl_step faults[] = {
-        {.fault = SL_FAULT_WRONG_RANGE}, {.fault = SL_FAULT_NO_RANGE},  {.fault = SL_FAULT_LONG},
+        {.fault = SL_FAULT_WRONG_RANGE},
+        {.fault = SL_FAULT_NO_RANGE},
+        {.fault = SL_FAULT_LONG},
         {.fault = SL_FAULT_MULTIPART},
     };
     for (size_t i = 0; i < SL_COUNT(faults); i++) {

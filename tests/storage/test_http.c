@@ -202,24 +202,6 @@ SL_TEST(the_named_object_keeps_its_query_and_siblings_are_encoded)
     ck_assert_str_eq(sl_server_request_at(server, 1)->target, "/d/s%C3%BC%20%2B%25/x");
 }
 
-static int never(const struct sl_entry *entry, void *arg, struct sl_err *err)
-{
-    (void)entry, (void)arg, (void)err;
-    return 0;
-}
-
-SL_TEST(a_prefix_has_no_listing)
-{
-    struct sl_err err = SL_ERR_INIT;
-    SL_AUTO(sl_store) store = NULL;
-    sl_autofree char *key = NULL;
-    ck_assert_int_eq(sl_store_open("https://h.example/models/", NULL, &store, &key, &err), 0);
-    ck_assert_str_eq(key, "");
-    ck_assert_int_eq(sl_store_list(store, never, NULL, &err), -1);
-    ck_assert_int_eq(err.kind, SL_E_USAGE);
-    ck_assert_ptr_nonnull(strstr(err.message, "has no listing"));
-}
-
 /* ---- redirects and credentials --------------------------------------------------------------- */
 
 static char location[300];

@@ -44,8 +44,8 @@ void sl_answer_parse_range(const struct sl_server_request *request, struct answe
 void sl_answer_write_head(const struct answer *answer, char *head, size_t room)
 {
     enum sl_fault fault = answer->step.fault;
-    bool partial = answer->ranged && fault != SL_FAULT_WHOLE && fault != SL_FAULT_BARE &&
-                   !answer->step.whole;
+    bool partial =
+        answer->ranged && fault != SL_FAULT_WHOLE && fault != SL_FAULT_BARE && !answer->step.whole;
     size_t shift = fault == SL_FAULT_WRONG_RANGE, used = 0,
            length = answer->end - answer->begin + (fault == SL_FAULT_LONG);
 #define ADD(...) used += (size_t)snprintf(head + used, room - used, __VA_ARGS__)

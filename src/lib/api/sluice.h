@@ -539,6 +539,14 @@ SLUICE_API int sluice_map(struct sluice_source *source, uint64_t number,
 SLUICE_API int sluice_pull(const char *uri, const char *directory,
                            const struct sluice_open_options *options, struct sluice_error *error);
 
+/**
+ * What calls of this process wait for while nothing is reached there: "cannot connect to …; try 3,
+ * going on until 12:00:59", the last of the last ten seconds, cut to bytes - 1 (at least 1). Its
+ * number, from 1 on; 0 and "" where there is none. For programs that show it to a person. Any
+ * thread; does not block.
+ */
+SLUICE_API uint64_t sluice_waits_for(char *text, size_t bytes);
+
 /* ---- write ----------------------------------------------------------------------------------- */
 
 /** A new model in the making. For one thread at a time. */

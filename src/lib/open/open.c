@@ -7,6 +7,7 @@
 
 #include "open_parts.h"
 #include "pool_words.h"
+#include "retry.h"
 #include "url.h"
 
 static void source_free(struct sluice_source *source)
@@ -125,4 +126,9 @@ void sluice_cancel(struct sluice_source *source)
 {
     if (source->process == getpid()) /* else the parent's calls would hear of it */
         sl_cancel_raise(source->cancel, 0);
+}
+
+uint64_t sluice_waits_for(char *text, size_t bytes)
+{
+    return sl_retry_waits_for(text, bytes);
 }

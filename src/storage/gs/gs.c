@@ -297,8 +297,8 @@ static int answered(struct sl_source *source, const struct sl_exchange *exchange
     if (encoding && strcasecmp(encoding, "gzip") == 0) /* others are labels */
         return sl_fail(err, SL_E_USAGE,
                        "cannot read '%s': it is stored with Content-Encoding '%.80s', which Google "
-                       "unpacks on the way, so it has no ranges: upload it without -Z of gcloud "
-                       "storage cp, or, if it is no gzip, take the label away (gcloud storage "
+                       "unpacks on the way, so it has no ranges; upload it without -Z of gcloud "
+                       "storage cp. If it is not packed, take the label away (gcloud storage "
                        "objects update --clear-content-encoding)",
                        source->uri, encoding);
     take_hash(sl_exchange_header(exchange, "x-goog-hash"), &sums);

@@ -4,9 +4,9 @@
  * stranger's: names are one part of a path, sizes are numbers, and how deep and how long it goes is
  * bounded.
  *
- *   sluice share  {"entries": [{"name": …, "type": "file", "bytes": …}], "truncated": false}
- *   nginx         [{"name": …, "type": "file", "size": …}]
- *                 https://nginx.org/en/docs/http/ngx_http_autoindex_module.html
+ *     sluice share  {"entries": [{"name": …, "type": "file", "bytes": …}], "truncated": false}
+ *     nginx         [{"name": …, "type": "file", "size": …}]
+ *                   https://nginx.org/en/docs/http/ngx_http_autoindex_module.html
  */
 #include <stdio.h>
 #include <string.h>

@@ -14,7 +14,8 @@
 int sl_proxy_find(const struct sl_url *url, char **proxy, struct sl_err *err);
 /** Host and port of a proxy's URL, without its login; borrowed. */
 const char *sl_proxy_place(const char *proxy);
-/** For the message of a host that plain http does not reach: "" or "; HTTP_PROXY is set, …". */
+/** For the message of a host that plain http does not reach: "" or "; HTTP_PROXY is set, …"; a
+ * constant. */
 const char *sl_proxy_hint(const char *host, uint16_t port);
 #define SL_PROXY_LOGIN "wants a login that it does not have: put user:password@ into its URL"
 /** The no_proxy rule alone: does `list` name the URL's host? */

@@ -9,6 +9,7 @@
  */
 #include "retry.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -48,7 +49,8 @@ unsigned sl_retry_most(const struct sl_retry *retry)
 
 static struct {
     pthread_mutex_t mutex;
-    uint64_t warned_ns;
+    uint64_t warned_ns, warned; /* when, and how often */
+    char text[sizeof(((struct sl_err *)NULL)->message) + 100];
 } process = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 SL_FORK_GUARD(&process.mutex, NULL)
 
@@ -71,19 +73,31 @@ static void warn_unreached(const struct sl_retry *retry, const struct sl_err *wh
     uint64_t end_ns = retry->unreached_since_ns + patience_ns(retry);
     if (retry->unreached < WARN_FROM || patience_ns(retry) <= WARN_NS || end_ns <= now_ns)
         return; /* what ends soon says why at its end */
+    char text[sizeof(process.text)], clock[16] = "";
+    time_t until = (time_t)(sl_wall_seconds() + (int64_t)((end_ns - now_ns) / SL_NS_PER_S));
+    struct tm tm;
+    if (localtime_r(&until, &tm))
+        strftime(clock, sizeof(clock), "%H:%M:%S", &tm);
+    snprintf(text, sizeof(text), "%s; try %u, going on until %s (readers.unreachableSeconds)",
+             why->message, retry->unreached, clock);
     {
         SL_LOCKED(&process.mutex);
         if (process.warned_ns && now_ns < process.warned_ns + WARN_NS)
             return;
         process.warned_ns = now_ns;
+        process.warned++;
+        memcpy(process.text, text, sizeof(text));
     }
-    time_t until = (time_t)(sl_wall_seconds() + (int64_t)((end_ns - now_ns) / SL_NS_PER_S));
-    struct tm tm;
-    char text[16] = "";
-    if (localtime_r(&until, &tm))
-        strftime(text, sizeof(text), "%H:%M:%S", &tm);
-    sl_log(SL_LOG_WARN, "%s; try %u, going on until %s (readers.unreachableSeconds)", why->message,
-           retry->unreached, text);
+    sl_log(SL_LOG_WARN, "%s", text);
+}
+
+uint64_t sl_retry_waits_for(char *text, size_t bytes)
+{
+    SL_LOCKED(&process.mutex);
+    bool lately = process.warned && sl_now_ns() < process.warned_ns + 2 * WARN_NS;
+    snprintf(text, bytes, "%s", lately ? process.text : "");
+    sl_sanitize_message(text, bytes);
+    return lately ? process.warned : 0;
 }
 
 /* One more try failed: whether there are more. */
