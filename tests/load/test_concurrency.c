@@ -86,6 +86,24 @@ SL_TEST(a_plan_says_how_many_are_of_use)
     }
 }
 
+SL_TEST(what_is_read_in_order_has_one_connection_whatever_was_asked_for)
+{
+    const struct sl_load_facts facts = {
+        .planned = {1, 1, SL_CONNECTIONS_IN_ORDER, SL_BOUND_AUTO},
+        .connections = 8,
+        .ranges = 512,
+        .fetch_bytes = 4 * GIB,
+        .host = 128,
+        .processors = 4,
+        .loads = 1,
+    };
+    struct sl_concurrency is;
+    sl_concurrency_decide(&facts, &is);
+    ck_assert_uint_eq(is.connections.first, 1);
+    ck_assert_uint_eq(is.connections.most, 1);
+    ck_assert_int_eq(is.connections.why, SL_CONNECTIONS_IN_ORDER);
+}
+
 /* ---- a load that begins to read -------------------------------------------------------------- */
 
 /* 4 GiB in ranges of 8 MiB, from somewhere near, alone on 4 processors. */

@@ -279,7 +279,8 @@ static void decide_threads(const struct sl_load_facts *facts, struct sl_concurre
 
 void sl_concurrency_decide(const struct sl_load_facts *facts, struct sl_concurrency *out)
 {
-    unsigned given = facts->connections;
+    bool in_order = facts->planned.why == SL_CONNECTIONS_IN_ORDER;
+    unsigned given = in_order ? 0 : facts->connections; /* each would read all of the object */
     *out = (struct sl_concurrency){.connections = facts->planned};
     if (given)
         out->connections =
