@@ -1,8 +1,10 @@
 /* The model spec: what is good, and every mistake at its place. */
 #include <check.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "claims.h"
 #include "http_store.h"
@@ -55,6 +57,32 @@ SL_TEST(defaults_are_those_of_the_rows)
     ck_assert_int_eq(spec->verify.hashes, SL_HASHES_AUTO);
     ck_assert(spec->source.tls.verify);
     ck_assert_ptr_null(spec->listen);
+}
+
+static void expect_patience(unsigned unreachable, unsigned unresolved)
+{
+    struct sl_source_config config;
+    sl_spec_source_config(specs.items, NULL, NULL, &config);
+    ck_assert_uint_eq(config.unreachable_seconds, unreachable);
+    ck_assert_uint_eq(config.unresolved_seconds, unresolved);
+}
+
+SL_TEST(a_person_at_a_terminal_waits_less_unless_told_how_long)
+{
+    int nobody = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    int master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
+    if (master < 0 || grantpt(master) < 0 || unlockpt(master) < 0)
+        SL_SKIP("there are no terminals here");
+    int terminal = open(ptsname(master), O_RDWR | O_NOCTTY | O_CLOEXEC), own = dup(STDERR_FILENO);
+    ck_assert(nobody >= 0 && terminal >= 0 && own >= 0);
+    ck_assert_int_eq(parse(GOOD), 0);
+    dup2(nobody, STDERR_FILENO);
+    expect_patience(60, 0);
+    dup2(terminal, STDERR_FILENO);
+    expect_patience(10, 2);
+    ck_assert_int_eq(parse(GOOD "readers: {unreachableSeconds: 30}\n"), 0);
+    expect_patience(30, 0);
+    dup2(own, STDERR_FILENO);
 }
 
 SL_TEST(several_documents_are_several_models)
