@@ -527,6 +527,14 @@ SL_TEST(refusals_say_what_to_do)
     } rows[] = {
         {403, "", "<Error><Code>AuthorizationFailure</Code><Message>no</Message></Error>",
          SL_E_AUTH, "no credentials were found"},
+        {403, "x-ms-error-code: AuthenticationFailed\r\n",
+         "\xef\xbb\xbf<Error><Code>AuthenticationFailed</Code><Message>Server failed to "
+         "authenticate "
+         "the request.\nTime:1</Message><AuthenticationErrorDetail>Signature not valid in the "
+         "specified time frame: Start [Tue, 06 Oct 2026 10:00:00 GMT] - Expiry [Tue, 06 Oct 2026 "
+         "11:00:00 GMT] - Current [Tue, 06 Oct 2026 11:03:00 GMT]</AuthenticationErrorDetail>"
+         "</Error>",
+         SL_E_AUTH, "is good until Tue, 06 Oct 2026 11:00:00 GMT only: if that has passed"},
         {404, "x-ms-error-code: ContainerNotFound\r\n", "", SL_E_NOT_FOUND, "check the container"},
         {409, "x-ms-error-code: BlobArchived\r\n", "", SL_E_AUTH, "rehydrate it"},
         {409, "x-ms-error-code: PublicAccessNotPermitted\r\n", "", SL_E_AUTH,

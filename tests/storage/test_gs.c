@@ -278,6 +278,13 @@ SL_TEST(objects_that_google_unpacks_are_refused)
 {
     mock.more = "x-goog-stored-content-encoding: gzip\r\n";
     expect_refusal("gs://models/m.bin", SL_E_USAGE, "stored with Content-Encoding 'gzip'");
+    ck_assert_ptr_nonnull(strstr(err.message, "--clear-content-encoding"));
+}
+
+SL_TEST(other_encodings_at_google_are_labels)
+{
+    mock.more = "x-goog-stored-content-encoding: utf-8\r\nContent-Encoding: utf-8\r\n";
+    expect_load("gs://models/m.bin");
 }
 
 SL_TEST(an_empty_object_is_read_without_a_range)
