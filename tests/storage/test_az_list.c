@@ -74,7 +74,10 @@ static bool pages(const struct sl_server_request *request, struct sl_server_repl
             PAGE(BLOB("<Name>a/m &amp; n.bin</Name>", "5", "0x1")
                      BLOB("<Name>a/d/</Name>", "0",
                           "") "<Blob><Name>a/e</Name><Properties><Content-Length>0</Content-Length>"
-                              "<ResourceType>directory</ResourceType></Properties></Blob>",
+                              "<ResourceType>directory</ResourceType></Properties></Blob>"
+                              "<Blob><Name>a/f</Name><Properties><Content-Length>0</Content-Length>"
+                              "</Properties><Metadata><Hdi_isfolder>True</Hdi_isfolder></Metadata>"
+                              "</Blob>",
                  "2!92!MDAw"));
     return true;
 }

@@ -7,6 +7,7 @@
  */
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "az_store.h"
 #include "hash.h"
@@ -96,8 +97,8 @@ static int on_blob(struct page *page, const char *field, const char *value, stru
         snprintf(page->md5, sizeof(page->md5), "%s", value);
     else if (strcmp(field, "/Properties/ResourceType") == 0)
         page->folder |= strcmp(value, "directory") == 0;
-    else if (strcmp(field, "/Metadata/hdi_isfolder") == 0)
-        page->folder |= strcmp(value, "true") == 0;
+    else if (strcasecmp(field, "/Metadata/hdi_isfolder") == 0) /* tools write it in any case */
+        page->folder |= strcasecmp(value, "true") == 0;
     else if (strcmp(field, "/Properties/Content-Length") == 0) {
         if (!sl_take_digits(&value, &page->bytes) || *value || page->bytes > SL_OBJECT_BYTES_MAX)
             return hostile(page, "the length of a blob is not a number", err);

@@ -302,6 +302,14 @@ struct wanted {
     void *arg;
 };
 
+/* An empty object that Hadoop's older tools leave for a folder. */
+static bool is_mark(const struct sl_entry *entry)
+{
+    static const char suffix[] = "_$folder$";
+    size_t bytes = strlen(entry->name), tail = sizeof(suffix) - 1;
+    return entry->bytes == 0 && bytes >= tail && strcmp(entry->name + bytes - tail, suffix) == 0;
+}
+
 /* What a store lists beside what it was asked for is passed over. */
 static int take_wanted(const struct sl_entry *entry, void *arg, struct sl_err *err)
 {
@@ -311,7 +319,7 @@ static int take_wanted(const struct sl_entry *entry, void *arg, struct sl_err *e
     if (++wanted->listed > LISTED_MAX)
         return sl_fail(err, SL_E_FORMAT, "the listing of '%s' has more than %d entries",
                        wanted->store->uri, LISTED_MAX);
-    if (strncmp(entry->name, wanted->begin, strlen(wanted->begin)) != 0)
+    if (strncmp(entry->name, wanted->begin, strlen(wanted->begin)) != 0 || is_mark(entry))
         return 0;
     if (check_size(wanted->store->uri, entry->name, entry->bytes, err) < 0)
         return -1;
