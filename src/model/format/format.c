@@ -7,6 +7,9 @@
 
 #include <string.h>
 
+#include "log.h"
+#include "weights.h"
+
 static const struct sl_format *const formats[] = {
 #define SL_FORMAT(name, help) &sl_##name##_format,
 #include "formats.def"
@@ -46,14 +49,22 @@ bool sl_format_has_suffix(const char *name, const char *suffix)
     return name_bytes >= suffix_bytes && strcmp(name + name_bytes - suffix_bytes, suffix) == 0;
 }
 
+int sl_format_read_head(struct sl_source *source, uint8_t data[SL_FORMAT_PROBE_BYTES],
+                        struct sl_format_head *head, struct sl_err *err)
+{
+    *head = (struct sl_format_head){
+        .data = data,
+        .bytes = SL_MIN(sl_source_bytes(source), (uint64_t)SL_FORMAT_PROBE_BYTES),
+        .object_bytes = sl_source_bytes(source),
+        .name = sl_source_name(source)};
+    return head->bytes > 0 ? sl_source_read(source, 0, data, head->bytes, err) : 0;
+}
+
 const struct sl_format *sl_format_recognise(struct sl_source *source, struct sl_err *err)
 {
     uint8_t data[SL_FORMAT_PROBE_BYTES];
-    struct sl_format_head head = {.data = data,
-                                  .bytes = SL_MIN(sl_source_bytes(source), sizeof(data)),
-                                  .object_bytes = sl_source_bytes(source),
-                                  .name = sl_source_name(source)};
-    if (head.bytes > 0 && sl_source_read(source, 0, data, head.bytes, err) < 0)
+    struct sl_format_head head;
+    if (sl_format_read_head(source, data, &head, err) < 0)
         return NULL;
     for (size_t i = 0; i < SL_COUNT(formats); i++)
         if (formats[i]->probe(&head))
@@ -123,6 +134,33 @@ enum sl_format_says sl_format_name_says(const char *name)
 
 /* ---- indexing -------------------------------------------------------------------------------- */
 
+/* What no format knows may still be none of anybody's weights. */
+static int judge_unknown(struct sl_source *source, struct sl_err *err)
+{
+    uint8_t data[SL_FORMAT_PROBE_BYTES];
+    struct sl_format_head head;
+    if (!sl_weights_named(sl_source_name(source)))
+        return 0;
+    if (sl_format_read_head(source, data, &head, err) < 0 || sl_weights_judge(&head, err) < 0)
+        return sl_wrap(err, "cannot take '%s' as weights", sl_source_uri(source));
+    return 0;
+}
+
+int sl_format_index(struct sl_source *source, struct sl_index **index, struct sl_err *err)
+{
+    SL_AUTO(sl_source) held = source;
+    struct sl_err failure = SL_ERR_INIT;
+    *index = NULL;
+    const struct sl_format *format = sl_format_recognise(source, &failure);
+    if (format)
+        return format->index(sl_steal(&held), index, err);
+    if (failure.kind == SL_OK)
+        return judge_unknown(source, err);
+    if (err)
+        *err = failure;
+    return -1;
+}
+
 static int index_parts(const struct sl_format *format, struct sl_source *source,
                        struct sl_index **index, struct sl_err *err)
 {
@@ -133,33 +171,63 @@ static int index_parts(const struct sl_format *format, struct sl_source *source,
     return 0;
 }
 
-static int index_known(bool files, struct sl_source *source, struct sl_index **index,
-                       struct sl_err *err)
+static int index_whole(const struct sl_format *format, struct sl_source *source,
+                       struct sl_index **index, struct sl_err *err)
+{
+    if (format->index_files)
+        return format->index_files(source, index, err);
+    return format->tensors_only ? index_parts(format, source, index, err)
+                                : format->index(source, index, err);
+}
+
+static bool is_unread(const struct sl_format *format, const char *code)
+{
+    for (const char *const *unread = format->unread; *unread; unread++)
+        if (strcmp(*unread, code) == 0)
+            return true;
+    return false;
+}
+
+static void warn_unread(const char *uri, const char *why)
+{
+    sl_log(SL_LOG_WARN, "'%s' is taken as it is, and its tensors are not offered: %s", uri, why);
+}
+
+static const struct sl_format *by_name_of_model(const char *name)
+{
+    return name && sl_format_name_says(name) == SL_SAYS_MODEL ? by_suffix(name, &(size_t){0})
+                                                              : NULL;
+}
+
+int sl_format_index_files(struct sl_source *source, const char *name, struct sl_index **index,
+                          struct sl_err *err)
 {
     SL_AUTO(sl_source) held = source;
-    struct sl_err failure = SL_ERR_INIT;
+    struct sl_err why = SL_ERR_INIT;
     *index = NULL;
-    const struct sl_format *format = sl_format_recognise(source, &failure);
-    if (!format) {
-        if (failure.kind != SL_OK && err)
-            *err = failure;
-        return failure.kind == SL_OK ? 0 : -1;
+    sl_autofree char *uri = sl_strdup(sl_source_uri(source), err);
+    if (!uri)
+        return -1;
+    const struct sl_format *format = sl_format_recognise(source, &why);
+    if (!format && why.kind == SL_OK) {
+        if (judge_unknown(source, err) < 0)
+            return -1;
+        format = by_name_of_model(name);
+        if (!format)
+            return 0;
     }
-    if (files && format->index_files)
-        return format->index_files(sl_steal(&held), index, err);
-    if (files && format->tensors_only)
-        return index_parts(format, sl_steal(&held), index, err);
-    return format->index(sl_steal(&held), index, err);
-}
-
-int sl_format_index(struct sl_source *source, struct sl_index **index, struct sl_err *err)
-{
-    return index_known(false, source, index, err);
-}
-
-int sl_format_index_files(struct sl_source *source, struct sl_index **index, struct sl_err *err)
-{
-    return index_known(true, source, index, err);
+    if (format && index_whole(format, sl_steal(&held), index, &why) == 0) {
+        if (*index && (*index)->unread)
+            warn_unread(uri, (*index)->unread);
+        return 0;
+    }
+    if (format && why.kind == SL_E_FORMAT && is_unread(format, why.code)) {
+        warn_unread(uri, why.message);
+        return 0;
+    }
+    if (err)
+        *err = why;
+    return -1;
 }
 
 static int index_strictly(bool outline, struct sl_source *source, const char *name_hint,

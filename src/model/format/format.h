@@ -19,7 +19,7 @@ struct sl_format_head {
 };
 enum { SL_FORMAT_PROBE_BYTES = 512 };
 
-enum { SL_FORMAT_SUFFIXES_MAX = 6 };
+enum { SL_FORMAT_SUFFIXES_MAX = 6, SL_FORMAT_UNREAD_MAX = 8 };
 
 struct sl_format {
     const char *name;
@@ -37,6 +37,9 @@ struct sl_format {
     bool fallback;     /* left out where the same weights lie beside in another format */
     bool encrypts;     /* its tensors may be encrypted */
     const char *index_suffix; /* of an index of such objects (shard_index.c); NULL: none */
+    /* Codes of what a newer or another writer may write, up to a NULL: it cannot be read, and may
+     * be fine as a file. */
+    const char *unread[SL_FORMAT_UNREAD_MAX + 1];
     /** Do the first bytes look like this format? No judgement about the rest. */
     bool (*probe)(const struct sl_format_head *head);
     /**
@@ -78,6 +81,9 @@ char *sl_format_read(struct sl_source *source, uint64_t begin, size_t bytes, str
 /** Does the name end like this? Any thread, like what is below but recognise(). */
 bool sl_format_has_suffix(const char *name, const char *suffix);
 
+/** What is known of an object before anything is parsed: its first bytes, into data. */
+int sl_format_read_head(struct sl_source *source, uint8_t data[SL_FORMAT_PROBE_BYTES],
+                        struct sl_format_head *head, struct sl_err *err);
 /** Which format do the first bytes say? NULL: none, or with err filled that they cannot be read. */
 const struct sl_format *sl_format_recognise(struct sl_source *source, struct sl_err *err);
 /** The format of the shards whose index is called so; NULL if the name does not say. */

@@ -77,11 +77,13 @@ static int read_header(struct sl_index *index, struct sl_gguf_walk *walk, struct
     return sl_gguf_tensors(index, walk, tensors, alignment, err);
 }
 
-static int gguf_index(struct sl_source *source, struct sl_index **out, struct sl_err *err)
+static int open_index(struct sl_source *source, bool files, struct sl_index **out,
+                      struct sl_err *err)
 {
     SL_AUTO(sl_index) index = sl_format_begin(sl_gguf_format.name, source, err);
     if (!index)
         return -1;
+    index->files = files;
     struct sl_gguf_walk walk = {.source = source, .object_bytes = sl_source_bytes(source)};
     int result = read_header(index, &walk, err);
     sl_gguf_walk_release(&walk);
@@ -91,11 +93,23 @@ static int gguf_index(struct sl_source *source, struct sl_index **out, struct sl
     return 0;
 }
 
+static int gguf_index(struct sl_source *source, struct sl_index **out, struct sl_err *err)
+{
+    return open_index(source, false, out, err);
+}
+
+static int index_files(struct sl_source *source, struct sl_index **out, struct sl_err *err)
+{
+    return open_index(source, true, out, err);
+}
+
 const struct sl_format sl_gguf_format = {
     .name = "gguf",
     .suffixes = {".gguf"},
     .probe = probe,
     .index = gguf_index,
+    .index_files = index_files,
+    .unread = {"gg.version", "gg.endian", "gg.limit", "gg.kv-type", "gg.key", "gg.name", "gg.dims"},
     .part_name = sl_gguf_part_name,
     .check_sets = sl_gguf_check_sets,
 };

@@ -78,7 +78,24 @@ static int take_shape(struct sl_index *index, struct sl_gguf_walk *walk, struct 
     return 0;
 }
 
-static int take_type(struct sl_gguf_walk *walk, struct sl_tensor *tensor, struct sl_err *err)
+/* Of a file that is wanted as it is: where the next tensor begins says how long it is. */
+static int note_type(struct sl_index *index, struct sl_tensor *tensor, uint32_t number,
+                     struct sl_err *err)
+{
+    tensor->dtype_name = "unknown";
+    if (index->unread)
+        return 0;
+    sl_autofree char *why =
+        sl_asprintf(err, "tensor '%s' has type %" PRIu32 ", which this version does not know",
+                    tensor->name, number);
+    if (!why || sl_index_keep(index, why, err) < 0)
+        return -1;
+    index->unread = sl_steal(&why);
+    return 0;
+}
+
+static int take_type(struct sl_index *index, struct sl_gguf_walk *walk, struct sl_tensor *tensor,
+                     struct sl_err *err)
 {
     uint32_t number;
     if (sl_gguf_take_u32(walk, "the type of a tensor", &number, err) < 0)
@@ -86,6 +103,8 @@ static int take_type(struct sl_gguf_walk *walk, struct sl_tensor *tensor, struct
     for (unsigned i = 0; i < SL_COUNT(types); i++)
         if (types[i].number == number)
             tensor->dtype = types[i].dtype;
+    if (!tensor->dtype && index->files)
+        return note_type(index, tensor, number, err);
     if (!tensor->dtype)
         return sl_fail_code(err, SL_E_FORMAT, "gg.type",
                             "tensor '%s' has type %" PRIu32
@@ -127,8 +146,8 @@ static int take_entry(struct sl_index *index, struct sl_gguf_walk *walk, struct 
 {
     struct sl_tensor *tensor = sl_index_add_tensor(index, err);
     if (!tensor || take_name(index, walk, tensor, err) < 0 ||
-        take_shape(index, walk, tensor, err) < 0 || take_type(walk, tensor, err) < 0 ||
-        set_size(tensor, err) < 0)
+        take_shape(index, walk, tensor, err) < 0 || take_type(index, walk, tensor, err) < 0 ||
+        (tensor->dtype && set_size(tensor, err) < 0))
         return -1;
     return sl_gguf_take_u64(walk, "the offset of a tensor", &tensor->begin, err);
 }
@@ -179,6 +198,28 @@ static int place(struct sl_tensor *tensor, uint64_t *next, uint64_t data_begin,
     return 0;
 }
 
+/* Tensors of unknown types fill what lies up to the next one, and there must be something. */
+static int size_unknown(struct sl_index *index, uint64_t data_begin, uint64_t object_bytes,
+                        struct sl_err *err)
+{
+    uint64_t end = SL_MAX(object_bytes, data_begin) - data_begin;
+    for (size_t i = index->tensor_count; i-- > 0;) {
+        struct sl_tensor *tensor = &index->tensors[i];
+        bool empty = false;
+        for (unsigned d = 0; d < tensor->rank; d++)
+            empty = empty || tensor->shape[d] == 0;
+        if (!tensor->dtype && !empty && tensor->begin >= end)
+            return sl_fail_code(err, SL_E_FORMAT, "gg.bounds",
+                                "tensor '%s' begins at %" PRIu64 " of %" PRIu64
+                                " bytes of data: the file is cut off, store it again",
+                                tensor->name, tensor->begin, end);
+        if (!tensor->dtype && !empty)
+            tensor->bytes = end - tensor->begin;
+        end = tensor->begin;
+    }
+    return 0;
+}
+
 int sl_gguf_tensors(struct sl_index *index, struct sl_gguf_walk *walk, uint64_t count,
                     uint32_t alignment, struct sl_err *err)
 {
@@ -189,6 +230,8 @@ int sl_gguf_tensors(struct sl_index *index, struct sl_gguf_walk *walk, uint64_t 
         return -1;
     uint64_t data_begin, next = 0;
     round_up(walk->at, alignment, &data_begin); /* at is below the header's limit */
+    if (index->unread && size_unknown(index, data_begin, walk->object_bytes, err) < 0)
+        return -1;
     for (size_t i = 0; i < index->tensor_count; i++)
         if (place(&index->tensors[i], &next, data_begin, walk->object_bytes, alignment, err) < 0)
             return -1;

@@ -84,6 +84,9 @@ struct sl_index {
     unsigned format_version; /* tensorizer's and GGUF's; 0 where there is none */
     bool encrypted;
     bool outline; /* names, types, shapes and places only: tensors cannot be read */
+    bool files;   /* for a load of whole files: an unknown type is noted in unread, not refused */
+    const char *unread; /* why nobody is offered its tensors, though nothing is wrong with its
+                           bytes; NULL: they are */
     struct sl_index_part part;
     struct sl_source *
         *sources; /* the objects it was read from: [0] first; shards follow. Owned by the index */
@@ -159,9 +162,14 @@ void sl_index_counts(const struct sl_index *index, uint64_t *object_bytes, uint6
  * code for a file that is of a format but breaks its rules.
  */
 int sl_format_index(struct sl_source *source, struct sl_index **index, struct sl_err *err);
-/** As sl_format_index() for loads of whole files, whose hashes count. PyTorch: of parts, NULL
- * where nothing has a hash, or rules are broken that matter only to who wants tensors. */
-int sl_format_index_files(struct sl_source *source, struct sl_index **index, struct sl_err *err);
+/**
+ * As sl_format_index() for loads of whole files, whose hashes count. A name that says model (may be
+ * NULL) decides for bytes that are not recognised. What is cut off, empty, a pointer or a page is
+ * refused; what is merely unknown (a type, a version) is not: index->unread says what it is, or
+ * there is no index, with a warning. PyTorch: of parts, NULL where nothing has a hash.
+ */
+int sl_format_index_files(struct sl_source *source, const char *name, struct sl_index **index,
+                          struct sl_err *err);
 /** As sl_format_index() but refuses unknown bytes too: SL_E_FORMAT, code "E_UNKNOWN". name_hint
  * (may be NULL) decides between formats for files too short to have a magic: golden cut-off files
  * are refused with their format's code. */

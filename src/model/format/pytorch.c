@@ -4,7 +4,8 @@
  * is read by a machine that only makes values (pickle.c, pytorch_rules.c); nothing in a file is
  * ever executed. From the values come tensors (pytorch_tensors.c).
  *
- * A verbatim load does not look into the pickle: it takes the entries' checksums (pytorch_parts.c).
+ * A verbatim load does not look into the pickle of an archive: it sees that the end is there, and
+ * takes the entries' checksums (pytorch_parts.c).
  */
 #include "pytorch.h"
 
@@ -51,10 +52,10 @@ static bool is_tar(const struct sl_format_head *head)
 static bool probe(const struct sl_format_head *head)
 {
     static const char first[] = "/data.pkl";
-    if (head->bytes < sizeof(zip_magic))
+    if (head->bytes == 0) /* fewer than four may be what is left of one */
         return false;
-    bool zip = memcmp(head->data, zip_magic, sizeof(zip_magic)) == 0;
-    bool pickle = head->data[0] == 0x80 && head->data[1] <= 5;
+    bool zip = memcmp(head->data, zip_magic, SL_MIN(head->bytes, sizeof(zip_magic))) == 0;
+    bool pickle = head->data[0] == 0x80 && (head->bytes == 1 || head->data[1] <= 5);
     if (is_called_checkpoint(head->name))
         return zip || pickle || is_tar(head);
     return (zip && contains(head, first, sizeof(first) - 1)) ||

@@ -4,6 +4,7 @@
  * with a hash. Where torch put it is computed from the directory; the pickle is not read. What
  * does not follow the rules for reading tensors is plain data to whoever wants the file.
  */
+#include <inttypes.h>
 #include <string.h>
 
 #include "format.h"
@@ -68,33 +69,58 @@ static int read_parts(struct sl_zip *zip, struct sl_index *index, struct sl_err 
     return 0;
 }
 
+/* The old stream has no end record: only its pickles say how long it is. */
+static int read_stream(struct sl_index *index, struct sl_err *err)
+{
+    struct sl_pytorch torch = {.index = index, .quick = true};
+    int result = sl_pytorch_legacy(&torch, err);
+    sl_pytorch_release(&torch);
+    index->tensor_count = 0;
+    return result;
+}
+
+/* Rules are for who wants tensors; that the end is missing is bad for everybody. */
+static bool is_cut(const struct sl_err *why)
+{
+    return strcmp(why->code, "zip.no-eocd") == 0 || strcmp(why->code, "lg.truncated") == 0;
+}
+
+static int read_whole(struct sl_index *index, struct sl_err *err)
+{
+    struct sl_source *source = index->sources[0];
+    uint8_t first = 0;
+    if (sl_source_bytes(source) && sl_source_read(source, 0, &first, 1, err) < 0)
+        return -1;
+    if (first == 0x80)
+        return read_stream(index, err);
+    if (first != 'P')
+        return 0;
+    if (sl_source_bytes(source) < SL_ZIP_END_BYTES)
+        return sl_fail_code(err, SL_E_FORMAT, "zip.no-eocd",
+                            "the archive has %" PRIu64
+                            " bytes: the file is cut off, store it again",
+                            sl_source_bytes(source));
+    struct sl_zip zip = {0};
+    int done = read_parts(&zip, index, err);
+    sl_zip_release(&zip);
+    return done;
+}
+
 int sl_pytorch_parts(struct sl_source *source, struct sl_index **out, struct sl_err *err)
 {
-    static const char magic[4] = {'P', 'K', 3, 4};
-    char first[sizeof(magic)];
-    struct sl_zip zip = {0};
     struct sl_err why = SL_ERR_INIT;
     SL_AUTO(sl_index) index = sl_format_begin(sl_pytorch_format.name, source, err);
     *out = NULL;
     if (!index)
         return -1;
-    bool large = sl_source_bytes(index->sources[0]) >= sizeof(magic);
-    if (large && sl_source_read(index->sources[0], 0, first, sizeof(first), err) < 0)
-        return -1;
-    if (!large || memcmp(first, magic, sizeof(magic)) != 0) {
-        *out = sl_steal(&index);
-        return 0;
-    }
-    int done = read_parts(&zip, index, &why);
-    sl_zip_release(&zip);
-    if (done < 0 && why.kind != SL_E_FORMAT) {
-        *err = why;
-        return sl_wrap(err, "cannot read the directory of '%s'", sl_source_uri(index->sources[0]));
-    }
-    if (done < 0) {
+    if (read_whole(index, &why) < 0) {
+        const char *uri = sl_source_uri(index->sources[0]);
+        if (why.kind != SL_E_FORMAT || is_cut(&why)) {
+            *err = why;
+            return sl_wrap(err, "cannot read '%s' as a PyTorch checkpoint", uri);
+        }
         index->tensor_count = 0;
-        sl_log(SL_LOG_DEBUG, "no checksums of '%s' are used: %s", sl_source_uri(index->sources[0]),
-               why.message);
+        sl_log(SL_LOG_DEBUG, "no checksums of '%s' are used: %s", uri, why.message);
     }
     *out = sl_steal(&index);
     return 0;

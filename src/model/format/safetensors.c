@@ -67,15 +67,27 @@ static int read_index(struct sl_index *index, struct sl_err *err)
     return sl_safetensors_check(index, LENGTH_BYTES + json_bytes, sl_source_bytes(source), err);
 }
 
-int sl_safetensors_index(struct sl_source *source, struct sl_index **out, struct sl_err *err)
+static int open_index(struct sl_source *source, bool files, struct sl_index **out,
+                      struct sl_err *err)
 {
     SL_AUTO(sl_index) index = sl_format_begin(sl_safetensors_format.name, source, err);
     if (!index)
         return -1;
+    index->files = files;
     if (read_index(index, err) < 0)
         return sl_wrap(err, "cannot read '%s' as safetensors", sl_source_uri(index->sources[0]));
     *out = sl_steal(&index);
     return 0;
+}
+
+int sl_safetensors_index(struct sl_source *source, struct sl_index **out, struct sl_err *err)
+{
+    return open_index(source, false, out, err);
+}
+
+static int index_files(struct sl_source *source, struct sl_index **out, struct sl_err *err)
+{
+    return open_index(source, true, out, err);
 }
 
 const struct sl_format sl_safetensors_format = {
@@ -84,5 +96,6 @@ const struct sl_format sl_safetensors_format = {
     .index_suffix = ".safetensors.index.json",
     .probe = probe,
     .index = sl_safetensors_index,
+    .index_files = index_files,
     .edit = sl_safetensors_edit,
 };

@@ -24,6 +24,10 @@ static int check_size(struct sl_tensor *tensor, struct sl_err *err)
 {
     uint64_t elements = 1, bits;
     bool overflow = false;
+    if (!tensor->dtype) { /* nobody knows how long its elements are */
+        tensor->bytes = tensor->end - tensor->begin;
+        return 0;
+    }
     for (unsigned i = 0; i < tensor->rank && !overflow; i++)
         overflow = __builtin_mul_overflow(elements, tensor->shape[i], &elements);
     overflow =

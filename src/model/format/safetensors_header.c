@@ -119,6 +119,25 @@ static int check_logged_keys(struct header *header, const struct key *name, stru
 
 /* ---- one tensor ------------------------------------------------------------------------------ */
 
+/* Of a file that is wanted as it is: safetensors_check.c still sees that it is whole. */
+static int note_dtype(struct header *header, const struct key *name, struct sl_tensor *tensor,
+                      struct sl_err *err)
+{
+    struct sl_index *index = header->index;
+    tensor->dtype = SL_DTYPE_NONE;
+    tensor->dtype_name = header->pull.string;
+    if (index->unread)
+        return 0;
+    sl_autofree char *why =
+        sl_asprintf(err, "tensor '%.*s' has dtype '%.*s', which this version does not know",
+                    SL_NAME_ARGS(name->text, name->bytes),
+                    SL_NAME_ARGS(header->pull.string, header->pull.string_bytes));
+    if (!why || sl_index_keep(index, why, err) < 0)
+        return -1;
+    index->unread = sl_steal(&why);
+    return 0;
+}
+
 static int parse_dtype(struct header *header, const struct key *name, struct sl_tensor *tensor,
                        struct sl_err *err)
 {
@@ -131,6 +150,8 @@ static int parse_dtype(struct header *header, const struct key *name, struct sl_
     size_t bytes = header->pull.string_bytes;
     tensor->dtype =
         bytes < 64 ? sl_dtype_by_name(header->pull.string, (unsigned)bytes) : SL_DTYPE_NONE;
+    if (!sl_dtype_row(tensor->dtype)->safetensors && header->index->files)
+        return note_dtype(header, name, tensor, err);
     if (!sl_dtype_row(tensor->dtype)->safetensors)
         return sl_fail_code(
             err, SL_E_FORMAT, "st.dtype",

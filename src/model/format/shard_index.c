@@ -36,33 +36,33 @@ static void model_release(struct model *model)
 
 /* ---- reading the shards ---------------------------------------------------------------------- */
 
-/* An index of no tensors, for the object alone. */
-static int take_data(struct sl_source *source, struct shard *shard, struct sl_err *err)
+/* Whatever is in it, the object comes along: an index of no tensors. */
+static int index_whole_shard(struct sl_source *source, struct shard *shard, struct sl_err *err)
 {
-    shard->data = true;
-    shard->index = sl_format_begin(sl_shard_index_format.name, source, err);
+    struct sl_store *store = sl_source_store(source);
+    struct sl_version version = *sl_source_version(source);
+    uint64_t bytes = sl_source_bytes(source);
+    struct sl_source *again = NULL;
+    if (sl_format_index_files(source, shard->name, &shard->index, err) < 0)
+        return -1;
+    const struct sl_format *format = shard->index ? sl_format_by_name(shard->index->format) : NULL;
+    shard->data = !format || format->tensors_only;
+    if (shard->index)
+        return 0;
+    if (sl_source_known(store, shard->name, bytes, &version, &again, err) < 0)
+        return -1;
+    shard->index = sl_format_begin(sl_shard_index_format.name, again, err);
     return shard->index ? 0 : -1;
 }
 
 static int index_shard(struct sl_source *source, bool files, struct shard *shard,
                        struct sl_err *err)
 {
-    if (sl_format_name_says(shard->name) == SL_SAYS_MODEL)
-        return sl_format_index_strict(source, shard->name, &shard->index, err);
-    if (!files)
-        return sl_format_index(source, &shard->index, err);
-    struct sl_err why = SL_ERR_INIT;
-    const struct sl_format *format = sl_format_recognise(source, &why);
-    if (format && !format->tensors_only)
-        return sl_format_index_files(source, &shard->index, err);
-    shard->data = format || why.kind == SL_OK;
-    if (format)
-        return format->parts(source, &shard->index, err);
-    if (why.kind == SL_OK)
-        return take_data(source, shard, err);
-    sl_source_free(source);
-    *err = why;
-    return -1;
+    if (files)
+        return index_whole_shard(source, shard, err);
+    return sl_format_name_says(shard->name) == SL_SAYS_MODEL
+               ? sl_format_index_strict(source, shard->name, &shard->index, err)
+               : sl_format_index(source, &shard->index, err);
 }
 
 static int read_shard(struct sl_store *store, bool files, struct shard *shard, struct sl_err *err)
@@ -133,6 +133,7 @@ static int merge_shard(struct sl_index *index, struct model *model, uint32_t num
         if (sl_index_add_meta(index, shard->metadata[i].key, shard->metadata[i].value, err) < 0)
             return -1;
     index->encrypted = index->encrypted || shard->encrypted;
+    index->unread = index->unread ? index->unread : shard->unread;
     sl_arena_adopt(index->arena, shard->arena);
     return 0;
 }

@@ -135,6 +135,7 @@ const struct sl_format sl_tensorizer_format = {
     .name = "tensorizer",
     .suffixes = {".tensors"},
     .encrypts = true,
+    .unread = {"E_VERSION", "E_DTYPE"},
     .probe = probe,
     .index = tensorizer_index,
     .outline = tensorizer_outline,

@@ -73,7 +73,7 @@ static int assemble_verbatim(struct sl_plan *plan, const char *folder, struct sl
             return -1;
     for (uint32_t i = 0; i < plan->source_count; i++) {
         const struct sl_index *index = plan->sources[i].index;
-        if (!index || (i && plan->sources[i - 1].index == index))
+        if (!index || index->unread || (i && plan->sources[i - 1].index == index))
             continue;
         for (size_t t = 0; t < index->tensor_count; t++) {
             const struct sl_tensor *tensor = &index->tensors[t];

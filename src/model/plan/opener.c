@@ -95,11 +95,12 @@ static int index_wanted(const struct sl_plan_own *own, struct sl_candidate *cand
         sl_source_free(source);
         return 0;
     }
+    if (!own->picks)
+        return sl_format_index_files(source, candidate->name, &candidate->index, err);
     /* A page of HTML that is called model.safetensors is a broken model, not data. */
-    if (sl_format_name_says(candidate->name) == SL_SAYS_MODEL)
-        return sl_format_index_strict(source, candidate->name, &candidate->index, err);
-    return own->picks ? sl_format_index(source, &candidate->index, err)
-                      : sl_format_index_files(source, &candidate->index, err);
+    return sl_format_name_says(candidate->name) == SL_SAYS_MODEL
+               ? sl_format_index_strict(source, candidate->name, &candidate->index, err)
+               : sl_format_index(source, &candidate->index, err);
 }
 
 static int index_source(struct sl_plan_own *own, struct sl_candidate *candidate,
