@@ -31,6 +31,29 @@ SL_TEST(a_file_that_is_also_a_folder_is_refused)
     expect_refusal("", SL_E_FORMAT, "folder");
 }
 
+SL_TEST(empty_objects_that_stand_for_folders_are_no_files)
+{
+    struct sl_specs specs;
+    struct sl_plan *plan = NULL;
+    struct sl_err err = SL_ERR_INIT;
+    put("m/sub", "", 0);
+    put("m/sub_$folder$", "", 0);
+    put_text("m/sub/deep/a.txt", "a");
+    put("m/sub/deep", "", 0);
+    put("m/merges.txt", "", 0);
+    plan = expect_plan("", &specs);
+    ck_assert_uint_eq(plan->file_count, 2);
+    ck_assert_str_eq(plan->files[0].name, "merges.txt");
+    ck_assert_str_eq(plan->files[1].name, "sub/deep/a.txt");
+    sl_plan_free(plan);
+    sl_specs_release(&specs);
+    sl_model_spec(&specs, "memory:m/sub", "/nowhere", "");
+    ck_assert_int_lt(sl_model_plan(&specs, &plan, &err), 0);
+    ck_assert_msg(err.kind == SL_E_NOT_FOUND && strstr(err.message, "add the slash"), "%s",
+                  err.message);
+    sl_specs_release(&specs);
+}
+
 SL_TEST(nothing_left_is_not_found)
 {
     expect_refusal("", SL_E_NOT_FOUND, "");
@@ -75,7 +98,7 @@ SL_TEST(a_broken_model_is_data_only_without_hashes)
                                        '{', '"', 'a', '"', ':', '1', '}', ' '};
     struct sl_specs specs;
     put("m/model.safetensors", broken, sizeof(broken));
-    expect_refusal("", SL_E_FORMAT, "verify.hashes: off");
+    expect_refusal("", SL_E_FORMAT, "source.asIs");
     struct sl_plan *plan = expect_plan("verify: {hashes: off}\n", &specs);
     ck_assert_uint_eq(plan->fetch_bytes, sizeof(broken));
     ck_assert_uint_eq(plan->tensor_count, 0);

@@ -117,6 +117,60 @@ SL_TEST(loads_of_whole_files_do_not_look_into_checkpoints)
     expect_refusal("verify: {hashes: require}\n", SL_E_INTEGRITY, "");
 }
 
+/* Whether somebody wants tensors or not. */
+SL_TEST(every_prefix_of_a_checkpoint_is_refused)
+{
+    static const char *const files[] = {"pytorch/records_2_7.pt", "pytorch/legacy_0_4.pt"};
+    for (size_t f = 0; f < SL_COUNT(files); f++) {
+        size_t bytes;
+        uint8_t *data = golden_read(files[f], &bytes);
+        for (size_t cut = 0; cut < bytes; cut += cut < 200 || cut + 200 > bytes ? 1 : 13) {
+            put("m/x.pt", data, cut);
+            expect_refusal("", SL_E_FORMAT, "'x.pt'");
+            clear();
+        }
+        put("m/x.pt", data, bytes);
+        expect_files("", "x.pt", 0);
+        clear();
+        free(data);
+    }
+}
+
+/* An index, a pipeline, ranks, a distributed checkpoint, and what is missing of one. */
+SL_TEST(every_failing_allocation_of_claims_is_survived)
+{
+    static const char names[] = "\x80\x04\x8c\x0c__0_0.distcp\x94.";
+    struct sl_specs specs;
+    put_shards();
+    put_safetensors("m/unet/model-00001-of-00002.safetensors", "a");
+    put_safetensors("m/unet/model-rank-0-part-0.safetensors", "a");
+    put_text("m/unet/model.safetensors.index.json",
+             "{\"weight_map\":{\"a\":\"model-rank-0-part-0.safetensors\"}}");
+    put_text("m/model_index.json", "{\"unet\":[\"a\",\"b\"]}");
+    put_text("m/__0_0.distcp", "data");
+    put("m/.metadata", names, sizeof(names) - 1);
+    put("m/marked", "", 0);
+    put_text("m/marked/config.json", "{}");
+    put_text("m/left/out.txt", "out");
+    sl_model_spec(&specs, "memory://m/", "/n",
+                  "source: {uri: \"memory://m/\", exclude: [\"left/*\"], incomplete: warn}\n");
+    unsigned succeeded = 0;
+    for (unsigned nth = 1; nth < 3000 && succeeded < 3; nth++) {
+        struct sl_plan *plan = NULL;
+        struct sl_err err = SL_ERR_INIT;
+        sl_alloc_fail_at(nth);
+        if (sl_model_plan(&specs, &plan, &err) == 0)
+            succeeded++;
+        else
+            ck_assert_msg(err.kind == SL_E_NO_SPACE, "allocation %u: %d %s", nth, err.kind,
+                          err.message);
+        sl_alloc_fail_at(0);
+        sl_plan_free(plan);
+    }
+    ck_assert_uint_eq(succeeded, 3);
+    sl_specs_release(&specs);
+}
+
 SL_TEST(an_index_of_checkpoints_brings_its_files)
 {
     struct sl_specs specs;

@@ -31,7 +31,7 @@ SL_TEST(gguf_models_are_loaded_as_they_are)
     sl_specs_release(&specs);
     free(model);
     model = put_file("m/model.gguf", "gguf/cut_in_data.gguf");
-    expect_refusal("", SL_E_FORMAT, "verify.hashes: off");
+    expect_refusal("", SL_E_FORMAT, "source.asIs");
     plan = expect_plan("verify: {hashes: off}\n", &specs);
     ck_assert_uint_eq(plan->tensor_count, 0);
     ck_assert_uint_eq(plan->fetch_bytes, 140 + 2);
@@ -83,15 +83,20 @@ SL_TEST(a_split_set_is_loaded_whole_or_refused)
     sl_plan_free(plan);
     sl_specs_release(&specs);
     static const char some[] = "source: {uri: \"memory://m/\", exclude: [\"*-00002-*\"]}\n";
-    expect_refusal(some, SL_E_FORMAT, "part 2 of 3");
-    char off[200];
-    snprintf(off, sizeof(off), "%sverify: {hashes: off}\n", some);
-    plan = expect_plan(off, &specs);
+    plan = expect_plan(some, &specs); /* what is left out is not missing */
     ck_assert_uint_eq(plan->file_count, 2);
     sl_plan_free(plan);
     sl_specs_release(&specs);
+    char picked[200];
+    snprintf(picked, sizeof(picked), "%ssink: {tmpfs: {path: /n, layout: safetensors}}\n", some);
+    expect_refusal(picked, SL_E_FORMAT, "part 2 of 3");
     for (unsigned i = 0; i < 3; i++)
         free(data[i]);
+    clear();
+    put_parts(data, 2);
+    expect_refusal("", SL_E_FORMAT, "part 3 of 3");
+    free(data[0]);
+    free(data[1]);
 }
 
 /* Plan one object. */

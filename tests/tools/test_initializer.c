@@ -305,8 +305,11 @@ SL_TEST(a_login_page_is_no_model)
     sl_server_put(server, "/model.joblib", page, sizeof(page) - 1, "\"1\"");
     sl_server_put(server, "/index.html", page, sizeof(page) - 1, "\"1\"");
     RUN(&ran, "initializer", sl_server_url(server, "/model.joblib"), to);
-    EXPECT(1, "'model.joblib' is a web page, not a model");
+    EXPECT(1, "'model.joblib': it is a web page, not a model");
     ck_assert_str_eq(names_in(to), ".sluice");
+    sl_server_put(server, "/models", page, sizeof(page) - 1, "\"1\""); /* a folder's listing */
+    RUN(&ran, "load", sl_server_url(server, "/models"), "--to", local);
+    EXPECT(10, "'models': it is a web page, not a model");
     RUN(&ran, "initializer", sl_server_url(server, "/index.html"), to);
     EXPECT(0, "index.html");
     sl_server_stop(server);

@@ -76,8 +76,10 @@ static int open_it(struct sluice_source *source, const char *uri,
     struct sl_spec *spec = source->specs.items;
     if (source->secret.bytes)
         spec->decrypt.secret = &source->secret.secret;
-    if (source->as_files)
-        spec->verify.hashes = SL_HASHES_OFF; /* what is broken is still a file */
+    if (source->as_files) { /* what is broken is still a file */
+        spec->verify.hashes = SL_HASHES_OFF;
+        spec->source.incomplete = SL_INCOMPLETE_WARN;
+    }
     source->uri = sl_uri_sanitize(uri, err);
     source->cancel = source->uri ? sl_cancel_new(err) : NULL;
     source->progress =

@@ -109,7 +109,7 @@ const struct sl_format sl_gguf_format = {
     .probe = probe,
     .index = gguf_index,
     .index_files = index_files,
-    .unread = {"gg.version", "gg.endian", "gg.limit", "gg.kv-type", "gg.key", "gg.name", "gg.dims"},
+    .unread = {"gg.version", "gg.endian", "gg.kv-type", "gg.key", "gg.name"},
     .part_name = sl_gguf_part_name,
     .check_sets = sl_gguf_check_sets,
 };

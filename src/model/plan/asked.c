@@ -97,6 +97,8 @@ static void mix_spec(struct sl_sha256 *sha, const struct sl_spec *spec)
     static const char *const sections[] = {"tensors", "verify", "sink"};
     mix_list(sha, &spec->source.include);
     mix_list(sha, &spec->source.exclude);
+    mix_list(sha, &spec->source.as_is);
+    mix_number(sha, (uint64_t)spec->source.incomplete);
     for (const struct sl_option *row = sl_spec_table()->rows; row->member; row++)
         for (size_t i = 0; i < SL_COUNT(sections); i++)
             if (strcmp(row->member, sections[i]) == 0)

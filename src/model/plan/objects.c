@@ -9,12 +9,17 @@
 
 #include "format.h"
 #include "log.h"
+#include "lower_bound.h"
+#include "names.h"
 #include "plan_parts.h"
 #include "stores.h"
+#include "weights.h"
 
 enum {
     OBJECTS_MAX = 100000,          /* of one load; each costs about 2 KiB */
     FORGOTTEN_MAX = 1000,          /* counted below a name without its slash: a page */
+    POINTER_BYTES_MIN = 100,       /* of git-lfs: with a version, a hash and a size */
+    POINTER_BYTES_MAX = 1024,      /* of the same, by its specification */
     PROBE_BYTES_MIN = 1024 * 1024, /* smaller objects of other names are data, see needs_probe() */
 };
 
@@ -28,15 +33,26 @@ bool sl_plan_matches(const struct sl_list *patterns, const char *name, bool empt
     return false;
 }
 
+static bool may_be_pointer(uint64_t bytes)
+{
+    return bytes >= POINTER_BYTES_MIN && bytes < POINTER_BYTES_MAX;
+}
+
 /*
  * The format is found from the first bytes, which costs a request. For thousands of small files
  * (tokenizers, configurations) that would double the requests, so with `hashes: auto` and `off` an
- * object below 1 MiB is probed only if it is called like a model.
+ * object below 1 MiB is probed only if it is called like weights, is as short as a pointer of
+ * git-lfs, or may say what the model consists of.
  */
 static bool needs_probe(const struct sl_plan_own *own, const char *name, uint64_t bytes)
 {
     const struct sl_spec *spec = own->spec;
     enum sl_format_says says = sl_format_name_says(name);
+    if (sl_plan_matches(&spec->source.as_is, name, false))
+        return false;
+    if (!own->picks && (sl_plan_claims(name) || sl_weights_named(name) ||
+                        (says == SL_SAYS_PERHAPS && may_be_pointer(bytes))))
+        return true;
     if (says == SL_SAYS_INDEX || says == SL_SAYS_STATE) /* objects of an index are listed too */
         return false;
     if (spec->verify.hashes == SL_HASHES_ALL || spec->verify.hashes == SL_HASHES_REQUIRE)
@@ -59,6 +75,7 @@ void sl_candidate_release(struct sl_candidate *candidate)
     free(candidate->sums);
     sl_source_free(candidate->source);
     sl_index_free(candidate->index);
+    sl_plan_claim_free(candidate->claim);
 }
 
 int sl_plan_add_candidate(struct sl_plan *plan, const struct sl_entry *entry, bool probe,
@@ -92,6 +109,18 @@ struct listing {
     uint64_t seen;
 };
 
+/* Patterns tell of names that were left out, but not whether there was one in a folder. */
+static int note_folder(struct sl_plan_own *own, const char *name, struct sl_err *err)
+{
+    const char *slash = strrchr(name, '/');
+    size_t bytes = slash ? (size_t)(slash + 1 - name) : 0;
+    const char *last = own->passed_count ? own->passed[own->passed_count - 1] : "";
+    if (!bytes || (strlen(last) == bytes && memcmp(last, name, bytes) == 0))
+        return 0;
+    sl_autofree char *folder = sl_strndup(name, bytes, err);
+    return folder ? sl_plan_note_passed(own, folder, err) : -1;
+}
+
 static int take_entry(const struct sl_entry *entry, void *arg, struct sl_err *err)
 {
     struct listing *listing = arg;
@@ -101,6 +130,8 @@ static int take_entry(const struct sl_entry *entry, void *arg, struct sl_err *er
     if (!sl_plan_matches(&spec->source.include, entry->name, true) ||
         sl_plan_matches(&spec->source.exclude, entry->name, false)) {
         own->left_out_bytes = sl_add_capped(own->left_out_bytes, entry->bytes);
+        if (note_folder(own, entry->name, err) < 0)
+            return -1;
         return own->listed_count < OBJECTS_MAX
                    ? sl_plan_note_sidecar(own, entry->name, entry->bytes, err)
                    : 0;
@@ -121,26 +152,57 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const struct sl_candidate *)a)->name, ((const struct sl_candidate *)b)->name);
 }
 
+/* The object whose name is this one up to `end`. */
+static struct sl_candidate *find_begin(struct sl_plan_own *own, const char *name, const char *end)
+{
+    size_t bytes = (size_t)(end - name);
+    size_t at = SL_LOWER_BOUND(i, own->candidate_count,
+                               sl_bytes_compare(own->candidates[i].name,
+                                                strlen(own->candidates[i].name), name, bytes) < 0);
+    bool found = at < own->candidate_count && strlen(own->candidates[at].name) == bytes &&
+                 memcmp(own->candidates[at].name, name, bytes) == 0;
+    return found ? &own->candidates[at] : NULL;
+}
+
 /* "a" and "a/b" cannot both be files. */
-static int refuse_conflict(const struct sl_plan_own *own, const char *name, struct sl_err *err)
+static int refuse_conflict(struct sl_plan_own *own, const char *name, struct sl_err *err)
 {
     for (const char *slash = strchr(name, '/'); slash; slash = strchr(slash + 1, '/')) {
-        sl_autofree char *parent = sl_strndup(name, (size_t)(slash - name), err);
-        if (!parent)
-            return -1;
-        struct sl_candidate key = {.name = parent};
-        if (bsearch(&key, own->candidates, own->candidate_count, sizeof(key), by_name))
+        const struct sl_candidate *parent = find_begin(own, name, slash);
+        if (parent)
             return sl_fail_code(
                 err, SL_E_FORMAT, "E_NAME",
-                "object '%s' is also the folder of '%s': leave one out with source.exclude", parent,
-                name);
+                "object '%s' is also the folder of '%s': leave one out with source.exclude",
+                parent->name, name);
     }
     return 0;
+}
+
+/* Who makes folders in a bucket may leave an empty object of the folder's name: its mark. */
+static void drop_marks(struct sl_plan_own *own)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < own->candidate_count; i++)
+        for (const char *slash = strchr(own->candidates[i].name, '/'); slash;
+             slash = strchr(slash + 1, '/')) {
+            struct sl_candidate *mark = find_begin(own, own->candidates[i].name, slash);
+            if (mark && mark->bytes == 0)
+                mark->left_out = true;
+        }
+    for (size_t i = 0; i < own->candidate_count; i++) {
+        struct sl_candidate *candidate = &own->candidates[i];
+        if (candidate->left_out)
+            sl_candidate_release(candidate);
+        else
+            own->candidates[kept++] = *candidate;
+    }
+    own->candidate_count = kept;
 }
 
 static int sort_names(struct sl_plan_own *own, struct sl_err *err)
 {
     qsort(own->candidates, own->candidate_count, sizeof(*own->candidates), by_name);
+    drop_marks(own);
     for (size_t i = 0; i < own->candidate_count; i++) {
         const char *name = own->candidates[i].name;
         if (i && strcmp(own->candidates[i - 1].name, name) == 0)
@@ -183,6 +245,9 @@ static int take_chosen(struct sl_plan *plan, const struct sl_chosen *chosen, str
         if (take_entry(&entry, &listing, err) < 0)
             return -1;
     }
+    for (size_t i = 0; i < chosen->passed_count; i++)
+        if (sl_plan_note_passed(plan->own, chosen->passed[i], err) < 0)
+            return -1;
     if (plan->own->candidate_count == 0)
         return sl_fail(err, SL_E_NOT_FOUND,
                        "none of the objects below '%s' passes source.include and source.exclude",
@@ -198,27 +263,50 @@ static int count_entry(const struct sl_entry *entry, void *arg, struct sl_err *e
     return ++*count < FORGOTTEN_MAX ? 0 : sl_fail(err, SL_E_CANCELED, "enough");
 }
 
-int sl_plan_explain_missing(struct sl_plan *plan, struct sl_err *err)
+/* How many objects lie below the only one's name, as if it were a folder's. */
+static size_t count_below(const struct sl_plan_own *own)
 {
-    struct sl_plan_own *own = plan->own;
-    size_t count = 0;
-    if (!own->single || !own->candidate_count || !err || err->kind != SL_E_NOT_FOUND)
-        return -1;
     const struct sl_store_traits *traits = sl_store_traits(own->store);
-    if (!traits->listing || traits->local) /* a folder of this machine needs no slash */
-        return -1;
-    const char *name = own->candidates[0].name;
-    sl_autofree char *begin = sl_asprintf(NULL, "%s/", name);
     struct sl_err unused = SL_ERR_INIT;
+    size_t count = 0;
+    if (!own->single || !own->candidate_count || !traits->listing ||
+        traits->local) /* a folder of this machine needs no slash */
+        return 0;
+    sl_autofree char *begin = sl_asprintf(NULL, "%s/", own->candidates[0].name);
     if (begin)
         (void)sl_store_list_begin(own->store, begin, count_entry, &count, &unused);
+    return count;
+}
+
+static int slash_missing(const struct sl_plan_own *own, const char *what, size_t count,
+                         enum sl_err_kind kind, struct sl_err *err)
+{
+    const char *uri = sl_store_uri(own->store), *name = own->candidates[0].name;
+    return sl_fail(err, kind, "%s '%s%s', but %s%zu %s below '%s%s/': add the slash to load them",
+                   what, uri, name, count == FORGOTTEN_MAX ? "at least " : "", count,
+                   count == 1 ? "object" : "objects", uri, name);
+}
+
+int sl_plan_explain_missing(struct sl_plan *plan, struct sl_err *err)
+{
+    bool empty = err && strcmp(err->code, "E_EMPTY") == 0;
+    if (!err || (err->kind != SL_E_NOT_FOUND && !empty))
+        return -1;
+    size_t count = count_below(plan->own);
     if (!count)
         return -1;
-    return sl_fail(err, SL_E_NOT_FOUND,
-                   "there is no object '%s%s', but %s%zu %s below '%s%s/': add the slash to load "
-                   "them",
-                   sl_store_uri(own->store), name, count == FORGOTTEN_MAX ? "at least " : "", count,
-                   count == 1 ? "object" : "objects", sl_store_uri(own->store), name);
+    return slash_missing(plan->own, empty ? "there is only an empty object" : "there is no object",
+                         count, SL_E_NOT_FOUND, err);
+}
+
+int sl_plan_refuse_marker(struct sl_plan *plan, struct sl_err *err)
+{
+    struct sl_plan_own *own = plan->own;
+    if (!own->single || own->candidate_count != 1 || own->candidates[0].bytes)
+        return 0;
+    size_t count = count_below(own);
+    return count ? slash_missing(own, "there is only an empty object", count, SL_E_NOT_FOUND, err)
+                 : 0;
 }
 
 /* The key is what the URI says behind the store's base; "": it is a prefix. */
@@ -231,7 +319,8 @@ static int gather(struct sl_plan *plan, const char *key, struct sl_err *err)
     own->single = true;
     if (sl_name_check(key, strlen(key), err) < 0)
         return -1;
-    return sl_plan_add_candidate(plan, &(struct sl_entry){.name = key}, true, err);
+    bool probe = !sl_plan_matches(&own->spec->source.as_is, key, false);
+    return sl_plan_add_candidate(plan, &(struct sl_entry){.name = key}, probe, err);
 }
 
 int sl_plan_gather(struct sl_plan *plan, const struct sl_source_config *config, struct sl_err *err)

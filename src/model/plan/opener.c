@@ -13,6 +13,7 @@
 #include "names.h"
 #include "plan_parts.h"
 #include "side_by_side.h"
+#include "weights.h"
 
 enum { NAMES_BETWEEN_LOOKS = 4096 /* at whether the load is canceled */ };
 
@@ -42,7 +43,8 @@ static int open_known(struct sl_plan_own *own, struct sl_candidate *candidate, s
                            &candidate->source, err);
 }
 
-/* Is a broken model file loaded as it is? Only if nobody wants its hashes or its tensors. */
+/* Is a broken model file loaded as it is? Only if nobody wants its hashes or its tensors. One that
+ * source.asIs names was never looked into (objects.c). */
 static bool is_tolerated(const struct sl_plan_own *own, const struct sl_err *err)
 {
     return err->kind == SL_E_FORMAT && own->spec->verify.hashes == SL_HASHES_OFF && !own->picks;
@@ -52,6 +54,16 @@ static void advise(struct sl_err *err, const char *advice)
 {
     size_t used = strlen(err->message);
     snprintf(err->message + used, sizeof(err->message) - used, "; %s", advice);
+}
+
+/* Narrow: about this object, and no hash of any other. */
+static const char *advice_for(const struct sl_plan_own *own)
+{
+    if (own->picks)
+        return own->single ? NULL
+                           : "if it is not part of the model, leave it out with source.exclude";
+    return own->single ? "source.asIs with its name takes it as it is"
+                       : "leave it out with source.exclude, or take it as it is with source.asIs";
 }
 
 /* Refuse a broken model, or warn and return 0. */
@@ -65,11 +77,9 @@ static int tolerate(const struct sl_plan_own *own, const struct sl_err *why, con
     }
     *err = *why;
     sl_wrap(err, "'%s'", name);
-    if (why->kind == SL_E_FORMAT && !own->picks) {
-        advise(err, "'verify.hashes: off' loads the file as it is");
-    } else if (why->kind == SL_E_FORMAT && !own->single) {
-        advise(err, "if it is not part of the model, leave it out with source.exclude");
-    }
+    const char *advice = why->kind == SL_E_FORMAT ? advice_for(own) : NULL;
+    if (advice)
+        advise(err, advice);
     return -1;
 }
 
@@ -86,6 +96,17 @@ static bool is_left_out(const struct sl_plan_own *own, const struct sl_candidate
     return format && (candidate->ruled || (candidate->first_choice && format->fallback));
 }
 
+/* What a web server shows under a name that is no page's: a login, or a folder. */
+static int judge_page(const struct sl_plan_own *own, struct sl_source *source, struct sl_err *err)
+{
+    uint8_t data[SL_FORMAT_PROBE_BYTES];
+    struct sl_format_head head;
+    if (own->picks || !own->single || !sl_store_traits(own->store)->urls)
+        return 0;
+    return sl_format_read_head(source, data, &head, err) < 0 ? -1
+                                                             : sl_weights_judge_page(&head, err);
+}
+
 /* Index what it holds; the source is consumed, and without an index the object is data. */
 static int index_wanted(const struct sl_plan_own *own, struct sl_candidate *candidate,
                         struct sl_source *source, struct sl_err *err)
@@ -95,6 +116,12 @@ static int index_wanted(const struct sl_plan_own *own, struct sl_candidate *cand
         sl_source_free(source);
         return 0;
     }
+    if (judge_page(own, source, err) < 0) {
+        sl_source_free(source);
+        return -1;
+    }
+    if (!own->picks && !own->single && sl_plan_claims(candidate->name))
+        return sl_plan_read_claim(candidate, source, err);
     if (!own->picks)
         return sl_format_index_files(source, candidate->name, &candidate->index, err);
     /* A page of HTML that is called model.safetensors is a broken model, not data. */

@@ -27,6 +27,9 @@ static void own_free(struct sl_plan_own *own)
     for (size_t i = 0; i < own->candidate_count; i++)
         sl_candidate_release(&own->candidates[i]);
     free(own->candidates);
+    for (size_t i = 0; i < own->passed_count; i++)
+        free(own->passed[i]);
+    free(own->passed);
     sl_buf_release(&own->texts);
     free(own->covered);
     pthread_mutex_destroy(&own->ahead.lock);
@@ -292,6 +295,8 @@ static int prepare(struct sl_plan *plan, const struct sl_source_config *config, 
     sl_plan_end_sidecars(plan, failed < 0);
     if (failed < 0)
         return sl_plan_explain_missing(plan, err);
+    if (sl_plan_refuse_marker(plan, err) < 0 || sl_plan_check_whole(plan, err) < 0)
+        return -1;
     if (sl_plan_add_sources(plan, err) < 0 || sl_plan_read_sidecars(plan, err) < 0 ||
         unlock(plan, err) < 0)
         return -1;

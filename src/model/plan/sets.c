@@ -21,6 +21,23 @@ int sl_plan_add_parts(struct sl_plan *plan, struct sl_err *err)
     return 0;
 }
 
+/* Of whole files some parts of a set may be left out on purpose. -1: no memory. */
+static int is_wanted_whole(const struct sl_plan_own *own, const struct sl_index *index,
+                           struct sl_err *err)
+{
+    for (uint32_t i = 0; !own->picks && i < index->part.count; i++) {
+        struct sl_err why = SL_ERR_INIT;
+        sl_autofree char *name = sl_format_part_name(index, i, &why);
+        if (!name && why.kind == SL_E_NO_SPACE) {
+            *err = why;
+            return -1;
+        }
+        if (name && sl_plan_leaves_out(own, name))
+            return 0;
+    }
+    return 1;
+}
+
 int sl_plan_check_sets(const struct sl_plan *plan, struct sl_err *err)
 {
     const struct sl_plan_own *own = plan->own;
@@ -32,7 +49,12 @@ int sl_plan_check_sets(const struct sl_plan *plan, struct sl_err *err)
         return -1;
     size_t count = 0;
     for (size_t i = 0; i < own->candidate_count; i++)
-        if (own->candidates[i].index)
-            indexes[count++] = own->candidates[i].index;
+        if (own->candidates[i].index) {
+            int whole = own->single ? 1 : is_wanted_whole(own, own->candidates[i].index, err);
+            if (whole < 0)
+                return -1;
+            if (whole)
+                indexes[count++] = own->candidates[i].index;
+        }
     return sl_format_check_sets(indexes, count, err);
 }

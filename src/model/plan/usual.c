@@ -223,10 +223,13 @@ static int refuse_several(const struct sl_plan_own *own, struct sl_err *err)
 /* ---- the whole ------------------------------------------------------------------------------- */
 
 /* Those leave the candidates. */
-static void drop(struct sl_plan *plan, const bool *out)
+static int drop(struct sl_plan *plan, const bool *out, struct sl_err *err)
 {
     struct sl_plan_own *own = plan->own;
     size_t kept = 0;
+    for (size_t i = 0; i < own->candidate_count; i++)
+        if (out[i] && sl_plan_note_passed(own, own->candidates[i].name, err) < 0)
+            return -1;
     for (size_t i = 0; i < own->candidate_count; i++) {
         struct sl_candidate *candidate = &own->candidates[i];
         if (!out[i]) {
@@ -239,6 +242,7 @@ static void drop(struct sl_plan *plan, const bool *out)
         sl_candidate_release(candidate);
     }
     own->candidate_count = kept;
+    return 0;
 }
 
 int sl_plan_choose_usual(struct sl_plan *plan, struct sl_err *err)
@@ -252,7 +256,8 @@ int sl_plan_choose_usual(struct sl_plan *plan, struct sl_err *err)
         return refuse_several(own, err);
     for (size_t i = 0; i < own->candidate_count; i++)
         out[i] = is_left_out(own, &found, own->candidates[i].name);
-    drop(plan, out);
+    if (drop(plan, out, err) < 0)
+        return -1;
     if (plan->unusual_count)
         sl_log(SL_LOG_INFO,
                "%zu objects of '%s' hold the same weights in other forms and are left out: "

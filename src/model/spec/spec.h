@@ -14,6 +14,7 @@
 #include "source.h"
 
 enum sl_verify_sidecar { SL_SIDECAR_AUTO, SL_SIDECAR_REQUIRE, SL_SIDECAR_OFF };
+enum sl_source_incomplete { SL_INCOMPLETE_REFUSE, SL_INCOMPLETE_WARN };
 enum sl_verify_hashes { SL_HASHES_AUTO, SL_HASHES_ALL, SL_HASHES_REQUIRE, SL_HASHES_OFF };
 
 /** Objects that a caller has listed and chosen already; names are relative to a URI that ends in
@@ -28,14 +29,22 @@ struct sl_chosen {
         struct sl_checksums *sums;
     } * items;
     size_t count, capacity;
+    char **passed; /* names of others that are there and were left out */
+    size_t passed_count, passed_capacity;
 };
 enum { SL_SPEC_STORES_BYTES = 1024 };
 struct sl_spec_source {
     char *uri;
-    const struct sl_chosen *chosen;  /* not of the document: instead of a listing; borrowed */
-    size_t beneath_bytes;            /* not of the document: sl_source_config has it */
-    char credentials[64];            /* not of the document: sl_source_config has it */
+    const struct sl_chosen *chosen; /* not of the document: instead of a listing; borrowed */
+    size_t beneath_bytes;           /* not of the document: sl_source_config has it */
+    char credentials[64];           /* not of the document: sl_source_config has it */
+    /* Not of the document, NULL: include names, of what was listed in this folder ("" or with a
+     * '/'), what these choose. Borrowed. */
+    const struct sl_spec_source *listed;
+    const char *listed_folder;
     struct sl_list include, exclude; /* objects below a prefix, fnmatch */
+    struct sl_list as_is;            /* the same, of objects that nothing looks into */
+    int incomplete;                  /* enum sl_source_incomplete */
     struct sl_list mirrors;
     struct sl_tls_options tls;
     /* values of the stores' own options, a struct behind the other: sl_spec_store_options() */

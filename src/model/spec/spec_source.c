@@ -59,6 +59,15 @@ static const struct sl_option before[] = {
               "without any, all of them"),
     SL_OPTION(sl_spec_source, exclude, LIST, "",
               "objects below a prefix to leave out, as shell patterns"),
+    SL_OPTION(sl_spec_source, as_is, LIST, "",
+              "objects to take as they are, whatever is in them, as shell patterns: files that are "
+              "refused as broken, too"),
+    SL_OPTION(
+        sl_spec_source, incomplete, CHOICE, "refuse",
+        "what becomes of a model of which something is missing that it names itself (shards of "
+        "an index, numbered files, folders of a pipeline): refuse it, or warn and load it. "
+        "What include and exclude leave out is not missing",
+        .choices = "refuse|warn"),
     SL_OPTION(
         sl_spec_source, mirrors, LIST, "",
         "other URIs with the same bytes, tried in this order when the source cannot be reached",

@@ -225,6 +225,8 @@ static int point_specs(struct sl_job *job, bool by_names, struct sl_err *err)
             continue;
         component->spec.source.include = component->include;
         component->spec.source.exclude = (struct sl_list){0};
+        component->spec.source.listed = &job->config->spec->source;
+        component->spec.source.listed_folder = component->folder;
     }
     return 0;
 }

@@ -13,6 +13,7 @@
 
 #include "log.h"
 #include "stores.h"
+#include "weights.h"
 
 enum { OBJECTS_MAX = 50000 };
 
@@ -29,6 +30,9 @@ void sl_choosing_release(struct sl_choice *choice)
     for (size_t i = 0; i < choice->objects.count; i++)
         release_object(&choice->objects.items[i]);
     free(choice->objects.items);
+    for (size_t i = 0; i < choice->objects.passed_count; i++)
+        free(choice->objects.passed[i]);
+    free(choice->objects.passed);
     free(choice->base_uri);
     free(choice->strip);
     *choice = (struct sl_choice){0};
@@ -77,6 +81,21 @@ static int add(struct sl_chosen *objects, const struct sl_entry *entry, struct s
     return whole ? 0 : -1;
 }
 
+/* There on purpose or not: what is not missing, since it was left out. */
+static int note_passed(struct sl_chosen *objects, const struct sl_entry *entry, struct sl_err *err)
+{
+    if (objects->passed_count == OBJECTS_MAX)
+        return 0;
+    if (sl_grow(&objects->passed, &objects->passed_capacity, objects->passed_count + 1,
+                sizeof(*objects->passed), err) < 0)
+        return -1;
+    char *name = sl_strdup(entry->name, err);
+    if (!name)
+        return -1;
+    objects->passed[objects->passed_count++] = name;
+    return 0;
+}
+
 static void drop_all(struct sl_chosen *objects)
 {
     for (size_t i = 0; i < objects->count; i++)
@@ -92,7 +111,8 @@ static bool is_wanted(const struct listing *listing, const struct sl_entry *entr
     if (listing->local) /* as shells and Python's glob see a directory */
         return *entry->name != '.' && sl_patterns_want(listing->patterns, entry->name);
     bool below = listing->path_bytes == 0 || rest[-1] == '/' || *rest == '/';
-    if (entry->bytes == 0 || (listing->strict && !below))
+    bool mark = entry->bytes == 0 && !sl_weights_named(entry->name);
+    if (mark || (listing->strict && !below))
         return false;
     return sl_patterns_want(listing->patterns, rest + strspn(rest, "/"));
 }
@@ -103,15 +123,16 @@ static int take(const struct sl_entry *entry, void *arg, struct sl_err *err)
     struct sl_chosen *objects = &listing->choice->objects;
     if (listing->exact)
         return 0;
-    if (!listing->local && entry->bytes && strcmp(entry->name, listing->path) == 0 &&
-        listing->path_bytes && listing->path[listing->path_bytes - 1] != '/') {
+    if (!listing->local && (entry->bytes || sl_weights_named(entry->name)) &&
+        strcmp(entry->name, listing->path) == 0 && listing->path_bytes &&
+        listing->path[listing->path_bytes - 1] != '/') {
         listing->exact = true;
         drop_all(objects);
         return add(objects, entry, err);
     }
     if (!is_wanted(listing, entry)) {
         listing->passed++;
-        return 0;
+        return note_passed(objects, entry, err);
     }
     return add(objects, entry, err);
 }
@@ -146,6 +167,12 @@ static int settle_base(struct listing *listing, const char *root, struct sl_err 
     if (!choice->base_uri || !choice->strip)
         return -1;
     base += slash_missing;
+    for (size_t i = 0; i < choice->objects.passed_count; i++) {
+        char *name = choice->objects.passed[i];
+        bool below = strlen(name) > base && (base == 0 || name[base - 1] == '/');
+        size_t cut = below ? base : strlen(name);
+        memmove(name, name + cut, strlen(name + cut) + 1);
+    }
     for (size_t i = 0; i < choice->objects.count; i++) {
         char *name = choice->objects.items[i].name;
         memmove(name, name + base, strlen(name + base) + 1);

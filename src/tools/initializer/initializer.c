@@ -143,29 +143,6 @@ static int unpack(struct run *run, struct pair *pair, int from, enum sl_archive 
     return 0;
 }
 
-/* What a web server says instead of a model, with 200, to who is not logged in. */
-static int refuse_page(int from, const char *name, struct sl_err *err)
-{
-    static const char *const beginnings[] = {"<!doctype html", "<html"};
-    char head[64] = "";
-    ssize_t got = pread(from, head, sizeof(head) - 1, 0);
-    const char *text = got > 0 ? head + strspn(head, " \t\r\n") : "";
-    for (size_t i = 0; i < SL_COUNT(beginnings); i++)
-        if (strncasecmp(text, beginnings[i], strlen(beginnings[i])) == 0)
-            return sl_fail(err, SL_E_FORMAT,
-                           "'%.200s' is a web page, not a model: does the server want a login? "
-                           "See HOST-headers in docs/kserve.md",
-                           name);
-    return 0;
-}
-
-static bool is_page_by_name(const char *name)
-{
-    size_t bytes = strlen(name);
-    return (bytes > 5 && strcasecmp(name + bytes - 5, ".html") == 0) ||
-           (bytes > 4 && strcasecmp(name + bytes - 4, ".htm") == 0);
-}
-
 static bool is_url(const struct pair *pair)
 {
     return pair->uri.store && pair->uri.store->traits.urls;
@@ -181,8 +158,6 @@ static int unpack_loaded(struct run *run, struct pair *pair, enum sl_archive kin
     sl_autoclose int from = find_only_file(folder, true, name);
     if (from < 0)
         return sl_tree_fail(err, errno, "open the archive in", pair->to);
-    if (is_url(pair) && !is_page_by_name(name) && refuse_page(from, name, err) < 0)
-        return -1;
     if (kind == SL_ARCHIVE_NONE) {
         kind = sl_archive_kind(name);
         if (kind == SL_ARCHIVE_NONE)

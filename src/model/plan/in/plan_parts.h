@@ -5,6 +5,8 @@
 
 #include "plan.h"
 
+struct sl_plan_claim;
+
 /** An object that takes part. Either index or source is set once it is open. */
 struct sl_candidate {
     char *name;
@@ -17,6 +19,7 @@ struct sl_candidate {
     bool named;                /* the ruling index brings it */
     bool ruled;                /* an index says which objects beside it have the weights */
     bool first_choice;         /* there is one beside it whose format is not a second choice */
+    struct sl_plan_claim *claim; /* what it says of the whole model; NULL: nothing */
     struct sl_source *source;
     struct sl_index *index;
 };
@@ -65,6 +68,9 @@ struct sl_plan_own {
         literal_capacity, check_capacity, tensor_capacity;
     uint8_t nonce[16];       /* of the identity, if there are unversioned sources; else zeros */
     uint64_t left_out_bytes; /* of objects that the plan does not read at all */
+    char **passed; /* of objects that were listed and left out: names, or folders with their '/' */
+    size_t passed_count, passed_capacity;
+    bool passed_more; /* than are kept */
 };
 
 /** plan.c: an empty one. picks: see there. SL_E_NO_SPACE. */
@@ -81,9 +87,27 @@ int sl_plan_ask(struct sl_plan *plan, struct sl_err *err);
 int sl_plan_add_candidate(struct sl_plan *plan, const struct sl_entry *entry, bool probe,
                           struct sl_err *err);
 void sl_candidate_release(struct sl_candidate *candidate);
+/** objects.c: *err says that the only object is empty: others may lie below its name. Then err says
+ * so, and it is -1. */
+int sl_plan_refuse_marker(struct sl_plan *plan, struct sl_err *err);
 /** usual.c: of what a repository publishes several times, one leaves the others out. SL_E_USAGE: it
  * is for the user to choose. */
 int sl_plan_choose_usual(struct sl_plan *plan, struct sl_err *err);
+/** whole.c: does an object of this name say what the model consists of? */
+bool sl_plan_claims(const char *name);
+/** whole.c: candidate->claim from the object, whose source is consumed; it may stay NULL.
+ * SL_E_FORMAT: it is broken. */
+int sl_plan_read_claim(struct sl_candidate *candidate, struct sl_source *source,
+                       struct sl_err *err);
+void sl_plan_claim_free(struct sl_plan_claim *claim);
+SL_AUTO_DEFINE(sl_plan_claim)
+/** whole.c: an object was listed and left out on purpose. */
+int sl_plan_note_passed(struct sl_plan_own *own, const char *name, struct sl_err *err);
+/** whole.c: is it left out on purpose, if it is there at all? */
+bool sl_plan_leaves_out(const struct sl_plan_own *own, const char *name);
+/** whole.c: SL_E_FORMAT, code E_INCOMPLETE, unless all is there that names and claims tell of, or
+ * source.incomplete is warn. Claims are freed. */
+int sl_plan_check_whole(struct sl_plan *plan, struct sl_err *err);
 /** sets.c: the other parts of a set whose first part is the model, still to be opened. */
 int sl_plan_add_parts(struct sl_plan *plan, struct sl_err *err);
 /** sets.c: is every set whole? */

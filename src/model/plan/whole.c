@@ -1,0 +1,666 @@
+/*
+ * Is all there that the model says it consists of? Indexes of shards, numbers in names, diffusers'
+ * model_index.json and the .metadata of torch's distributed checkpoints say so themselves, and are
+ * believed: an upload that is under way, or broke off, looks like a model that is finished. What
+ * they say is read while objects are opened, and costs one request each.
+ *
+ * What the spec, a caller or the usual choice leaves out is not missed. An index of which no file
+ * is there, beside weights that are, is of an earlier upload: that is a warning, as is everything
+ * with source.incomplete set to warn.
+ */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "buf.h"
+#include "format.h"
+#include "json_pull.h"
+#include "log.h"
+#include "lower_bound.h"
+#include "names.h"
+#include "plan_parts.h"
+#include "shard_map.h"
+#include "weights.h"
+
+enum {
+    NAMES_TEXT_BYTES_MAX = 64 * 1024 * 1024, /* of .metadata */
+    COMPONENTS_TEXT_BYTES_MAX = 1024 * 1024, /* of model_index.json */
+    PASSED_MAX = 100000,
+    WARNINGS_MAX = 10,
+    FINDING_BYTES = 700,
+    NUMBER_DIGITS = 5, /* "-00001-of-00003" */
+    RANK_DIGITS_MAX = 6,
+    WHOLE_NAME_BYTES = 8192,
+};
+
+enum claim_kind { CLAIM_NONE, CLAIM_SHARDS, CLAIM_FOLDERS, CLAIM_FILES };
+
+/** What one object says of the others in its folder. */
+struct sl_plan_claim {
+    enum claim_kind kind;
+    char *text; /* the map's */
+    struct sl_shard_map map;
+    char **names; /* folders, or files */
+    size_t name_count, name_capacity;
+};
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+static const char *base_of(const char *name)
+{
+    const char *slash = strrchr(name, '/');
+    return slash ? slash + 1 : name;
+}
+
+/* "model.safetensors.index.json", "model.safetensors.index.fp16.json" */
+static bool is_index_name(const char *base)
+{
+    const char *index = strstr(base, ".index.");
+    return index && sl_format_has_suffix(base, ".json");
+}
+
+static enum claim_kind kind_of(const char *name)
+{
+    const char *base = base_of(name);
+    if (strcmp(base, "model_index.json") == 0)
+        return CLAIM_FOLDERS;
+    if (strcmp(base, ".metadata") == 0)
+        return CLAIM_FILES;
+    return is_index_name(base) ? CLAIM_SHARDS : CLAIM_NONE;
+}
+
+bool sl_plan_claims(const char *name)
+{
+    return kind_of(name) != CLAIM_NONE;
+}
+
+void sl_plan_claim_free(struct sl_plan_claim *claim)
+{
+    if (!claim)
+        return;
+    sl_shard_map_release(&claim->map);
+    for (size_t i = 0; i < claim->name_count; i++)
+        free(claim->names[i]);
+    free(claim->names);
+    free(claim->text);
+    free(claim);
+}
+
+int sl_plan_note_passed(struct sl_plan_own *own, const char *name, struct sl_err *err)
+{
+    if (own->passed_count == PASSED_MAX) {
+        own->passed_more = true;
+        return 0;
+    }
+    if (sl_grow(&own->passed, &own->passed_capacity, own->passed_count + 1, sizeof(*own->passed),
+                err) < 0)
+        return -1;
+    char *copy = sl_strdup(name, err);
+    if (!copy)
+        return -1;
+    own->passed[own->passed_count++] = copy;
+    return 0;
+}
+
+/* ---- what they say --------------------------------------------------------------------------- */
+
+static int add_name(struct sl_plan_claim *claim, const char *name, size_t bytes, struct sl_err *err)
+{
+    if (sl_grow(&claim->names, &claim->name_capacity, claim->name_count + 1, sizeof(*claim->names),
+                err) < 0)
+        return -1;
+    char *copy = sl_strndup(name, bytes, err);
+    if (!copy)
+        return -1;
+    claim->names[claim->name_count++] = copy;
+    return 0;
+}
+
+/* An array of two texts: the library and the class of a component. false: it is none. */
+static bool take_component(struct sl_pull *pull, enum sl_pull_token token)
+{
+    unsigned texts = 0, others = 0;
+    if (token != SL_PULL_ARRAY) {
+        (void)sl_pull_skip(pull, token, NULL);
+        return false;
+    }
+    while ((token = sl_pull_next(pull)) != SL_PULL_CLOSE) {
+        texts += token == SL_PULL_STRING;
+        others += token != SL_PULL_STRING;
+        if (!sl_pull_skip(pull, token, NULL))
+            return false;
+    }
+    return texts == 2 && others == 0;
+}
+
+/* {"_class_name": "…", "unet": ["diffusers", "UNet"], "safety_checker": [null, null], …} */
+static int parse_folders(struct sl_plan_claim *claim, size_t bytes, struct sl_err *err)
+{
+    struct sl_pull pull;
+    enum sl_pull_token token = SL_PULL_ERROR;
+    sl_pull_init(&pull, claim->text, bytes);
+    if (sl_is_utf8(claim->text, bytes) && sl_pull_next(&pull) == SL_PULL_OBJECT)
+        while ((token = sl_pull_next(&pull)) == SL_PULL_KEY) {
+            const char *key = pull.string;
+            bool fine = *key && *key != '_' && *key != '.' && !strpbrk(key, "/\\") &&
+                        strlen(key) == pull.string_bytes;
+            if (take_component(&pull, sl_pull_next(&pull)) && fine &&
+                add_name(claim, key, strlen(key), err) < 0)
+                return -1;
+        }
+    if (token == SL_PULL_CLOSE && sl_pull_next(&pull) == SL_PULL_DONE)
+        return 0;
+    return sl_fail_code(err, SL_E_FORMAT, "E_INCOMPLETE",
+                        "it is not JSON (at byte %zu): it is cut off, store it again", pull.at);
+}
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* How long the text of a pickle is that ends here, by the length in front of it: of one byte, or of
+ * four. 0: there is none. */
+static size_t text_before(const uint8_t *text, const uint8_t *end, size_t least)
+{
+    for (size_t bytes = least; bytes < 256 && bytes + 2 <= (size_t)(end - text); bytes++) {
+        const uint8_t *begin = end - bytes;
+        if (*begin < ' ')
+            break;
+        bool is_long = begin - text >= 5 && begin[-5] == 'X' && sl_get_le32(begin - 4) == bytes;
+        if (is_long || (begin[-2] == 0x8c && begin[-1] == bytes))
+            return bytes;
+    }
+    return 0;
+}
+
+static int parse_files(struct sl_plan_claim *claim, size_t bytes, struct sl_err *err)
+{
+    static const char suffix[] = ".distcp";
+    const size_t tail = sizeof(suffix) - 1;
+    const uint8_t *text = (const uint8_t *)claim->text, *end = text + bytes, *at = text;
+    while ((at = memmem(at, (size_t)(end - at), suffix, tail))) {
+        at += tail;
+        size_t name = text_before(text, at, tail + 1);
+        const char *last = claim->name_count ? claim->names[claim->name_count - 1] : "";
+        bool again = strlen(last) == name && memcmp(last, at - name, name) == 0;
+        if (name && !again && claim->name_count < PASSED_MAX &&
+            add_name(claim, (const char *)at - name, name, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int parse_shards(struct sl_plan_claim *claim, const char *name, size_t bytes,
+                        struct sl_err *err)
+{
+    struct sl_err why = SL_ERR_INIT;
+    if (sl_shard_map_parse(claim->text, bytes, &claim->map, &why) == 0) {
+        claim->kind = claim->map.is_map ? CLAIM_SHARDS : CLAIM_NONE;
+        return 0;
+    }
+    claim->kind = CLAIM_NONE;
+    if (why.kind == SL_E_FORMAT && !sl_format_of_index(name)) {
+        sl_log(SL_LOG_DEBUG, "'%s' is not an index of shards: %s", name, why.message);
+        return 0;
+    }
+    *err = why;
+    return sl_wrap(err, "as an index of a model's files");
+}
+
+int sl_plan_read_claim(struct sl_candidate *candidate, struct sl_source *source, struct sl_err *err)
+{
+    SL_AUTO(sl_source) held = source;
+    enum claim_kind kind = kind_of(candidate->name);
+    uint64_t bytes = sl_source_bytes(source);
+    uint64_t most = kind == CLAIM_SHARDS    ? SL_SHARD_MAP_BYTES_MAX
+                    : kind == CLAIM_FOLDERS ? COMPONENTS_TEXT_BYTES_MAX
+                                            : NAMES_TEXT_BYTES_MAX;
+    if (bytes > most) {
+        sl_log(SL_LOG_WARN,
+               "'%s' has %" PRIu64 " bytes, limit %" PRIu64
+               ": whether all is there that it names is not checked",
+               candidate->name, bytes, most);
+        return 0;
+    }
+    SL_AUTO(sl_plan_claim) claim = sl_alloc(sizeof(*claim), err);
+    if (!claim || !(claim->text = sl_format_read(source, 0, bytes, err)))
+        return -1;
+    claim->kind = kind;
+    int done = kind == CLAIM_SHARDS    ? parse_shards(claim, candidate->name, bytes, err)
+               : kind == CLAIM_FOLDERS ? parse_folders(claim, bytes, err)
+                                       : parse_files(claim, bytes, err);
+    if (done == 0)
+        candidate->claim = sl_steal(&claim);
+    return done;
+}
+
+/* ---- findings -------------------------------------------------------------------------------- */
+
+struct check {
+    struct sl_plan_own *own;
+    unsigned warnings;
+    struct sl_err *err;
+};
+
+/* Refuse, or warn and go on. harmless: the model may be whole all the same. */
+__attribute__((format(printf, 3, 4))) static int find(struct check *check, bool harmless,
+                                                      const char *format, ...)
+{
+    char text[FINDING_BYTES];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    if (!harmless && check->own->spec->source.incomplete == SL_INCOMPLETE_REFUSE)
+        return sl_fail_code(check->err, SL_E_FORMAT, "E_INCOMPLETE",
+                            "%s: complete the upload, or take what is there with "
+                            "'source.incomplete: warn'",
+                            text);
+    if (check->warnings++ < WARNINGS_MAX)
+        sl_log(SL_LOG_WARN, "the model may not be complete: %s", text);
+    return 0;
+}
+
+static int by_name(const void *name, const void *candidate)
+{
+    return strcmp(name, ((const struct sl_candidate *)candidate)->name);
+}
+
+static struct sl_candidate *present(const struct sl_plan_own *own, const char *name)
+{
+    return own->candidate_count ? bsearch(name, own->candidates, own->candidate_count,
+                                          sizeof(*own->candidates), by_name)
+                                : NULL;
+}
+
+static bool was_passed(const struct sl_plan_own *own, const char *name)
+{
+    return own->passed_count &&
+           bsearch(&name, own->passed, own->passed_count, sizeof(*own->passed), by_text);
+}
+
+bool sl_plan_leaves_out(const struct sl_plan_own *own, const char *name)
+{
+    const struct sl_spec_source *asked = &own->spec->source;
+    char whole[WHOLE_NAME_BYTES];
+    const char *full = name;
+    if (asked->listed) { /* include names what was listed; the caller chose of that */
+        snprintf(whole, sizeof(whole), "%s%s", asked->listed_folder, name);
+        asked = asked->listed;
+        full = whole;
+    }
+    return own->passed_more || !sl_plan_matches(&asked->include, full, true) ||
+           sl_plan_matches(&asked->exclude, full, false) || was_passed(own, name);
+}
+
+/* Is something below the folder, listed or left out? */
+static bool has_folder(const struct sl_plan_own *own, const char *folder)
+{
+    size_t bytes = strlen(folder);
+    size_t at = SL_LOWER_BOUND(i, own->candidate_count,
+                               strncmp(own->candidates[i].name, folder, bytes) < 0);
+    if (at < own->candidate_count && strncmp(own->candidates[at].name, folder, bytes) == 0)
+        return true;
+    at = SL_LOWER_BOUND(i, own->passed_count, strncmp(own->passed[i], folder, bytes) < 0);
+    return own->passed_more ||
+           (at < own->passed_count && strncmp(own->passed[at], folder, bytes) == 0);
+}
+
+static char *beside(const char *name, const char *other, struct sl_err *err)
+{
+    return sl_asprintf(err, "%.*s%s", (int)(base_of(name) - name), name, other);
+}
+
+static bool same_folder(const char *a, const char *b)
+{
+    size_t bytes = (size_t)(base_of(a) - a);
+    return bytes == (size_t)(base_of(b) - b) && memcmp(a, b, bytes) == 0;
+}
+
+static bool has_weights_beside(const struct sl_plan_own *own, const char *name)
+{
+    for (size_t i = 0; i < own->candidate_count; i++) {
+        enum sl_format_says says = sl_format_name_says(own->candidates[i].name);
+        if ((says == SL_SAYS_MODEL || says == SL_SAYS_LIKELY) &&
+            same_folder(own->candidates[i].name, name))
+            return true;
+    }
+    return false;
+}
+
+/* ---- indexes of shards ----------------------------------------------------------------------- */
+
+/* Tensors of shards whose headers were read. */
+static int check_tensors(struct check *check, const char *name, const struct sl_shard_map *map,
+                         struct sl_candidate *const *shards)
+{
+    for (size_t i = 0; i < map->place_count; i++) {
+        const struct sl_shard_place *place = &map->places[i];
+        struct sl_index *index =
+            shards[place->shard_number] ? shards[place->shard_number]->index : NULL;
+        const struct sl_format *format = index ? sl_format_by_name(index->format) : NULL;
+        if (!format || format->tensors_only)
+            continue;
+        if (sl_index_sort_names(index, check->err) < 0)
+            return -1;
+        if (!sl_index_find(index, place->tensor, place->tensor_bytes, NULL))
+            return find(check, false,
+                        "'%.200s' says that tensor '%.*s' is in '%.200s', which has "
+                        "no such tensor",
+                        name, SL_NAME_ARGS(place->tensor, place->tensor_bytes), place->shard);
+    }
+    return 0;
+}
+
+static int check_shards(struct check *check, const struct sl_candidate *candidate)
+{
+    const struct sl_plan_own *own = check->own;
+    const struct sl_shard_map *map = &candidate->claim->map;
+    size_t there = 0, left_out = 0, missing = SIZE_MAX;
+    uint64_t bytes = 0;
+    sl_autofree struct sl_candidate **shards =
+        sl_alloc_array(map->shard_count + 1, sizeof(*shards), check->err);
+    if (!shards)
+        return -1;
+    for (size_t i = 0; i < map->shard_count; i++) {
+        sl_autofree char *name = beside(candidate->name, map->shards[i], check->err);
+        if (!name)
+            return -1;
+        shards[i] = present(own, name);
+        there += shards[i] != NULL;
+        bytes = sl_add_capped(bytes, shards[i] ? shards[i]->bytes : 0);
+        if (!shards[i] && sl_plan_leaves_out(own, name))
+            left_out++;
+        else if (!shards[i] && missing == SIZE_MAX)
+            missing = i;
+    }
+    if (missing != SIZE_MAX)
+        return find(check, there == 0 && has_weights_beside(own, candidate->name),
+                    "'%.200s' names '%.200s', which is not there", candidate->name,
+                    map->shards[missing]);
+    if (!left_out && map->total_bytes > bytes &&
+        find(check, true,
+             "'%.200s' says that its tensors have %" PRIu64 " bytes, and its files have %" PRIu64,
+             candidate->name, map->total_bytes, bytes) < 0)
+        return -1;
+    return check_tensors(check, candidate->name, map, shards);
+}
+
+/* ---- folders and files ----------------------------------------------------------------------- */
+
+static int check_folders(struct check *check, const struct sl_candidate *candidate)
+{
+    const struct sl_plan_own *own = check->own;
+    for (size_t i = 0; i < candidate->claim->name_count; i++) {
+        const char *part = candidate->claim->names[i];
+        sl_autofree char *folder =
+            sl_asprintf(check->err, "%.*s%s/", (int)(base_of(candidate->name) - candidate->name),
+                        candidate->name, part);
+        sl_autofree char *some = folder ? sl_asprintf(check->err, "%sconfig.json", folder) : NULL;
+        if (!some)
+            return -1;
+        if (!has_folder(own, folder) && !sl_plan_leaves_out(own, some) &&
+            find(check, false, "'%.200s' names '%.200s', and nothing lies in that folder",
+                 candidate->name, part) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int check_files(struct check *check, const struct sl_candidate *candidate)
+{
+    for (size_t i = 0; i < candidate->claim->name_count; i++) {
+        const char *file = candidate->claim->names[i];
+        sl_autofree char *name = beside(candidate->name, file, check->err);
+        if (!name)
+            return -1;
+        if (!present(check->own, name) && !sl_plan_leaves_out(check->own, name))
+            return find(check, false, "'%.200s' names '%.200s', which is not there",
+                        candidate->name, file);
+    }
+    return 0;
+}
+
+static int check_claim(struct check *check, const struct sl_candidate *candidate)
+{
+    switch (candidate->claim->kind) {
+    case CLAIM_SHARDS:
+        return check_shards(check, candidate);
+    case CLAIM_FOLDERS:
+        return check_folders(check, candidate);
+    case CLAIM_FILES:
+        return check_files(check, candidate);
+    case CLAIM_NONE:
+        break;
+    }
+    return 0;
+}
+
+/* torch writes .metadata when all files of a distributed checkpoint are there. */
+static int check_distributed(struct check *check)
+{
+    const struct sl_plan_own *own = check->own;
+    const char *last = NULL;
+    for (size_t i = 0; i < own->candidate_count; i++) {
+        const char *name = own->candidates[i].name;
+        if (!sl_format_has_suffix(name, ".distcp") || (last && same_folder(last, name)))
+            continue;
+        last = name;
+        sl_autofree char *metadata = beside(name, ".metadata", check->err);
+        if (!metadata)
+            return -1;
+        if (!present(own, metadata) && !sl_plan_leaves_out(own, metadata) &&
+            find(check, false,
+                 "'%.200s' is part of a distributed checkpoint, and '%.200s', which "
+                 "is written last, is not there",
+                 name, metadata) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* ---- numbers in names ------------------------------------------------------------------------ */
+
+/* NAME-00001-of-00003.EXT: total 3. model-rank-0-part-0.EXT: total 0, nobody says how many. */
+struct numbered {
+    const struct sl_candidate *candidate;
+    size_t prefix_bytes; /* of its name, the folder included */
+    const char *suffix;  /* what follows the number; of ranks only the next word counts */
+    unsigned long number, total;
+};
+
+static bool all_digits(const char *text, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (text[i] < '0' || text[i] > '9')
+            return false;
+    return true;
+}
+
+static bool take_shard_number(const struct sl_candidate *candidate, struct numbered *numbered)
+{
+    const char *base = base_of(candidate->name);
+    for (const char *of = strstr(base, "-of-"); of; of = strstr(of + 1, "-of-")) {
+        const char *number = of - NUMBER_DIGITS, *total = of + 4;
+        if (number <= base || number[-1] != '-' || strlen(total) < NUMBER_DIGITS ||
+            !all_digits(number, NUMBER_DIGITS) || !all_digits(total, NUMBER_DIGITS) ||
+            (total[NUMBER_DIGITS] >= '0' && total[NUMBER_DIGITS] <= '9'))
+            continue;
+        *numbered =
+            (struct numbered){candidate, (size_t)(number - candidate->name), total + NUMBER_DIGITS,
+                              strtoul(number, NULL, 10), strtoul(total, NULL, 10)};
+        return numbered->total > 0;
+    }
+    return false;
+}
+
+/* Names that vLLM, SGLang, Megatron, DeepSpeed, TensorRT-LLM and Llama give to the parts of ranks.
+ */
+static bool take_rank(const struct sl_candidate *candidate, struct numbered *numbered)
+{
+    static const char *const marks[] = {"model-rank-", "pp_rank_", "tp_rank_", "mp_rank_"};
+    static const char *const beginnings[] = {"rank", "consolidated."};
+    const char *base = base_of(candidate->name), *number = NULL;
+    for (size_t i = 0; i < SL_COUNT(marks) && !number; i++)
+        if ((number = strstr(base, marks[i])))
+            number += strlen(marks[i]);
+    for (size_t i = 0; i < SL_COUNT(beginnings) && !number; i++)
+        if (strncmp(base, beginnings[i], strlen(beginnings[i])) == 0)
+            number = base + strlen(beginnings[i]);
+    size_t digits = number ? strspn(number, "0123456789") : 0;
+    if (!digits || digits > RANK_DIGITS_MAX || !sl_weights_named(base))
+        return false;
+    *numbered = (struct numbered){candidate, (size_t)(number - candidate->name), number + digits,
+                                  strtoul(number, NULL, 10), 0};
+    return true;
+}
+
+static int by_set(const void *a, const void *b)
+{
+    const struct numbered *x = a, *y = b;
+    int order =
+        sl_bytes_compare(x->candidate->name, x->prefix_bytes, y->candidate->name, y->prefix_bytes);
+    if (!order && x->total != y->total)
+        order = x->total < y->total ? -1 : 1;
+    if (!order && x->total)
+        order = strcmp(x->suffix, y->suffix);
+    if (!order && !x->total) /* parts of ranks may be more or fewer */
+        order = (unsigned char)*x->suffix - (unsigned char)*y->suffix;
+    return order;
+}
+
+static int by_set_and_number(const void *a, const void *b)
+{
+    const struct numbered *x = a, *y = b;
+    int order = by_set(a, b);
+    if (!order)
+        order = (x->number > y->number) - (x->number < y->number);
+    return order ? order : strcmp(x->candidate->name, y->candidate->name);
+}
+
+static int has_shard(const struct check *check, const struct sl_candidate *candidate)
+{
+    const struct sl_shard_map *map = &candidate->claim->map;
+    for (size_t i = 0; i < map->shard_count; i++) {
+        sl_autofree char *name = beside(candidate->name, map->shards[i], check->err);
+        if (!name)
+            return -1;
+        if (present(check->own, name))
+            return 1;
+    }
+    return 0;
+}
+
+/* Does an index of these files rule in their folder? -1: no memory. */
+static int is_ruled(const struct check *check, const struct numbered *first)
+{
+    const struct sl_plan_own *own = check->own;
+    const char *dot = strrchr(first->suffix, '.');
+    sl_autofree char *mark = sl_asprintf(check->err, "%s.index.", dot ? dot : "");
+    int rules = mark ? 0 : -1;
+    for (size_t i = 0; rules == 0 && i < own->candidate_count; i++) {
+        const struct sl_candidate *candidate = &own->candidates[i];
+        if (candidate->claim && candidate->claim->kind == CLAIM_SHARDS &&
+            strstr(base_of(candidate->name), mark) &&
+            same_folder(candidate->name, first->candidate->name))
+            rules = has_shard(check, candidate);
+    }
+    return rules;
+}
+
+static bool has_number(const struct numbered *set, size_t count, unsigned long number)
+{
+    size_t at = SL_LOWER_BOUND(i, count, set[i].number < number);
+    return at < count && set[at].number == number;
+}
+
+static int check_counted(struct check *check, const struct numbered *set, size_t count)
+{
+    const struct numbered *first = &set[0];
+    unsigned long from = first->number == 0 ? 0 : 1;
+    for (unsigned long number = from; number < from + first->total; number++) {
+        if (has_number(set, count, number))
+            continue;
+        sl_autofree char *name =
+            sl_asprintf(check->err, "%.*s%05lu-of-%05lu%s", (int)first->prefix_bytes,
+                        first->candidate->name, number, first->total, first->suffix);
+        if (!name)
+            return -1;
+        if (sl_plan_leaves_out(check->own, name))
+            continue;
+        int rules = is_ruled(check, first);
+        return rules < 0 ? -1
+                         : find(check, rules > 0,
+                                "'%.200s' is not there, and '%.200s' is one of %lu parts", name,
+                                first->candidate->name, first->total);
+    }
+    return 0;
+}
+
+/* Ranks count from 0; a folder of another machine's ranks begins later, and is not judged. */
+static int check_ranks(struct check *check, const struct numbered *set, size_t count)
+{
+    for (size_t i = 1; set[0].number == 0 && i < count; i++) {
+        const struct numbered *before = &set[i - 1], *at = &set[i];
+        if (at->number <= before->number + 1)
+            continue;
+        while (before > set && before[-1].number == before->number)
+            before--;
+        const char *number = before->candidate->name + before->prefix_bytes;
+        sl_autofree char *name = sl_asprintf(
+            check->err, "%.*s%0*lu%s", (int)before->prefix_bytes, before->candidate->name,
+            (int)(before->suffix - number), before->number + 1, before->suffix);
+        if (!name)
+            return -1;
+        if (!sl_plan_leaves_out(check->own, name))
+            return find(check, false, "'%.200s' is not there, between '%.200s' and '%.200s'", name,
+                        before->candidate->name, at->candidate->name);
+    }
+    return 0;
+}
+
+static int check_numbers(struct check *check)
+{
+    const struct sl_plan_own *own = check->own;
+    size_t count = 0;
+    sl_autofree struct numbered *all =
+        sl_alloc_array(own->candidate_count + 1, sizeof(*all), check->err);
+    if (!all)
+        return -1;
+    for (size_t i = 0; i < own->candidate_count; i++)
+        count += take_shard_number(&own->candidates[i], &all[count]) ||
+                 take_rank(&own->candidates[i], &all[count]);
+    if (count > 1)
+        qsort(all, count, sizeof(*all), by_set_and_number);
+    for (size_t first = 0, end; first < count; first = end) {
+        for (end = first + 1; end < count && by_set(&all[first], &all[end]) == 0;)
+            end++;
+        if ((all[first].total ? check_counted : check_ranks)(check, all + first, end - first) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* ---- the whole ------------------------------------------------------------------------------- */
+
+int sl_plan_check_whole(struct sl_plan *plan, struct sl_err *err)
+{
+    struct sl_plan_own *own = plan->own;
+    struct check check = {.own = own, .err = err};
+    if (own->single)
+        return 0;
+    if (own->passed_count > 1)
+        qsort(own->passed, own->passed_count, sizeof(*own->passed), by_text);
+    for (size_t i = 0; i < own->candidate_count; i++)
+        if (own->candidates[i].claim && check_claim(&check, &own->candidates[i]) < 0)
+            return -1;
+    if (check_distributed(&check) < 0 || check_numbers(&check) < 0)
+        return -1;
+    for (size_t i = 0; i < own->candidate_count; i++)
+        sl_plan_claim_free(sl_steal(&own->candidates[i].claim));
+    if (check.warnings > WARNINGS_MAX)
+        sl_log(SL_LOG_WARN, "%u more things may be missing", check.warnings - WARNINGS_MAX);
+    return 0;
+}

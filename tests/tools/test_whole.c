@@ -1,0 +1,407 @@
+/*
+ * What is not whole is not ready, and what is whole is never refused: every format in every state,
+ * by every command that takes a model.
+ */
+#include <check.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "claims.h"
+#include "golden.h"
+#include "model_maker.h"
+#include "run_sluice.h"
+#include "scratch.h"
+#include "torch_maker.h"
+
+enum { PATH_BYTES = 512 };
+static char scratch[SL_SCRATCH_PATH_BYTES], model[PATH_BYTES];
+static int scratch_fd;
+static struct ran ran;
+
+static void setup(void)
+{
+    scratch_fd = sl_scratch_open(scratch);
+    snprintf(model, sizeof(model), "%s/model", scratch);
+    setenv("SLUICE_TERMINATION_LOG", "/dev/null", 1);
+}
+
+static void teardown(void)
+{
+    ran_release(&ran);
+    sl_scratch_close(scratch_fd, scratch);
+}
+
+SL_CASE(.setup = setup, .teardown = teardown)
+
+/* ---- material -------------------------------------------------------------------------------- */
+
+struct format {
+    const char *name, *part[2]; /* one file; and two numbered ones */
+    const char *index;          /* of the two; NULL: the format has none */
+    uint8_t *(*make)(size_t *bytes);
+    bool read; /* `convert` reads it */
+};
+
+static uint8_t *make_safetensors(size_t *bytes)
+{
+    return sl_model_safetensors("a,b", 16, bytes);
+}
+
+static uint8_t *make_torch(size_t *bytes)
+{
+    return torch_make(&(struct torch_options){.tensors = 2, .items = 16}, bytes);
+}
+
+static uint8_t *make_legacy(size_t *bytes)
+{
+    return golden_read("pytorch/legacy_0_4.pt", bytes);
+}
+
+static uint8_t *make_gguf(size_t *bytes)
+{
+    return golden_read("gguf/dims.gguf", bytes);
+}
+
+static const struct format formats[] = {
+    {"model.safetensors",
+     {"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"},
+     "model.safetensors.index.json",
+     make_safetensors,
+     true},
+    {"pytorch_model.bin",
+     {"pytorch_model-00001-of-00002.bin", "pytorch_model-00002-of-00002.bin"},
+     "pytorch_model.bin.index.json",
+     make_torch,
+     true},
+    {"legacy.pth",
+     {"legacy-00001-of-00002.pth", "legacy-00002-of-00002.pth"},
+     NULL,
+     make_legacy,
+     true},
+    {"model.gguf",
+     {"model-00001-of-00002.gguf", "model-00002-of-00002.gguf"},
+     NULL,
+     make_gguf,
+     true},
+};
+
+enum state { WHOLE, CUT, CUT_EARLY, EMPTY, POINTER, PAGE, PART_MISSING, INDEX_STALE, STATES };
+static const char *const states[] = {"whole",   "cut",  "cut early",    "empty",
+                                     "pointer", "page", "part missing", "index stale"};
+
+static void write_file(const char *name, const void *data, size_t bytes)
+{
+    char path[PATH_BYTES * 2];
+    snprintf(path, sizeof(path), "%s/%s", model, name);
+    for (char *slash = path + strlen(model) + 1; (slash = strchr(slash, '/')); *slash++ = '/') {
+        *slash = 0;
+        (void)mkdir(path, 0755);
+    }
+    FILE *file = fopen(path, "w");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_uint_eq(fwrite(data, 1, bytes, file), bytes);
+    ck_assert_int_eq(fclose(file), 0);
+}
+
+static void write_text(const char *name, const char *text)
+{
+    write_file(name, text, strlen(text));
+}
+
+static void write_index(const struct format *format)
+{
+    char text[400];
+    snprintf(text, sizeof(text), "{\"metadata\":{},\"weight_map\":{\"a\":\"%s\",\"b\":\"%s\"}}",
+             format->part[0], format->part[1]);
+    write_text(format->index, text);
+}
+
+static void begin_model(void)
+{
+    sl_scratch_close(scratch_fd, scratch);
+    setup();
+    ck_assert_int_eq(mkdir(model, 0755), 0);
+    write_text("config.json", "{}");
+}
+
+/* false: the format has no such state. */
+static bool put_state(const struct format *format, enum state state)
+{
+    static const char pointer[] =
+        "version https://git-lfs.github.com/spec/v1\noid sha256:"
+        "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\n"
+        "size 4976698672\n";
+    size_t bytes;
+    uint8_t *data = format->make(&bytes);
+    begin_model();
+    switch (state) {
+    case WHOLE:
+        write_file(format->name, data, bytes);
+        break;
+    case CUT:
+        write_file(format->name, data, bytes - 30);
+        break;
+    case CUT_EARLY:
+        write_file(format->name, data, 3);
+        break;
+    case EMPTY:
+        write_file(format->name, "", 0);
+        break;
+    case POINTER:
+        write_text(format->name, pointer);
+        break;
+    case PAGE:
+        write_text(format->name, "<!DOCTYPE html><html>Sign in</html>");
+        break;
+    case PART_MISSING:
+        write_file(format->part[0], data, bytes);
+        if (format->index)
+            write_index(format);
+        break;
+    case INDEX_STALE:
+        write_file(format->name, data, bytes);
+        if (format->index)
+            write_index(format);
+        break;
+    case STATES:
+        break;
+    }
+    free(data);
+    return state != INDEX_STALE || format->index;
+}
+
+/* ---- commands -------------------------------------------------------------------------------- */
+
+static const char *const commands[] = {"load", "plan", "initializer", "convert"};
+
+static void run_command(const char *command, const char *more)
+{
+    char uri[PATH_BYTES + 8], to[PATH_BYTES + 8], folder[PATH_BYTES + 8];
+    snprintf(uri, sizeof(uri), "%s/", model);
+    snprintf(to, sizeof(to), "%s/to", scratch);
+    snprintf(folder, sizeof(folder), "%s/to/", scratch);
+    const char *set = *more ? "--set" : NULL;
+    if (strcmp(command, "load") == 0)
+        RUN_COPY(&ran, "load", uri, "--to", to, set, more);
+    else if (strcmp(command, "plan") == 0)
+        RUN_COPY(&ran, "plan", uri, set, more);
+    else if (strcmp(command, "initializer") == 0)
+        RUN_COPY(&ran, "initializer", "--local", "copy", model, to, set, more);
+    else
+        RUN_COPY(&ran, "convert", uri, folder, set, more);
+}
+
+static bool is_there(const char *name)
+{
+    char path[PATH_BYTES * 2];
+    snprintf(path, sizeof(path), "%s/to/%s", scratch, name);
+    return access(path, F_OK) == 0;
+}
+
+/* Only that what was published is whole counts; the exit code of the initializer is always 1. */
+static void expect_state(const struct format *format, enum state state, const char *command)
+{
+    bool converts = strcmp(command, "convert") == 0;
+    bool fine = state == WHOLE || (state == INDEX_STALE && !converts);
+    const char *named = state == PART_MISSING  ? format->part[1]
+                        : state == INDEX_STALE ? format->part[0]
+                                               : format->name;
+    ck_assert_msg(put_state(format, state), "no state");
+    run_command(command, "");
+    ck_assert_msg((ran.exit_code == 0) == fine, "%s, %s, %s: exit code %d\n%s", format->name,
+                  states[state], command, ran.exit_code, ran.err);
+    ck_assert_msg(state == WHOLE || strstr(ran.err, named), "%s, %s, %s: no '%s' in\n%s",
+                  format->name, states[state], command, named, ran.err);
+    ck_assert_msg(fine || !is_there(".sluice/ready"), "%s, %s: ready", format->name, states[state]);
+    ck_assert_msg(fine || !strstr(ran.err, "hashes: off"), "%s", ran.err);
+    ck_assert_msg(!fine || state == WHOLE || strstr(ran.err, "warning"), "%s", ran.err);
+}
+
+SL_TEST_LOOP(what_is_not_whole_is_not_ready, 0, STATES)
+{
+    for (size_t f = 0; f < SL_COUNT(formats); f++)
+        for (size_t c = 0; c < SL_COUNT(commands); c++)
+            if (_i != INDEX_STALE || formats[f].index)
+                expect_state(&formats[f], (enum state)_i, commands[c]);
+}
+
+/* ---- what a model says of itself ------------------------------------------------------------- */
+
+#define EXPECT(code, word)                                                                         \
+    ck_assert_msg(ran.exit_code == (code) && strstr(ran.err, word),                                \
+                  "exit code %d, no '%s' in\n%s", ran.exit_code, word, ran.err)
+
+static void put_weights(const char *name)
+{
+    size_t bytes;
+    uint8_t *data = make_safetensors(&bytes);
+    write_file(name, data, bytes);
+    free(data);
+}
+
+SL_TEST(an_index_that_names_what_is_not_there_is_refused_or_warned_of)
+{
+    begin_model();
+    put_weights("sub/model-00001-of-00002.safetensors");
+    write_text("sub/model.safetensors.index.json",
+               "{\"weight_map\":{\"a\":\"model-00001-of-00002.safetensors\","
+               "\"zz\":\"model-00001-of-00002.safetensors\"}}");
+    run_command("load", "");
+    EXPECT(10, "tensor 'zz'");
+    run_command("load", "source.incomplete=warn");
+    EXPECT(0, "warning");
+    write_text("sub/model.safetensors.index.json",
+               "{\"weight_map\":{\"a\":\"../../etc/model-00001-of-00002.safetensors\"}}");
+    run_command("load", "");
+    EXPECT(10, "not a path below");
+    write_text("sub/model.safetensors.index.json", "{\"weight_map\":{\"a\":");
+    run_command("load", "");
+    EXPECT(10, "sub/model.safetensors.index.json");
+    run_command("load", "source.asIs=sub/model.safetensors.index.json");
+    EXPECT(10, "model-00002-of-00002.safetensors");
+    run_command("load", "source.exclude=*-00002-of-*,*.index.json");
+    EXPECT(0, "");
+}
+
+SL_TEST(what_is_left_out_on_purpose_is_not_missing)
+{
+    begin_model();
+    put_weights("model-00001-of-00002.safetensors");
+    put_weights("model-00002-of-00002.safetensors");
+    put_weights("onnx/consolidated.safetensors");
+    write_text("model.safetensors.index.json",
+               "{\"weight_map\":{\"a\":\"model-00001-of-00002.safetensors\","
+               "\"b\":\"model-00002-of-00002.safetensors\"}}");
+    run_command("load", "source.exclude=*-00002-of-*");
+    EXPECT(0, "");
+    ck_assert(is_there("model-00001-of-00002.safetensors"));
+    ck_assert(!is_there("model-00002-of-00002.safetensors"));
+    setenv("STORAGE_IGNORE_PATTERNS", "*-00001-of-*", 1);
+    run_command("initializer", "");
+    unsetenv("STORAGE_IGNORE_PATTERNS");
+    EXPECT(0, "");
+}
+
+SL_TEST(folders_of_a_pipeline_are_not_missing)
+{
+    begin_model();
+    put_weights("unet/model.safetensors");
+    write_text(
+        "model_index.json",
+        "{\"_class_name\":\"P\",\"unet\":[\"diffusers\",\"U\"],\"vae\":[\"diffusers\",\"V\"],"
+        "\"safety_checker\":[null,null],\"boundary\":0.5,\"deep\":{\"x\":[\"a\",\"b\"]}}");
+    run_command("load", "");
+    EXPECT(10, "'vae'");
+    run_command("load", "source.include=unet/*,*.json");
+    EXPECT(10, "'vae'");
+    run_command("load", "source.exclude=vae/*");
+    EXPECT(0, "");
+    write_text("vae/config.json", "{}");
+    run_command("load", "");
+    EXPECT(0, "");
+}
+
+SL_TEST(parts_of_ranks_are_not_missing)
+{
+    begin_model();
+    put_weights("model-rank-0-part-0.safetensors");
+    put_weights("model-rank-0-part-1.safetensors");
+    put_weights("model-rank-2-part-0.safetensors");
+    put_weights("lora_rank16.safetensors"); /* sizes, not numbers */
+    put_weights("lora_rank64.safetensors");
+    run_command("load", "");
+    EXPECT(10, "model-rank-1-part-0.safetensors");
+    put_weights("model-rank-1-part-0.safetensors");
+    run_command("load", "");
+    EXPECT(0, "");
+}
+
+SL_TEST(files_of_a_distributed_checkpoint_are_not_missing)
+{
+    static const char names[] = "\x80\x04.\x8c\x0c__0_0.distcp\x94.X\x0c\0\0\0__1_0.distcp.";
+    begin_model();
+    write_text("__0_0.distcp", "data");
+    run_command("load", "");
+    EXPECT(10, "'.metadata'");
+    write_file(".metadata", names, sizeof(names) - 1);
+    run_command("load", "");
+    EXPECT(10, "'__1_0.distcp'");
+    write_text("__1_0.distcp", "data");
+    run_command("load", "");
+    EXPECT(0, "");
+}
+
+/* ---- whole is never refused ------------------------------------------------------------------ */
+
+static void put_unknown(const char *name, const char *dtype, unsigned more)
+{
+    char head[200], file[400];
+    int bytes =
+        snprintf(head, sizeof(head),
+                 "{\"a\":{\"dtype\":\"%s\",\"shape\":[16],\"data_offsets\":[0,16]}}", dtype);
+    memset(file, 1, sizeof(file));
+    for (unsigned i = 0; i < 8; i++)
+        file[i] = (char)((uint64_t)bytes >> 8 * i);
+    memcpy(file + 8, head, (size_t)bytes);
+    write_file(name, file, 8 + (size_t)bytes + 16 + more);
+}
+
+SL_TEST(a_type_that_is_not_known_is_a_warning)
+{
+    begin_model();
+    put_unknown("model.safetensors", "NVFP8", 0);
+    run_command("load", "");
+    EXPECT(0, "NVFP8");
+    ck_assert(is_there("model.safetensors"));
+    run_command("convert", "");
+    EXPECT(10, "NVFP8");
+    put_unknown("model.safetensors", "NVFP8", 4);
+    run_command("plan", "");
+    EXPECT(10, "source.asIs");
+    run_command("plan", "source.asIs=model.*");
+    EXPECT(0, "");
+}
+
+SL_TEST(gguf_of_a_fork_is_a_warning)
+{
+    size_t bytes;
+    uint8_t *data = golden_read("gguf/big_endian.gguf", &bytes);
+    begin_model();
+    write_file("model.gguf", data, bytes);
+    run_command("load", "");
+    EXPECT(0, "big-endian");
+    free(data);
+    data = golden_read("gguf/dims.gguf", &bytes);
+    data[4] = 4; /* the version */
+    write_file("model.gguf", data, bytes);
+    run_command("plan", "");
+    EXPECT(0, "version 4");
+    free(data);
+}
+
+SL_TEST(real_repositories_are_whole)
+{
+    begin_model();
+    put_weights("model-00001-of-00002.safetensors");
+    put_weights("model-00002-of-00002.safetensors");
+    put_weights("consolidated.safetensors");
+    write_text("model.safetensors.index.json",
+               "{\"weight_map\":{\"a\":\"model-00001-of-00002.safetensors\","
+               "\"b\":\"model-00002-of-00002.safetensors\"}}");
+    write_text("tf_model.h5", "\x89HDF\r\n\x1a\n some");
+    write_text("flax_model.msgpack", "\x81\xa1xxx");
+    write_text("onnx/model.onnx", "\x08\x07\x12");
+    write_text("tokenizer.bin", "");
+    write_text("openvino_model.bin", "raw");
+    write_text("original/consolidated.00.pth", "raw");
+    write_text("search.index.json", "[1, 2]");
+    write_text("README.md", "<html>");
+    run_command("load", "");
+    EXPECT(0, "");
+    ck_assert(is_there("onnx/model.onnx") && is_there("original/consolidated.00.pth"));
+}
