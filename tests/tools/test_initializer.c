@@ -185,6 +185,23 @@ SL_TEST(a_refused_archive_leaves_nothing_to_see)
     sl_server_stop(server);
 }
 
+SL_TEST(half_a_model_in_an_archive_is_refused)
+{
+    struct sl_server *server = sl_server_start();
+    struct sl_buf tar = SL_BUF_INIT(1024 * 1024);
+    tar_entry(&tar, '0', "1/model-00001-of-00002.bin", NULL, "weights", 7);
+    tar_end(&tar);
+    sl_server_put(server, "/model.tar", tar.data, tar.used, "\"1\"");
+    RUN(&ran, "initializer", sl_server_url(server, "/model.tar"), to);
+    EXPECT(1, "'1/model-00002-of-00002.bin' is not there");
+    ck_assert_str_eq(names_in(to), ".sluice");
+    RUN(&ran, "initializer", "--set", "source.incomplete=warn", sl_server_url(server, "/model.tar"),
+        to);
+    EXPECT(0, "1 file unpacked");
+    sl_buf_release(&tar);
+    sl_server_stop(server);
+}
+
 /* What stopped the moving is away; the server is, too. */
 SL_TEST(a_run_that_ended_while_moving_is_completed_without_the_network)
 {

@@ -24,6 +24,7 @@
 #include "local_links.h"
 #include "log.h"
 #include "own_names.h"
+#include "plan.h"
 #include "storage_env.h"
 #include "stores.h"
 #include "tree.h"
@@ -129,6 +130,30 @@ static int find_only_file(int fd, bool top, char name[256])
     return found;
 }
 
+/* What came out of an archive is a model like any other: whole, or not published. Hashes and
+ * signatures are the archive's. */
+static int judge_unpacked(const struct run *run, const struct pair *pair, struct sl_err *err)
+{
+    const struct sl_initializer *job = run->job;
+    struct sl_specs specs = {0};
+    struct sl_plan *plan = NULL;
+    struct sl_source_config config;
+    sl_autobuf complaints = SL_BUF_INIT(COMPLAINTS_MAX);
+    sl_autofree char *work =
+        sl_destination_work(pair->destination, pair->number, SL_WORK_FILES, err);
+    sl_autofree char *uri = work ? sl_asprintf(err, "%s/", work) : NULL;
+    if (!uri || sl_spec_from_uri(uri, work, job->settings, job->setting_count, &specs, &complaints,
+                                 err) < 0)
+        return -1;
+    struct sl_spec own = specs.items[0]; /* its strings are borrowed */
+    own.verify = (struct sl_spec_verify){0};
+    sl_spec_source_config(&own, job->cancel, NULL, &config);
+    int done = sl_plan_make_listed(&own, true, &config, &plan, err);
+    sl_plan_free(plan);
+    sl_specs_release(&specs);
+    return done;
+}
+
 static int unpack(struct run *run, struct pair *pair, int from, enum sl_archive kind,
                   const char *name, bool own, struct sl_err *err)
 {
@@ -137,6 +162,10 @@ static int unpack(struct run *run, struct pair *pair, int from, enum sl_archive 
     const struct sl_archive_file file = {from, kind, name, own};
     if (sl_archive_work_unpack(&work, &file, &pair->done->files, &pair->done->bytes, err) < 0)
         return -1;
+    if (judge_unpacked(run, pair, err) < 0) {
+        sl_destination_discard(pair->destination, pair->number, SL_WORK_FILES, NULL);
+        return -1;
+    }
     pair->done->unpacked = true;
     snprintf(pair->ready.kind, sizeof(pair->ready.kind), SL_WORK_FILES);
     *pair->ready.strip = 0; /* what is in an archive are no keys of the bucket */
