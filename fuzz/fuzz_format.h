@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "index.h"
+#include "log.h"
 #include "memory_store.h"
 #include "stores.h"
 
@@ -38,6 +39,17 @@ static struct sl_keys *fuzz_unlock(struct sl_index *index)
     return keys;
 }
 
+/* Once more as a load of whole files looks at them. */
+static void fuzz_files(struct sl_store *store, const char *key)
+{
+    SL_AUTO(sl_index) index = NULL;
+    struct sl_source *source = NULL;
+    struct sl_err err = SL_ERR_INIT;
+    sl_log_setup(SL_LOG_ERROR, false);
+    if (sl_source_open(store, key, SL_INDEX_HEAD_BYTES, &source, &err) == 0)
+        (void)sl_format_index_files(source, key, &index, &err);
+}
+
 /* Index the bytes as an object of this name. */
 static void fuzz_index(const char *uri, const char *name, const uint8_t *data, size_t bytes)
 {
@@ -53,6 +65,8 @@ static void fuzz_index(const char *uri, const char *name, const uint8_t *data, s
         SL_AUTO(sl_keys) keys = fuzz_unlock(index);
         fuzz_digest(index);
     }
+    if (store)
+        fuzz_files(store, key);
     free(key);
 }
 

@@ -147,3 +147,24 @@ SL_TEST(a_changed_file_is_shared_with_nobody_who_asks_later)
     ck_assert_int_eq(byte_of(request.target, "changed.bin"), 'a');
     ck_assert_int_eq(byte_of(second.target, "changed.bin"), 'b');
 }
+
+/* ---- half a model --------------------------------------------------------------------------- */
+
+SL_TEST(half_a_model_is_not_a_volume)
+{
+    char path[VOLUME_CASE_PATH + 64];
+    snprintf(path, sizeof(path), "%s/half", c.path);
+    ck_assert_int_eq(mkdir(path, 0755), 0);
+    snprintf(path, sizeof(path), "%s/half/part-00001-of-00002.dat", c.path);
+    fill(path, 'a', NULL);
+    snprintf(c.models, sizeof(c.models),
+             "---\napiVersion: sluice/v1alpha1\nkind: Model\nmetadata: {name: m}\n"
+             "source: {uri: \"file://%s/half/\"}\n",
+             c.path);
+    volume_case_open(&c);
+    volume_case_wish(&c, &request, "u1");
+    volume_case_set(&request, "model", "m");
+    ck_assert_int_lt(volume_case_publish(&c, &request), 0);
+    ck_assert_msg(strstr(c.err.message, "'part-00002-of-00002.dat' is not there"), "%s",
+                  c.err.message);
+}
