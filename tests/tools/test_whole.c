@@ -268,6 +268,27 @@ SL_TEST(an_index_that_names_what_is_not_there_is_refused_or_warned_of)
     EXPECT(0, "");
 }
 
+SL_TEST(an_index_of_a_variant_counts_too)
+{
+    static const char *const names[] = {"model.fp16.safetensors.index.json",
+                                        "model.safetensors.index.fp16.json",
+                                        "tf_model.h5.index.json"};
+    for (size_t i = 0; i < SL_COUNT(names); i++) {
+        begin_model();
+        put_weights("model.safetensors");
+        put_weights("one.fp16.safetensors");
+        write_text(names[i], "{\"metadata\":{\"total_size\":9000000},\"weight_map\":{\"a\":"
+                             "\"one.fp16.safetensors\",\"c\":\"two.fp16.safetensors\"}}");
+        run_command("load", "");
+        EXPECT(10, names[i]);
+        EXPECT(10, "'two.fp16.safetensors'");
+        write_text(names[i], "{\"metadata\":{\"total_size\":9000000},\"weight_map\":{\"a\":"
+                             "\"one.fp16.safetensors\"}}");
+        run_command("load", "");
+        EXPECT(0, "9000000 bytes");
+    }
+}
+
 SL_TEST(what_is_left_out_on_purpose_is_not_missing)
 {
     begin_model();

@@ -327,9 +327,11 @@ int sl_plan_gather(struct sl_plan *plan, const struct sl_source_config *config, 
 {
     struct sl_plan_own *own = plan->own;
     sl_autofree char *key = NULL;
-    if (sl_store_open(own->spec->source.uri, config, &own->store, &key, err) < 0)
+    if (sl_store_open(own->spec->source.uri, config, &own->store, &key, err) < 0 ||
+        gather(plan, key, err) < 0)
         return -1;
-    return gather(plan, key, err);
+    sl_plan_sort_passed(own);
+    return 0;
 }
 
 /* ---- how large it is ------------------------------------------------------------------------ */

@@ -87,9 +87,20 @@ void sl_plan_claim_free(struct sl_plan_claim *claim)
     free(claim);
 }
 
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
 int sl_plan_note_passed(struct sl_plan_own *own, const char *name, struct sl_err *err)
 {
     if (own->passed_count == PASSED_MAX) {
+        if (!own->passed_more)
+            sl_log(
+                SL_LOG_WARN,
+                "more than %d objects below '%s' are left out: whether others are missing is not "
+                "checked",
+                PASSED_MAX, sl_store_uri(own->store));
         own->passed_more = true;
         return 0;
     }
@@ -101,6 +112,12 @@ int sl_plan_note_passed(struct sl_plan_own *own, const char *name, struct sl_err
         return -1;
     own->passed[own->passed_count++] = copy;
     return 0;
+}
+
+void sl_plan_sort_passed(struct sl_plan_own *own)
+{
+    if (own->passed_count > 1)
+        qsort(own->passed, own->passed_count, sizeof(*own->passed), by_text);
 }
 
 /* ---- what they say --------------------------------------------------------------------------- */
@@ -153,11 +170,6 @@ static int parse_folders(struct sl_plan_claim *claim, size_t bytes, struct sl_er
         return 0;
     return sl_fail_code(err, SL_E_FORMAT, "E_INCOMPLETE",
                         "it is not JSON (at byte %zu): it is cut off, store it again", pull.at);
-}
-
-static int by_text(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
 /* How long the text of a pickle is that ends here, by the length in front of it: of one byte, or of
@@ -651,8 +663,6 @@ int sl_plan_check_whole(struct sl_plan *plan, struct sl_err *err)
     struct check check = {.own = own, .err = err};
     if (own->single)
         return 0;
-    if (own->passed_count > 1)
-        qsort(own->passed, own->passed_count, sizeof(*own->passed), by_text);
     for (size_t i = 0; i < own->candidate_count; i++)
         if (own->candidates[i].claim && check_claim(&check, &own->candidates[i]) < 0)
             return -1;

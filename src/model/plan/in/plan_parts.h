@@ -103,6 +103,8 @@ void sl_plan_claim_free(struct sl_plan_claim *claim);
 SL_AUTO_DEFINE(sl_plan_claim)
 /** whole.c: an object was listed and left out on purpose. */
 int sl_plan_note_passed(struct sl_plan_own *own, const char *name, struct sl_err *err);
+/** whole.c: all of them are known: before anybody asks. */
+void sl_plan_sort_passed(struct sl_plan_own *own);
 /** whole.c: is it left out on purpose, if it is there at all? */
 bool sl_plan_leaves_out(const struct sl_plan_own *own, const char *name);
 /** whole.c: SL_E_FORMAT, code E_INCOMPLETE, unless all is there that names and claims tell of, or
