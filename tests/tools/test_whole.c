@@ -320,6 +320,8 @@ SL_TEST(folders_of_a_pipeline_are_not_missing)
     EXPECT(10, "'vae'");
     run_command("load", "source.include=unet/*,*.json");
     EXPECT(10, "'vae'");
+    run_command("convert", "");
+    EXPECT(10, "'vae'");
     run_command("load", "source.exclude=vae/*");
     EXPECT(0, "");
     write_text("vae/config.json", "{}");

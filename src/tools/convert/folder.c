@@ -183,6 +183,7 @@ int sl_job_add_data_file(struct sl_job *job, const char *name, struct sl_err *er
 struct listing {
     struct sl_job *job;
     struct sl_list data;
+    bool pipeline; /* an object says which folders there must be */
 };
 
 static void listing_release(struct listing *listing)
@@ -203,6 +204,7 @@ static int take_entry(const struct sl_entry *entry, void *arg, struct sl_err *er
         return 0;
     if (sl_name_check(entry->name, strlen(entry->name), err) < 0)
         return -1;
+    listing->pipeline |= strcmp(entry->name, "model_index.json") == 0;
     if (is_model_name(entry->name))
         return add_model(listing->job, entry->name, err);
     if (is_signature(entry->name, &signature, err) < 0)
@@ -231,11 +233,25 @@ static int point_specs(struct sl_job *job, bool by_names, struct sl_err *err)
     return 0;
 }
 
+/* Components are planned one by one: whether one is missing is seen in the whole alone. */
+static int judge_pipeline(struct sl_job *job, struct sl_err *err)
+{
+    struct sl_spec spec = *job->config->spec; /* its strings are borrowed */
+    struct sl_plan *plan = NULL;
+    spec.verify = (struct sl_spec_verify){.sidecar = SL_SIDECAR_OFF};
+    spec.decrypt = (struct sl_spec_decrypt){0};
+    int done = sl_plan_make_listed(&spec, true, &job->source_config, &plan, err);
+    sl_plan_free(plan);
+    return done;
+}
+
 static int find_in_folder(struct sl_job *job, struct sl_err *err)
 {
     __attribute__((cleanup(listing_release))) struct listing listing = {.job = job};
     if (sl_store_list(job->store, take_entry, &listing, err) < 0)
         return sl_wrap(err, "cannot list '%s'", sl_store_uri(job->store));
+    if (listing.pipeline && judge_pipeline(job, err) < 0)
+        return -1;
     bool by_names = job->component_count > 0;
     if (!by_names && !add_component(job, "model", 0, err))
         return -1;

@@ -146,7 +146,7 @@ static int judge_unpacked(const struct run *run, const struct pair *pair, struct
                                  err) < 0)
         return -1;
     struct sl_spec own = specs.items[0]; /* its strings are borrowed */
-    own.verify = (struct sl_spec_verify){0};
+    own.verify = (struct sl_spec_verify){.sidecar = SL_SIDECAR_OFF};
     sl_spec_source_config(&own, job->cancel, NULL, &config);
     int done = sl_plan_make_listed(&own, true, &config, &plan, err);
     sl_plan_free(plan);
