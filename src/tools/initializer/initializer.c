@@ -131,7 +131,7 @@ static int find_only_file(int fd, bool top, char name[256])
 }
 
 /* What came out of an archive is a model like any other: whole, or not published. Hashes and
- * signatures are the archive's. */
+ * signatures are the archive's. Links that lead nowhere yet are for the destination to judge. */
 static int judge_unpacked(const struct run *run, const struct pair *pair, struct sl_err *err)
 {
     const struct sl_initializer *job = run->job;
@@ -147,11 +147,16 @@ static int judge_unpacked(const struct run *run, const struct pair *pair, struct
         return -1;
     struct sl_spec own = specs.items[0]; /* its strings are borrowed */
     own.verify = (struct sl_spec_verify){.sidecar = SL_SIDECAR_OFF};
+    own.source.beneath_bytes = strlen(work);
     sl_spec_source_config(&own, job->cancel, NULL, &config);
-    int done = sl_plan_make_listed(&own, true, &config, &plan, err);
+    struct sl_err why = SL_ERR_INIT;
+    int done = sl_plan_make_listed(&own, true, &config, &plan, &why);
     sl_plan_free(plan);
     sl_specs_release(&specs);
-    return done;
+    if (done == 0 || why.kind == SL_E_NOT_FOUND || why.kind == SL_E_AUTH)
+        return 0;
+    *err = why;
+    return -1;
 }
 
 static int unpack(struct run *run, struct pair *pair, int from, enum sl_archive kind,
