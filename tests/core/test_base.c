@@ -67,6 +67,25 @@ SL_TEST(a_buffer_stops_at_its_limit_and_keeps_what_it_has)
     ck_assert_str_eq(sl_buf_string(&buf), "1234567890");
 }
 
+SL_TEST(blanks_around_a_text_are_taken_away)
+{
+    static const char *const rows[][2] = {{"a", "a"},  {" \r\n\ta b\n \n", "a b"}, {"", ""},
+                                          {" \n", ""}, {"\xef\xbb", "\xef\xbb"},   {"a \n", "a"},
+                                          {"  a", "a"}};
+    for (size_t i = 0; i < SL_COUNT(rows); i++) {
+        sl_autobuf buf = SL_BUF_INIT(64);
+        ck_assert_int_eq(sl_buf_text(&buf, rows[i][0], NULL), 0);
+        sl_buf_trim(&buf);
+        ck_assert_str_eq(sl_buf_string(&buf), rows[i][1]);
+        ck_assert_uint_eq(buf.used, strlen(rows[i][1]));
+    }
+    sl_autobuf none = SL_BUF_INIT(64), nul = SL_BUF_INIT(64);
+    sl_buf_trim(&none);
+    ck_assert_int_eq(sl_buf_append(&nul, "\0a\0", 3, NULL), 0); /* no blank */
+    sl_buf_trim(&nul);
+    ck_assert_uint_eq(nul.used, 3);
+}
+
 SL_TEST(text_of_a_server_cannot_forge_lines_in_a_message)
 {
     struct sl_err err = SL_ERR_INIT;

@@ -74,7 +74,7 @@ static struct sl_server *start_sts(void)
     sl_server_handle(server, sts, NULL);
     setenv("AWS_ENDPOINT_URL_STS", sl_server_url(server, ""), 1);
     setenv("AWS_ROLE_ARN", "arn:aws:iam::1:role/r", 1);
-    setenv("AWS_WEB_IDENTITY_TOKEN_FILE", sl_creds_home_write("token", "jwt\n"), 1);
+    setenv("AWS_WEB_IDENTITY_TOKEN_FILE", sl_creds_home_write("token", " \njwt\n"), 1);
     return server;
 }
 
@@ -226,8 +226,8 @@ SL_TEST(a_container_endpoint_is_asked_with_its_token)
     sl_server_handle(server, container, NULL);
     setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", sl_server_url(server, "/v1/credentials"), 1);
     setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN", "ignored", 1);
-    setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", sl_creds_home_write("token", "hush-token\n"),
-           1);
+    setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE",
+           sl_creds_home_write("token", " \nhush-token\n"), 1);
     setenv("http_proxy", "http://127.0.0.1:9", 1);
     sl_creds_home_expect("AK1", "SK", "TK");
     unsetenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");

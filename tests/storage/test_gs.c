@@ -329,6 +329,10 @@ SL_TEST(refusals_say_what_to_do)
          "no credentials were found"},
         {400, "<Error><Code>UserProjectMissing</Code></Error>", NULL, SL_E_AUTH,
          "set source.gs.userProject"},
+        {400,
+         "{\"error\": {\"code\": 400, \"message\": \"Bucket is a requester pays bucket but no user "
+         "project provided.\", \"errors\": [{\"domain\": \"global\", \"reason\": \"required\"}]}}",
+         NULL, SL_E_AUTH, "set source.gs.userProject"},
         {404, "<Error><Code>NoSuchBucket</Code></Error>", NULL, SL_E_NOT_FOUND, "NoSuchBucket"},
         {403, "{\"error\": {\"message\": \"m\", \"errors\": [{\"reason\": \"forbidden\"}]}}", NULL,
          SL_E_AUTH, "forbidden (m)"},
@@ -484,16 +488,18 @@ SL_TEST(a_token_that_is_refused_in_mid_load_is_replaced_once)
     ck_assert_uint_eq(mock.asked, 2);
 }
 
-SL_TEST(workload_identity_exchanges_the_token_of_a_file)
+/* As it stands there, with the blanks that an editor left, or as a member of JSON. */
+SL_TEST_LOOP(workload_identity_exchanges_the_token_of_a_file, 0, 2)
 {
     char text[1024], path[SL_SCRATCH_PATH_BYTES + 64];
-    snprintf(path, sizeof(path), "%s", write_file("subject", "{\"t\": \"hush-jwt\"}"));
+    snprintf(path, sizeof(path), "%s",
+             write_file("subject", _i ? " \n\thush-jwt\r\n" : " {\"t\": \"hush-jwt\"}"));
     snprintf(text, sizeof(text),
              "{\"type\": \"external_account\", \"audience\": \"//iam/pools/p\", "
              "\"subject_token_type\": \"urn:ietf:params:oauth:token-type:jwt\", "
              "\"token_url\": \"%s\", \"credential_source\": {\"file\": \"%s\", "
-             "\"format\": {\"type\": \"json\", \"subject_token_field_name\": \"t\"}}}",
-             sl_server_url(server, "/token"), path);
+             "\"format\": {\"type\": \"%s\", \"subject_token_field_name\": \"t\"}}}",
+             sl_server_url(server, "/token"), path, _i ? "text" : "json");
     use_credentials(text);
     mock.token = "token";
     mock.bearer_is_numbered = true;

@@ -61,6 +61,21 @@ const char *sl_buf_string(const struct sl_buf *buf)
     return buf->data ? buf->data : "";
 }
 
+void sl_buf_trim(struct sl_buf *buf)
+{
+    static const char blanks[] = " \t\r\n\v\f";
+    size_t begin = 0, end = buf->used;
+    while (end && strchr(blanks, buf->data[end - 1]) && buf->data[end - 1])
+        end--;
+    while (begin < end && strchr(blanks, buf->data[begin]) && buf->data[begin])
+        begin++;
+    if (end - begin == buf->used)
+        return;
+    memmove(buf->data, buf->data + begin, end - begin);
+    memset(buf->data + end - begin, 0, buf->used - (end - begin));
+    buf->used = end - begin;
+}
+
 char *sl_buf_steal(struct sl_buf *buf, struct sl_err *err)
 {
     if (sl_buf_append(buf, "", 0, err) < 0)

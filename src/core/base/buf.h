@@ -43,6 +43,9 @@ int sl_buf_printf(struct sl_buf *buf, struct sl_err *err, const char *format, ..
     __attribute__((format(printf, 3, 4)));
 /** The text, "" if nothing was appended; borrowed until the next change. */
 const char *sl_buf_string(const struct sl_buf *buf);
+/** Take away blanks and line ends around it, as people and editors put them into files of one text.
+ * What was behind the rest is overwritten. */
+void sl_buf_trim(struct sl_buf *buf);
 /** The text, handed over; free() it. NULL: SL_E_NO_SPACE. */
 char *sl_buf_steal(struct sl_buf *buf, struct sl_err *err);
 

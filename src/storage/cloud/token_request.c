@@ -3,7 +3,6 @@
  * alike. Each answer is a stranger's: limited in size, and never quoted where it could hold a
  * token.
  */
-#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -65,10 +64,8 @@ char *sl_token_from_file(const char *path, struct sl_err *err)
         sl_wrap(err, "token file");
         return NULL;
     }
-    while (buf.used && isspace((unsigned char)buf.data[buf.used - 1]))
-        buf.data[--buf.used] = 0;
+    sl_buf_trim(&buf);
     const char *text = sl_buf_string(&buf);
-    text += strspn(text, " \t\r\n");
     return sl_token_check(text, origin, err) < 0 ? NULL : sl_strdup(text, err);
 }
 

@@ -262,8 +262,7 @@ static char *subject_from_file(const struct sl_gs_creds *creds, const char *path
             err->kind = SL_E_AUTH;
         return NULL;
     }
-    while (text.used && strchr(" \t\r\n", text.data[text.used - 1]))
-        text.data[--text.used] = 0;
+    sl_buf_trim(&text);
     return subject_of(creds, sl_buf_string(&text), err);
 }
 

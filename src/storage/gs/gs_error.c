@@ -60,6 +60,15 @@ static void parse(const struct sl_cloud_reply *reply, struct fault *fault)
         }
 }
 
+/* The XML API has a code for it, the JSON API one that it has for whatever is missing. */
+static bool requester_pays(const struct fault *fault, int status)
+{
+    return strcmp(fault->code, "UserProjectMissing") == 0 ||
+           ((status == 403 || (status == 400 && strcmp(fault->code, "required") == 0)) &&
+            (strcasestr(fault->message, "requester pays") ||
+             strcasestr(fault->message, "requester-pays")));
+}
+
 static void advise(struct sl_gs *gs, enum sl_gs_verb verb, const struct fault *fault, int status,
                    char *text, size_t bytes)
 {
@@ -71,8 +80,7 @@ static void advise(struct sl_gs *gs, enum sl_gs_verb verb, const struct fault *f
                         "storage.objects.delete to replace objects (roles/storage.objectUser)",
     };
     enum sl_gs_bare bare = sl_gs_creds_bare(gs->creds);
-    if (strcmp(fault->code, "UserProjectMissing") == 0 ||
-        strstr(fault->message, "requester pays") || strstr(fault->message, "requester-pays"))
+    if (requester_pays(fault, status))
         snprintf(text, bytes,
                  "the requester pays for this bucket: set source.gs.userProject to the project "
                  "that pays");
@@ -98,7 +106,7 @@ int sl_gs_refused(struct sl_gs *gs, const char *what, enum sl_gs_verb verb,
     struct fault fault = {.code = ""};
     char detail[400], advice[500];
     parse(reply, &fault);
-    bool bill = strcmp(fault.code, "UserProjectMissing") == 0; /* 400 */
+    bool bill = requester_pays(&fault, reply->status);
     snprintf(detail, sizeof(detail), "%s%s%.200s%s", fault.code, *fault.message ? " (" : "",
              fault.message, *fault.message ? ")" : "");
     if (reply->status == 401 || reply->status == 403 || bill) {

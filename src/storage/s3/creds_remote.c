@@ -54,8 +54,7 @@ static int read_token(const char *path, struct sl_buf *token, struct sl_err *err
         err->kind = err->kind == SL_E_NO_SPACE ? err->kind : SL_E_AUTH;
         return sl_wrap(err, "token file");
     }
-    while (token->used && isspace((unsigned char)token->data[token->used - 1]))
-        token->data[--token->used] = 0;
+    sl_buf_trim(token);
     if (!token->used)
         return sl_fail(err, SL_E_AUTH, "token file '%s' is empty: is the token mounted?", path);
     for (size_t i = 0; i < token->used; i++)
