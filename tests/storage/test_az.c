@@ -225,6 +225,43 @@ SL_TEST(every_form_of_uri_names_its_container_and_account)
     ck_assert_ptr_ne(sl_stores_find("https://a.file.core.windows.net/c/b"), &sl_az_store);
 }
 
+/* The account of Hadoop's URI at a private address or an emulator: what the spec says, and what a
+ * connection says of this account. */
+SL_TEST(an_endpoint_holds_for_uris_that_name_their_account)
+{
+    static const struct {
+        const char *uri, *endpoint, *connection, *base;
+    } rows[] = {
+        {"abfss://models@acc.dfs.core.windows.net/m", "http://127.0.0.1:10000/acc", NULL,
+         "http://127.0.0.1:10000/acc"},
+        {"abfss://models@acc.dfs.core.windows.net/m", "https://private.example", NULL,
+         "https://private.example"},
+        {"abfs://models@acc.blob.core.windows.net/m", NULL,
+         "AccountName=acc;AccountKey=aGk=;BlobEndpoint=http://127.0.0.1:10000/acc",
+         "http://127.0.0.1:10000/acc"},
+        {"abfss://models@acc.dfs.core.windows.net/m", NULL,
+         "AccountName=other;AccountKey=aGk=;BlobEndpoint=http://127.0.0.1:10000/other",
+         "https://acc.blob.core.windows.net"},
+        {"https://acc.blob.core.windows.net/models/m", "http://127.0.0.1:10000/acc", NULL,
+         "https://acc.blob.core.windows.net"},
+    };
+    for (size_t i = 0; i < SL_COUNT(rows); i++) {
+        struct sl_az_place place;
+        sl_autofree char *name = NULL;
+        az.endpoint = rows[i].endpoint ? strdup(rows[i].endpoint) : NULL;
+        if (rows[i].connection)
+            setenv("AZURE_STORAGE_CONNECTION_STRING", rows[i].connection, 1);
+        ck_assert_msg(sl_az_place_find(&place, rows[i].uri, &config, &name, &err) == 0, "%s",
+                      err.message);
+        ck_assert_str_eq(place.base, rows[i].base);
+        ck_assert_str_eq(place.account, "acc");
+        sl_az_place_release(&place);
+        unsetenv("AZURE_STORAGE_CONNECTION_STRING");
+        free(az.endpoint);
+        az.endpoint = NULL;
+    }
+}
+
 SL_TEST(what_names_no_container_is_refused)
 {
     static const char *const bad[] = {"az://",
@@ -449,7 +486,7 @@ static void use_entra(void)
 SL_TEST(workload_identity_exchanges_the_federated_token)
 {
     use_entra();
-    setenv("AZURE_FEDERATED_TOKEN_FILE", write_file("federated", "hush-jwt\n"), 1);
+    setenv("AZURE_FEDERATED_TOKEN_FILE", write_file("federated", " \nhush-jwt\n"), 1);
     expect_load("az://models/m.bin");
     ck_assert_str_eq(mock.seen,
                      "client_id=client&grant_type=client_credentials&scope=https%3A%2F%2F"

@@ -410,8 +410,23 @@ static int check_account(const char *account, struct sl_err *err)
     return 0;
 }
 
-static int take_settings(struct sl_az_place *place, const struct sl_az_options *options,
-                         struct settings *settings, struct sl_err *err)
+/* Where the account of a Hadoop URI is asked instead of at the host that the URI names: at a
+ * private address, or an emulator. What a connection says is of its own account alone. NULL:
+ * nowhere. */
+static const char *moved_endpoint(const struct sl_az_place *place,
+                                  const struct sl_az_options *options,
+                                  const struct sl_az_connection *connection)
+{
+    if (options && options->endpoint && *options->endpoint)
+        return options->endpoint;
+    bool same = connection->account && strcasecmp(connection->account, place->account) == 0;
+    return same ? connection->endpoint : NULL;
+}
+
+/* hadoop: the URI names account and host, as Hadoop's do. */
+static int take_settings(struct sl_az_place *place, bool hadoop,
+                         const struct sl_az_options *options, struct settings *settings,
+                         struct sl_err *err)
 {
     static const char *const names[] = {"AZURE_STORAGE_ACCOUNT", "AZURE_STORAGE_ACCOUNT_NAME",
                                         NULL};
@@ -429,8 +444,9 @@ static int take_settings(struct sl_az_place *place, const struct sl_az_options *
             return -1;
     }
     struct sl_err why = SL_ERR_INIT;
+    const char *moved = hadoop ? moved_endpoint(place, options, &settings->connection) : NULL;
     sl_autofree char *endpoint = place->base
-                                     ? sl_strdup(place->base, err)
+                                     ? sl_strdup(moved ? moved : place->base, err)
                                      : find_endpoint(place, options, &settings->connection, &why);
     if (!endpoint && (place->base || why.kind != SL_OK))
         return sl_fail(err, SL_E_NO_SPACE, "out of memory");
@@ -452,7 +468,7 @@ int sl_az_place_find(struct sl_az_place *place, const char *uri,
     *place = (struct sl_az_place){0};
     if (take_uri(place, uri, key, err) < 0)
         return -1;
-    int result = take_settings(place, options, &settings, err);
+    int result = take_settings(place, place->base && begins(uri, "abfs"), options, &settings, err);
     sl_az_connection_release(&settings.connection);
     return result;
 }
