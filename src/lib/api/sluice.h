@@ -444,8 +444,9 @@ struct sluice_source_info {
 SLUICE_API void sluice_source_info(const struct sluice_source *source,
                                    struct sluice_source_info *info);
 /** By number, 0 to tensor_count less one: tensors in the order of the objects, then data files.
- * SLUICE_USAGE beyond. data is NULL; offset is its place in its object (0: its bytes do not lie there
- * as they are read), and `file` is set where that is a local file. Pointers in it are the source's. Never blocks. */
+ * SLUICE_USAGE beyond. data is NULL; offset is its place in its object (0: its bytes do not lie
+ * there as they are read), and `file` is set where that is a local file. Pointers in it are the
+ * source's. Never blocks. */
 SLUICE_API int sluice_source_tensor(const struct sluice_source *source, uint64_t number,
                                     struct sluice_tensor *tensor, struct sluice_error *error);
 /** By name; name_bytes 0: up to its NUL. The first one, if several have it. SLUICE_NOT_FOUND. */
