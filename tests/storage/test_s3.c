@@ -109,6 +109,56 @@ SL_TEST(amazon_gets_virtual_hosts_for_labels_and_paths_for_the_rest)
     expect_place("models", "us-east-1", "https://s3.us-east-1.amazonaws.com", "/models");
 }
 
+#define POINT "arn:aws:s3:us-west-2:123456789012:accesspoint"
+
+SL_TEST(access_points_have_a_host_and_a_region_of_their_own)
+{
+    expect_place(POINT "/my-ap", "us-west-2",
+                 "https://my-ap-123456789012.s3-accesspoint.us-west-2.amazonaws.com", "");
+    expect_place(POINT ":my-ap", "us-west-2",
+                 "https://my-ap-123456789012.s3-accesspoint.us-west-2.amazonaws.com", "");
+    expect_place("arn:aws-cn:s3:cn-north-1:123456789012:accesspoint/ap1", "cn-north-1",
+                 "https://ap1-123456789012.s3-accesspoint.cn-north-1.amazonaws.com.cn", "");
+    static const struct {
+        const char *uri, *base, *key;
+    } rows[] = {
+        {"s3://" POINT "/my-ap/m/a.bin", "s3://" POINT "/my-ap/m/", "a.bin"},
+        {"s3://" POINT ":my-ap/a.bin", "s3://" POINT ":my-ap/", "a.bin"},
+        {"s3://" POINT "/my-ap", "s3://" POINT "/my-ap/", ""},
+    };
+    for (size_t i = 0; i < SL_COUNT(rows); i++) {
+        SL_AUTO(sl_store) store = NULL;
+        sl_autofree char *key = NULL;
+        ck_assert_msg(sl_store_open(rows[i].uri, &config, &store, &key, &err) == 0, "%s",
+                      err.message);
+        ck_assert_str_eq(sl_store_uri(store), rows[i].base);
+        ck_assert_str_eq(key, rows[i].key);
+        ck_assert_str_eq(((struct sl_s3 *)store->impl)->locked.region, "us-west-2");
+    }
+}
+
+/* Before any request, in words. */
+SL_TEST(what_of_amazon_is_not_read_is_said)
+{
+    static const char *const rows[][2] = {
+        {"s3://arn:aws:s3::123456789012:accesspoint/abc.mrap/m", "several regions"},
+        {"s3://arn:aws:s3-object-lambda:us-west-2:123456789012:accesspoint/ap1/m", "Object Lambda"},
+        {"s3://arn:aws:s3-outposts:us-west-2:123456789012:outpost/op-1/accesspoint/ap1/m",
+         "s3-outposts"},
+        {"s3://arn:aws:s3:us-west-2:12345:accesspoint/ap1/m", "names no access point"},
+        {"s3://arn:aws:s3:us-west-2:123456789012:accesspoint/a_b/m", "names no access point"},
+        {"s3://arn:aws:s3:us-west-2:123456789012:bucket/b/m", "names no access point"},
+        {"s3://arn:aws:s3:us/../x:123456789012:accesspoint/ap1/m", "names no access point"},
+        {"s3://arn:", "names no access point"},
+        {"s3://arn:aws:s3:us-west-2:123456789012:accesspoint", "names no access point"},
+        {"s3://models--usw2-az1--x-s3/m", "directory bucket"},
+    };
+    for (size_t i = 0; i < SL_COUNT(rows); i++)
+        expect_refusal(rows[i][0], SL_E_USAGE, rows[i][1]);
+    s3.endpoint = (char[]){"http://127.0.0.1:1"};
+    expect_refusal("s3://" POINT "/my-ap/m", SL_E_USAGE, "source.s3.endpoint names another store");
+}
+
 SL_TEST(own_endpoints_get_paths_and_coreweave_virtual_hosts)
 {
     setenv("AWS_ENDPOINT_URL", "http://Minio.local:80/", 1);
@@ -199,6 +249,10 @@ SL_TEST(uris_are_split_at_the_last_slash_and_not_decoded)
         {"S3://b/", "s3://b/", ""},
         {"s3://b/p/q/", "s3://b/p/q/", ""},
         {"s3://b/p//a%2Fb?c#d", "s3://b/p//", "a%2Fb?c#d"},
+        {"s3://b/p/a.b#c.d", "s3://b/p/", "a.b#c.d"},
+        {"s3://b/p/m.bin?versionId=3/L4k.q", "s3://b/p/", "m.bin"},
+        {"s3://b/p/m.bin#v1", "s3://b/p/", "m.bin"},
+        {"s3://b/m#Kc.Tdl3yHWMx9c_VPxJgnSzwYgAEp5-R", "s3://b/", "m"},
     };
     for (size_t i = 0; i < SL_COUNT(rows); i++) {
         SL_AUTO(sl_store) store = NULL;
@@ -271,6 +325,50 @@ SL_TEST(all_ranges_of_an_object_share_one_signature_and_one_version)
     ck_assert_uint_eq(sl_server_connection_count(server), 1);
 }
 
+static bool by_version(const struct sl_server_request *request, struct sl_server_reply *reply,
+                       void *arg)
+{
+    (void)arg;
+    if (!strstr(request->target, "?versionId=v%2F1")) {
+        reply->status = 404;
+        reply->body = strdup("");
+        return true;
+    }
+    return judge(request, reply, NULL);
+}
+
+SL_TEST(a_version_that_is_named_is_read)
+{
+    start();
+    sl_server_handle(server, by_version, NULL);
+    sl_server_put(server, "/bucket/m.bin", data, sizeof(data), "\"e\"");
+    expect_load("s3://bucket/m.bin?versionId=v/1", sizeof(data));
+    ck_assert_uint_ge(judged, 2);
+    expect_refusal("s3://bucket/m.bin?versionId=", SL_E_USAGE, "a version is of one object");
+    expect_refusal("s3://bucket/p/?versionId=v1", SL_E_USAGE, "a version is of one object");
+}
+
+SL_TEST(who_asks_may_pay)
+{
+    char text[64];
+    start();
+    sl_server_put(server, "/bucket/m", data, sizeof(data), "\"e\"");
+    expect_load("s3://bucket/m", sizeof(data));
+    ck_assert(!sl_server_header(sl_server_request_at(server, 0), "x-amz-request-payer", text,
+                                sizeof(text)));
+    s3.request_payer = SL_S3_REQUESTER_PAYS;
+    unsigned before = sl_server_request_count(server);
+    expect_load("s3://bucket/m", sizeof(data));
+    for (unsigned i = before; i < sl_server_request_count(server); i++) {
+        char authorization[1024];
+        const struct sl_server_request *request = sl_server_request_at(server, i);
+        ck_assert(sl_server_header(request, "x-amz-request-payer", text, sizeof(text)));
+        ck_assert_str_eq(text, "requester");
+        ck_assert(sl_server_header(request, "Authorization", authorization, sizeof(authorization)));
+        ck_assert_ptr_nonnull(strstr(authorization, ";x-amz-request-payer,"));
+    }
+}
+
 SL_TEST(anonymous_requests_carry_no_signature)
 {
     char text[64];
@@ -333,6 +431,10 @@ static const struct refusal refusals[] = {
     {403, FAULT("InvalidObjectState", ""), "archived: restore it", SL_E_AUTH, 1},
     {400, FAULT("ExpiredToken", ""), "get new credentials", SL_E_AUTH, 1},
     {400, FAULT("KMS.DisabledException", ""), "encrypted by KMS", SL_E_AUTH, 1},
+    {400,
+     FAULT("InvalidRequest", "<Message>The object was stored using a form of Server Side "
+                             "Encryption.</Message>"),
+     "(SSE-C)", SL_E_USAGE, 1},
     {400, FAULT("RequestTimeout", ""), "gave up after 3 tries", SL_E_NET, 3},
     {503, FAULT("SlowDown", ""), "SlowDown", SL_E_NET, 3},
     {500, FAULT("InternalError", ""), "InternalError", SL_E_NET, 3},

@@ -28,6 +28,10 @@ static const struct sl_option s3_rows[] = {
               "profile of the AWS config files; empty: AWS_PROFILE, default", .value = "NAME"),
     SL_OPTION(sl_s3_options, config_file, STRING, "",
               "an s3cmd configuration (.s3cfg) that gives keys and endpoint", .value = "FILE"),
+    SL_OPTION(sl_s3_options, request_payer, CHOICE, "owner",
+              "who pays for requests and traffic: the bucket's owner, or you, as buckets with "
+              "Requester Pays want it",
+              .choices = "owner|requester"),
     SL_OPTION(sl_s3_options, anonymous, BOOL, "false",
               "send unsigned requests and look for no credentials"),
     SL_OPTION(
@@ -57,8 +61,22 @@ struct object {
 
 /* ---- the store ------------------------------------------------------------------------------ */
 
+/* How much of a path is the bucket, or an access point: "arn:aws:s3:…:accesspoint/NAME". */
+static size_t bucket_bytes_of(const char *path)
+{
+    size_t bytes = strcspn(path, "/");
+    bool named =
+        sl_s3_is_arn(path) && bytes >= 11 && memcmp(path + bytes - 11, "accesspoint", 11) == 0;
+    return named && path[bytes] ? bytes + 1 + strcspn(path + bytes + 1, "/") : bytes;
+}
+
 static int check_bucket(const char *bucket, size_t bytes, const char *uri, struct sl_err *err)
 {
+    if (sl_s3_is_arn(bucket)) {
+        struct sl_s3_arn arn;
+        sl_autofree char *text = sl_strndup(bucket, bytes, err);
+        return text ? sl_s3_arn_parse(text, &arn, err) : -1;
+    }
     static const char allowed[] =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_:";
     if (bytes < 1 || bytes > 255 || strspn(bucket, allowed) < bytes)
@@ -71,17 +89,50 @@ static int check_bucket(const char *bucket, size_t bytes, const char *uri, struc
 static int s3_check(const char *uri, struct sl_err *err)
 {
     const char *bucket = strncasecmp(uri, "s3://", 5) == 0 ? uri + 5 : "";
-    return check_bucket(bucket, strcspn(bucket, "/"), uri, err);
+    return check_bucket(bucket, bucket_bytes_of(bucket), uri, err);
+}
+
+/* Names of versions have 32 letters at Amazon and Ceph. Others are told from a part of the key by
+ * a name in front of them that has a dot, and none of their own. */
+static bool is_version(const char *name, const char *mark)
+{
+    static const char allowed[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    size_t bytes = strlen(mark + 1);
+    if (!bytes || strspn(mark + 1, allowed) < bytes)
+        return false;
+    return bytes == 32 || (memchr(name, '.', (size_t)(mark - name)) && !strchr(mark + 1, '.'));
+}
+
+/* "key?versionId=X", or "key#X": cut off, and kept. */
+static int split_version(struct sl_s3 *s3, char *path, struct sl_err *err)
+{
+    static const char query[] = "?versionId=";
+    char *mark = strstr(path, query), *name = strrchr(path, '/');
+    const char *version = mark ? mark + sizeof(query) - 1 : NULL;
+    name = name ? name + 1 : path;
+    if (!mark && (mark = strrchr(name, '#')) && is_version(name, mark))
+        version = mark + 1;
+    if (!version)
+        return 0;
+    if (!*version || mark == path || mark[-1] == '/')
+        return sl_fail(err, SL_E_USAGE, "a version is of one object: expected s3://BUCKET/KEY%sID",
+                       query);
+    s3->version = sl_strdup(version, err);
+    *mark = 0;
+    return s3->version ? 0 : -1;
 }
 
 /* s3://bucket/folders/key: the key's last segment is *key, what is before it the prefix. */
 static int split_uri(struct sl_s3 *s3, const char *uri, char **key, struct sl_err *err)
 {
     const char *bucket = strncasecmp(uri, "s3://", 5) == 0 ? uri + 5 : "";
-    size_t bucket_bytes = strcspn(bucket, "/");
+    size_t bucket_bytes = bucket_bytes_of(bucket);
     if (check_bucket(bucket, bucket_bytes, uri, err) < 0)
         return -1;
-    const char *path = bucket + bucket_bytes + (bucket[bucket_bytes] == '/');
+    sl_autofree char *path = sl_strdup(bucket + bucket_bytes + (bucket[bucket_bytes] == '/'), err);
+    if (!path || split_version(s3, path, err) < 0)
+        return -1;
     if (strlen(path) > SL_S3_KEY_BYTES_MAX)
         return sl_fail(err, SL_E_USAGE, "the key in '%.100s…' has %zu bytes, S3 allows %d", uri,
                        strlen(path), SL_S3_KEY_BYTES_MAX);
@@ -90,7 +141,20 @@ static int split_uri(struct sl_s3 *s3, const char *uri, char **key, struct sl_er
     s3->bucket = sl_strndup(bucket, bucket_bytes, err);
     s3->prefix = s3->bucket ? sl_strndup(path, prefix_bytes, err) : NULL;
     *key = s3->prefix ? sl_strdup(path + prefix_bytes, err) : NULL;
-    return *key ? 0 : -1;
+    s3->named = *key && s3->version ? sl_strdup(*key, err) : NULL;
+    return *key && (s3->named || !s3->version) ? 0 : -1;
+}
+
+int sl_s3_version_query(const struct sl_s3 *s3, const char *key, char **query, struct sl_err *err)
+{
+    size_t prefix = strlen(s3->prefix);
+    bool is_named = s3->version && strncmp(key, s3->prefix, prefix) == 0 &&
+                    strcmp(key + prefix, s3->named) == 0;
+    sl_autofree char *version = is_named ? sl_url_encode(s3->version, false, err) : NULL;
+    if (is_named && !version)
+        return -1;
+    *query = version ? sl_asprintf(err, "versionId=%s", version) : sl_strdup("", err);
+    return *query ? 0 : -1;
 }
 
 /* What an .s3cfg, or Amazon's own variable, says of TLS where the spec is silent. */
@@ -141,7 +205,11 @@ static int s3_open(struct sl_store *store, const char *uri, char **key, struct s
     if (!s3->creds)
         return store->uri ? sl_wrap(err, "cannot open '%s'", store->uri) : -1;
     add_tls(s3);
-    snprintf(s3->locked.region, sizeof(s3->locked.region), "%s", sl_creds_region(s3->creds));
+    struct sl_s3_arn arn = {.region = ""};
+    if (sl_s3_is_arn(s3->bucket) && sl_s3_arn_parse(s3->bucket, &arn, err) < 0)
+        return -1;
+    snprintf(s3->locked.region, sizeof(s3->locked.region), "%s",
+             *arn.region ? arn.region : sl_creds_region(s3->creds));
     if (sl_s3_endpoint_find(&s3->locked.endpoint, sl_source_options(&store->config, &sl_s3_table),
                             s3->creds, s3->bucket, s3->locked.region, err) < 0 ||
         heed_endpoint(s3, err) < 0)
@@ -183,6 +251,8 @@ static void s3_close(struct sl_store *store)
     sl_creds_free(s3->creds);
     free(s3->bucket);
     free(s3->prefix);
+    free(s3->version);
+    free(s3->named);
     free(s3);
     store->impl = NULL;
 }
@@ -260,13 +330,20 @@ static int redirect(struct sl_source *source, const struct sl_exchange *exchange
                             err);
 }
 
+static int sign(const struct object *object, struct sl_s3_signed *made, struct sl_err *err)
+{
+    sl_autofree char *query = NULL;
+    return sl_s3_version_query(object->s3, object->key, &query, err) < 0
+               ? -1
+               : sl_s3_sign(object->s3, "GET", object->key, query, made, err);
+}
+
 static int prepare(struct sl_source *source, struct sl_range_request *request, struct sl_err *err)
 {
     struct object *object = source->impl;
     SL_LOCKED(&object->locked.mutex);
     struct sl_s3_signed *made = &object->locked.request;
-    if (!sl_s3_signed_current(object->s3, made) &&
-        sl_s3_sign(object->s3, "GET", object->key, "", made, err) < 0)
+    if (!sl_s3_signed_current(object->s3, made) && sign(object, made, err) < 0)
         return sl_wrap(err, "cannot read '%.300s'", source->uri);
     request->whole = object->locked.whole;
     request->dates_compared = true;

@@ -63,11 +63,14 @@ int sl_s3_checksums(struct sl_s3 *s3, const char *key, const struct sl_source *s
                     struct sl_checksums *sums, struct sl_err *err)
 {
     static const struct sl_sigv4_header mode = {"x-amz-checksum-mode", "ENABLED"};
+    sl_autofree char *query = NULL;
+    if (sl_s3_version_query(s3, key, &query, err) < 0)
+        return -1;
     const struct sl_s3_call call = {.what = "cannot ask for checksums",
                                     .verb = SL_S3_READ,
                                     .method = "HEAD",
                                     .key = key,
-                                    .query = "",
+                                    .query = query,
                                     .more = &mode,
                                     .more_count = 1,
                                     .answer_limit = ANSWER_BYTES_MAX,

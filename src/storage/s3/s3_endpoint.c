@@ -45,6 +45,85 @@ static bool is_host_name(const char *bucket)
            bucket[bytes - 1] != '.' && !strstr(bucket, "..");
 }
 
+/* ---- access points ----------------------------------------------------------------------------
+ */
+
+bool sl_s3_is_arn(const char *bucket)
+{
+    return strncmp(bucket, "arn:", 4) == 0;
+}
+
+/* One part of an ARN, up to its ':' or end; false: it is empty or too long. */
+static bool take_part(const char **at, char *part, size_t bytes)
+{
+    size_t length = strcspn(*at, ":");
+    bool fits = length > 0 && length < bytes;
+    snprintf(part, bytes, "%.*s", fits ? (int)length : 0, *at);
+    *at += length + ((*at)[length] == ':');
+    return fits;
+}
+
+int sl_s3_arn_parse(const char *bucket, struct sl_s3_arn *arn, struct sl_err *err)
+{
+    static const char digits[] = "0123456789", kind[] = "accesspoint";
+    char part[64], service[32];
+    const char *at = bucket + 4;
+    *arn = (struct sl_s3_arn){.region = ""};
+    bool good = take_part(&at, part, sizeof(part)) && take_part(&at, service, sizeof(service));
+    arn->china = strcmp(part, "aws-cn") == 0;
+    bool has_region = take_part(&at, arn->region, sizeof(arn->region));
+    good = take_part(&at, arn->account, sizeof(arn->account)) && good;
+    if (good && strcmp(service, "s3") != 0)
+        return sl_fail(err, SL_E_USAGE,
+                       "'%.200s' is an access point of %s, which sluice does not read: name the "
+                       "bucket, or a usual access point of it",
+                       bucket,
+                       strcmp(service, "s3-object-lambda") == 0 ? "S3 Object Lambda" : service);
+    if (good && !has_region)
+        return sl_fail(err, SL_E_USAGE,
+                       "'%.200s' is an access point of several regions, whose signatures sluice "
+                       "does not make: name the bucket, or an access point of one region",
+                       bucket);
+    if (!good || !sl_s3_region_valid(arn->region) || strlen(arn->account) != 12 ||
+        strspn(arn->account, digits) != 12 || strncmp(at, kind, sizeof(kind) - 1) != 0 ||
+        !strchr("/:", at[sizeof(kind) - 1]) || !is_label(at + sizeof(kind)) ||
+        strlen(at + sizeof(kind)) > 50)
+        return sl_fail(err, SL_E_USAGE,
+                       "'%.200s' names no access point: expected "
+                       "s3://arn:aws:s3:REGION:ACCOUNT:accesspoint/NAME/KEY",
+                       bucket);
+    snprintf(arn->name, sizeof(arn->name), "%s", at + sizeof(kind));
+    return 0;
+}
+
+/* S3 Express One Zone: each session has keys of its own. */
+static bool is_directory_bucket(const char *bucket)
+{
+    static const char end[] = "--x-s3";
+    size_t bytes = strlen(bucket);
+    return bytes > sizeof(end) - 1 && strcmp(bucket + bytes - (sizeof(end) - 1), end) == 0;
+}
+
+static char *amazons(const char *bucket, const char *region, struct sl_err *err)
+{
+    struct sl_s3_arn arn;
+    if (is_directory_bucket(bucket)) {
+        sl_fail(err, SL_E_USAGE,
+                "'%.100s' is a directory bucket (S3 Express One Zone), which sluice does not read: "
+                "copy the model to a general purpose bucket",
+                bucket);
+        return NULL;
+    }
+    if (!sl_s3_is_arn(bucket)) {
+        bool china = strncmp(region, "cn-", 3) == 0;
+        return sl_asprintf(err, "https://s3.%s.amazonaws.com%s", region, china ? ".cn" : "");
+    }
+    return sl_s3_arn_parse(bucket, &arn, err) < 0
+               ? NULL
+               : sl_asprintf(err, "https://%s-%s.s3-accesspoint.%s.amazonaws.com%s", arn.name,
+                             arn.account, arn.region, arn.china ? ".cn" : "");
+}
+
 /* ---- which endpoint ------------------------------------------------------------------------- */
 
 static bool is_amazon_default(const char *host)
@@ -239,7 +318,10 @@ static int fill(struct sl_s3_endpoint *endpoint, const struct sl_url *url,
     char authority[SL_URL_AUTHORITY_MAX];
     const char *scheme = url->tls ? "https" : "http";
     sl_url_authority(url, authority);
-    if (endpoint->virtual_host) {
+    if (endpoint->whole) {
+        endpoint->authority = sl_strdup(authority, err);
+        endpoint->base = sl_strdup(url->target, err);
+    } else if (endpoint->virtual_host) {
         if (!is_host_name(bucket) || url->ipv6)
             return sl_fail(err, SL_E_USAGE,
                            "bucket '%.100s' cannot be part of the host name '%s': set "
@@ -282,13 +364,18 @@ int sl_s3_endpoint_find(struct sl_s3_endpoint *endpoint, const struct sl_s3_opti
     sl_autourl url = {0};
     if (choose(&choice, options, creds, &text, err) < 0)
         return -1;
+    bool point = sl_s3_is_arn(bucket);
+    if (point && choice.url)
+        return sl_fail(err, SL_E_USAGE,
+                       "'%.200s' is an access point of Amazon, and %s names another store: name "
+                       "the bucket, or take the endpoint away",
+                       bucket, choice.from);
     if (!choice.url) {
-        bool china = strncmp(region, "cn-", 3) == 0;
-        amazon = sl_asprintf(err, "https://s3.%s.amazonaws.com%s", region, china ? ".cn" : "");
+        amazon = amazons(bucket, region, err);
         if (!amazon)
             return -1;
         choice.url = amazon;
-        choice.from = "the region";
+        choice.from = point ? "the access point" : "the region";
     }
     if (parse_endpoint(&choice, &url, err) < 0)
         return -1;
@@ -296,7 +383,8 @@ int sl_s3_endpoint_find(struct sl_s3_endpoint *endpoint, const struct sl_s3_opti
     const struct host_rule *rule = rule_of_host(url.host);
     endpoint->range_bytes_min = rule ? rule->range_bytes_min : 0;
     take_region(endpoint, url.host);
-    endpoint->virtual_host = wants_virtual(&url, &choice, endpoint->amazon, bucket);
+    endpoint->whole = point;
+    endpoint->virtual_host = !point && wants_virtual(&url, &choice, endpoint->amazon, bucket);
     if (fill(endpoint, &url, &choice, bucket, err) < 0 || normalise(endpoint, err) < 0) {
         sl_s3_endpoint_release(endpoint);
         return -1;

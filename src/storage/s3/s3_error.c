@@ -24,7 +24,7 @@ struct rule {
 static const struct rule rules[] = {
     {"NoSuchKey", SL_E_NOT_FOUND, false, "check the key: it is case-sensitive"},
     {"NoSuchBucket", SL_E_NOT_FOUND, false, "check the bucket's name and the endpoint"},
-    {"NoSuchVersion", SL_E_NOT_FOUND, false, "the version was deleted during the load"},
+    {"NoSuchVersion", SL_E_NOT_FOUND, false, "check the version, or it was deleted meanwhile"},
     {"AccessDenied", SL_E_AUTH, false, NULL},
     {"AllAccessDisabled", SL_E_AUTH, false, "the bucket is closed"},
     {"AccountProblem", SL_E_AUTH, false, "the account has a problem: ask the store's operator"},
@@ -122,8 +122,15 @@ static const struct rule *find_rule(const struct sl_s3_fault *fault)
     static const struct rule kms = {"KMS", SL_E_AUTH, false,
                                     "the object is encrypted by KMS and these credentials have no "
                                     "right to its key"};
+    static const struct rule customers_key = {
+        "InvalidRequest", SL_E_USAGE, false,
+        "it is encrypted with a key that its owner sends with each request (SSE-C), which sluice "
+        "does not: store it again without, or let .tensors files be encrypted by sluice"};
     if (strncmp(fault->code, "KMS.", 4) == 0)
         return &kms;
+    if (strcmp(fault->code, customers_key.code) == 0 &&
+        strcasestr(fault->message, "server side encryption"))
+        return &customers_key;
     for (size_t i = 0; i < SL_COUNT(rules); i++)
         if (strcmp(fault->code, rules[i].code) == 0)
             return &rules[i];
@@ -150,7 +157,9 @@ static void advise(const struct sl_s3_subject *subject, const struct sl_s3_fault
         snprintf(text, bytes,
                  "the request was not signed as source.s3.anonymous asks: is the object public?");
     else if (subject->verb == SL_S3_LIST)
-        snprintf(text, bytes, "the credentials (%s) may not list it: grant s3:ListBucket",
+        snprintf(text, bytes,
+                 "the credentials (%s) may not list it: grant s3:ListBucket, or set "
+                 "source.s3.requestPayer if the requester pays",
                  subject->origin);
     else if (subject->verb == SL_S3_WRITE)
         snprintf(text, bytes,
@@ -160,7 +169,8 @@ static void advise(const struct sl_s3_subject *subject, const struct sl_s3_fault
     else
         snprintf(text, bytes,
                  "the credentials (%s) may not read it, or it does not exist and they may not list "
-                 "the bucket: check the key, s3:GetObject and s3:ListBucket",
+                 "the bucket: check the key, s3:GetObject and s3:ListBucket, and "
+                 "source.s3.requestPayer if the requester pays",
                  subject->origin);
 }
 

@@ -98,7 +98,7 @@ static int build(struct sl_s3 *s3, const struct sl_key *key,
         sl_url_encode(unsigned_call->key ? unsigned_call->key : "", true, err);
     if (!encoded)
         return -1;
-    bool slash = unsigned_call->key || endpoint->virtual_host;
+    bool slash = unsigned_call->key || endpoint->virtual_host || endpoint->whole;
     sl_autofree char *path = sl_asprintf(err, "%s%s%s", endpoint->base, slash ? "/" : "", encoded);
     request->url = path ? sl_asprintf(err, "%s%s%s%s", endpoint->origin, path,
                                       *unsigned_call->query ? "?" : "", unsigned_call->query)
@@ -119,8 +119,14 @@ int sl_s3_sign_more(struct sl_s3 *s3, const char *method, const char *key, const
 {
     sl_autokey keys = {0};
     struct sl_s3_signed anew = {0};
-    const struct unsigned_call unsigned_call = {method, key, query, payload, more, more_count};
+    const struct sl_s3_options *options = sl_source_options(&s3->store->config, &sl_s3_table);
+    struct sl_sigv4_header all[SL_S3_MORE_MAX + 1];
     assert(more_count <= SL_S3_MORE_MAX);
+    for (size_t i = 0; i < more_count; i++)
+        all[i] = more[i];
+    if (options && options->request_payer == SL_S3_REQUESTER_PAYS)
+        all[more_count++] = (struct sl_sigv4_header){"x-amz-request-payer", "requester"};
+    const struct unsigned_call unsigned_call = {method, key, query, payload, all, more_count};
     if (sl_creds_get(s3->creds, &keys, err) < 0)
         return sl_wrap(err, "no credentials for bucket '%.63s'", s3->bucket);
     if (build(s3, &keys, &unsigned_call, &anew, err) < 0) {

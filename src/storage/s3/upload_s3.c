@@ -272,8 +272,9 @@ static int open_store(struct sl_s3_upload *s3u, const char *uri, struct sl_err *
     if (sl_store_open_kind(&sl_s3_store, uri, upload->config.source, &s3u->store, &name, err) < 0)
         return -1;
     s3u->s3 = s3u->store->impl;
-    if (!*name)
-        return sl_fail(err, SL_E_USAGE, "'%.300s' names no object: expected s3://BUCKET/KEY", uri);
+    if (!*name || s3u->s3->version)
+        return sl_fail(err, SL_E_USAGE,
+                       "'%.300s' names no object to write: expected s3://BUCKET/KEY", uri);
     s3u->key = sl_asprintf(err, "%s%s", s3u->s3->prefix, name);
     upload->uri = s3u->key ? sl_asprintf(err, "%s%s", sl_store_uri(s3u->store), name) : NULL;
     if (!upload->uri)

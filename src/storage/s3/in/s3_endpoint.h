@@ -16,6 +16,7 @@ struct sl_s3_endpoint {
     char *base;      /* "" or "/bucket", after the path of an endpoint that has one: encoded */
     bool amazon;     /* no endpoint was configured: it follows the region */
     bool virtual_host;
+    bool whole;                    /* the host is the bucket's alone, as an access point's is */
     char region[SL_S3_REGION_MAX]; /* that the host's name tells; "": it tells none */
     uint64_t range_bytes_min;      /* shorter requests cost too much there; 0: no matter */
     const char *from;              /* which setting gave it, for people */
@@ -30,6 +31,16 @@ int sl_s3_endpoint_find(struct sl_s3_endpoint *endpoint, const struct sl_s3_opti
                         const struct sl_creds *creds, const char *bucket, const char *region,
                         struct sl_err *err);
 void sl_s3_endpoint_release(struct sl_s3_endpoint *endpoint);
+/** An access point of Amazon, "arn:aws:s3:REGION:ACCOUNT:accesspoint/NAME". */
+struct sl_s3_arn {
+    char region[SL_S3_REGION_MAX], account[16], name[64];
+    bool china; /* in which part of Amazon */
+};
+/** Does it begin as one? */
+bool sl_s3_is_arn(const char *bucket);
+/** SL_E_USAGE for what is none, with what to do, also for those that need signatures or answers of
+ * their own: several regions, Object Lambda, Outposts. */
+int sl_s3_arn_parse(const char *bucket, struct sl_s3_arn *arn, struct sl_err *err);
 /** A region's name as a server may tell it: [a-z0-9-], 1 to 63. */
 bool sl_s3_region_valid(const char *region);
 

@@ -13,17 +13,18 @@
 #include "sigv4.h"
 
 enum {
-    SL_S3_HEADERS_MAX = 12,
+    SL_S3_HEADERS_MAX = 13,
     SL_S3_KEY_BYTES_MAX = 1024,
     SL_S3_SIGNATURE_SECONDS = 5 * 60,
-    SL_S3_MORE_MAX = SL_S3_HEADERS_MAX - 4
+    SL_S3_MORE_MAX = SL_S3_HEADERS_MAX - 5
 };
 
 /** store->impl */
 struct sl_s3 {
     struct sl_store *store;
     char *bucket;
-    char *prefix; /* keys of the store's objects begin so: "" or with '/' at its end */
+    char *prefix;          /* keys of the store's objects begin so: "" or with '/' at its end */
+    char *version, *named; /* of the object of this name; NULL: none was named */
     struct sl_creds *creds;
     struct sl_tls_options tls; /* where an .s3cfg says more than the spec; strings are borrowed */
     const char *follows;       /* hosts that redirects may lead to, as in no_proxy; "": none */
@@ -54,6 +55,9 @@ struct sl_s3_signed {
 };
 void sl_s3_signed_release(struct sl_s3_signed *request);
 
+/** What follows '?' in requests for a key: the version, if the URI names one of it, else "".
+ * *query: encoded, the caller's. SL_E_NO_SPACE. */
+int sl_s3_version_query(const struct sl_s3 *s3, const char *key, char **query, struct sl_err *err);
 /** Sign a request for a key, or for the bucket if key is NULL; query is encoded, "" for none. Any
  * thread; may block while credentials are asked for. Replaces what `request` held. */
 int sl_s3_sign(struct sl_s3 *s3, const char *method, const char *key, const char *query,
