@@ -72,6 +72,32 @@ SL_TEST(nothing_is_called)
     ck_assert_str_eq(CODE("NQ."), "pkl.persid");
 }
 
+/* Settings beside the weights: nothing of their classes runs, and no tensor is looked for in them.
+ */
+SL_TEST(inert_classes_are_values)
+{
+    ck_assert_str_eq(CODE("cargparse\nNamespace\n)\x81}X\2\0\0\0lrK\1sb."), "");
+    ck_assert_str_eq(CODE("\x8c\x08"
+                          "argparse\x8c\x09Namespace\x93)\x81}b."),
+                     "");
+    ck_assert_str_eq(CODE("clightning_fabric.utilities.data\nAttributeDict\n)\x81(X\1\0\0\0aK\1u."),
+                     "");
+    ck_assert_str_eq(CODE("ctransformers.trainer_utils\nSchedulerType\n"
+                          "X\6\0\0\0linear\x85R."),
+                     "");
+    ck_assert_str_eq(CODE("cpathlib\nPosixPath\nX\1\0\0\0a\x85R."), "");
+    /* as nothing else is */
+    ck_assert_str_eq(CODE("cargparse\nNamespace\n)R."), "pkl.call");
+    ck_assert_str_eq(CODE("cargparse\nNamespace\nN\x85\x81."), "pkl.call");
+    ck_assert_str_eq(CODE("cargparse\nArgumentParser\n)\x81."), "pkl.global");
+    ck_assert_str_eq(CODE("ccollections\nOrderedDict\n)\x81."), "pkl.call");
+    ck_assert_str_eq(CODE("ctransformers.trainer_utils\nset_seed\n."), "pkl.global");
+    ck_assert_str_eq(CODE("cargparse\nNamespace\n)}\x92."), "pkl.call");
+    ck_assert_str_eq(CODE("cargparse\nNamespace\n)\x81(X\1\0\0\0aK\1u."), "pkl.type");
+    ck_assert_str_eq(CODE("cpathlib\nPosixPath\n)\x81."), "pkl.call");
+    ck_assert_str_eq(CODE("cpathlib\nPosixPath\n)R}b."), "pkl.build");
+}
+
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 static void put(struct sl_buf *to, const char *text, size_t bytes)

@@ -58,6 +58,21 @@ SL_TEST(a_value_is_replaced_added_or_taken_out)
            "\0eNs.");
 }
 
+SL_TEST(an_object_beside_the_change_stays_as_it_is)
+{
+    static const char text[] =
+        "\x80\2}(X\1\0\0\0acargparse\nNamespace\n)\x81}X\1\0\0\0xK\1sbX\1\0\0\0eK\2u.";
+    static const char wanted[] =
+        "\x80\2}(X\1\0\0\0acargparse\nNamespace\n)\x81}X\1\0\0\0xK\1sbX\1\0\0\0eNu.";
+    const struct sl_pickle_change replaced = {
+        .path = &e, .path_count = 1, .value = (const uint8_t *)"N", .value_bytes = 1};
+    struct sl_err err = SL_ERR_INIT;
+    sl_autobuf out;
+    ck_assert_msg(edit(text, sizeof(text) - 1, &replaced, &out, &err) == 0, "%s", err.message);
+    ck_assert_uint_eq(out.used, sizeof(wanted) - 1);
+    ck_assert_int_eq(memcmp(out.data, wanted, out.used), 0);
+}
+
 SL_TEST(a_key_that_is_nowhere_is_told)
 {
     const struct sl_pickle_change gone = {.path = &e, .path_count = 1};

@@ -298,7 +298,8 @@ static int op_stack_global(struct sl_pickle *pickle, struct sl_err *err)
         err);
 }
 
-static int op_reduce(struct sl_pickle *pickle, struct sl_err *err)
+/* An object of a class is made (NEWOBJ), or a function called. */
+static int op_call(struct sl_pickle *pickle, bool new, struct sl_err *err)
 {
     struct sl_pickle_node *args = pop(pickle, err), *callee = args ? pop(pickle, err) : NULL;
     if (!callee)
@@ -306,7 +307,10 @@ static int op_reduce(struct sl_pickle *pickle, struct sl_err *err)
     if (callee->kind != SL_PICKLE_GLOBAL || args->kind != SL_PICKLE_TUPLE)
         return sl_pickle_fail(pickle, "pkl.call", "something that is not a function is called",
                               err);
-    return sl_pickle_push(pickle, pickle->rules->reduce(pickle, callee, args, err), err);
+    return sl_pickle_push(pickle,
+                          new ? pickle->rules->make(pickle, callee, args, err)
+                              : pickle->rules->reduce(pickle, callee, args, err),
+                          err);
 }
 
 static int op_build(struct sl_pickle *pickle, struct sl_err *err)
@@ -379,7 +383,7 @@ static int op_to_mark(struct sl_pickle *pickle, uint8_t op, struct sl_err *err)
 
 static int bad_opcode(const struct sl_pickle *pickle, uint8_t op, struct sl_err *err)
 {
-    if (op == 0x81 || op == 0x92)
+    if (op == 0x92)
         return sl_pickle_fail(pickle, "pkl.call", "an object is made (save a state_dict instead?)",
                               err);
     return sl_fail_code(err, SL_E_FORMAT, "pkl.opcode",
@@ -396,7 +400,9 @@ static int step_name(struct sl_pickle *pickle, uint8_t op, struct sl_err *err)
     case 0x93:
         return op_stack_global(pickle, err);
     case 'R':
-        return op_reduce(pickle, err);
+        return op_call(pickle, false, err);
+    case 0x81:
+        return op_call(pickle, true, err);
     case 'b':
         return op_build(pickle, err);
     case 'Q':

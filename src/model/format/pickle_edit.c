@@ -76,20 +76,20 @@ struct shape {
     enum { PUSHES, CHANGES } does;
 };
 static const struct shape shapes[] = {
-    {'J', 5, 0, 0, PUSHES},    {'K', 2, 0, 0, PUSHES},   {'M', 3, 0, 0, PUSHES},
-    {'G', 9, 0, 0, PUSHES},    {0x8a, 2, 1, 0, PUSHES},  {0x8b, 5, 4, 0, PUSHES},
-    {'X', 5, 4, 0, PUSHES},    {0x8c, 2, 1, 0, PUSHES},  {0x8d, 9, 8, 0, PUSHES},
-    {'U', 2, 1, 0, PUSHES},    {'T', 5, 4, 0, PUSHES},   {'C', 2, 1, 0, PUSHES},
-    {'B', 5, 4, 0, PUSHES},    {0x8e, 9, 8, 0, PUSHES},  {0x96, 9, 8, 0, PUSHES},
-    {'N', 1, 0, 0, PUSHES},    {0x88, 1, 0, 0, PUSHES},  {0x89, 1, 0, 0, PUSHES},
-    {')', 1, 0, 0, PUSHES},    {']', 1, 0, 0, PUSHES},   {'}', 1, 0, 0, PUSHES},
-    {0x8f, 1, 0, 0, PUSHES},   {0x85, 1, 0, 1, PUSHES},  {0x86, 1, 0, 2, PUSHES},
-    {0x87, 1, 0, 3, PUSHES},   {'R', 1, 0, 2, PUSHES},   {'Q', 1, 0, 1, PUSHES},
-    {0x93, 1, 0, 2, PUSHES},   {'t', 1, 0, -1, PUSHES},  {'l', 1, 0, -1, PUSHES},
-    {0x91, 1, 0, -1, PUSHES},  {'a', 1, 0, 1, CHANGES},  {'s', 1, 0, 2, CHANGES},
-    {'b', 1, 0, 1, CHANGES},   {'e', 1, 0, -1, CHANGES}, {'u', 1, 0, -1, CHANGES},
-    {0x90, 1, 0, -1, CHANGES}, {'I', 0, 1, 0, PUSHES},   {'L', 0, 1, 0, PUSHES},
-    {'F', 0, 1, 0, PUSHES},    {'c', 0, 2, 0, PUSHES},
+    {'J', 5, 0, 0, PUSHES},   {'K', 2, 0, 0, PUSHES},    {'M', 3, 0, 0, PUSHES},
+    {'G', 9, 0, 0, PUSHES},   {0x8a, 2, 1, 0, PUSHES},   {0x8b, 5, 4, 0, PUSHES},
+    {'X', 5, 4, 0, PUSHES},   {0x8c, 2, 1, 0, PUSHES},   {0x8d, 9, 8, 0, PUSHES},
+    {'U', 2, 1, 0, PUSHES},   {'T', 5, 4, 0, PUSHES},    {'C', 2, 1, 0, PUSHES},
+    {'B', 5, 4, 0, PUSHES},   {0x8e, 9, 8, 0, PUSHES},   {0x96, 9, 8, 0, PUSHES},
+    {'N', 1, 0, 0, PUSHES},   {0x88, 1, 0, 0, PUSHES},   {0x89, 1, 0, 0, PUSHES},
+    {')', 1, 0, 0, PUSHES},   {']', 1, 0, 0, PUSHES},    {'}', 1, 0, 0, PUSHES},
+    {0x8f, 1, 0, 0, PUSHES},  {0x85, 1, 0, 1, PUSHES},   {0x86, 1, 0, 2, PUSHES},
+    {0x87, 1, 0, 3, PUSHES},  {'R', 1, 0, 2, PUSHES},    {'Q', 1, 0, 1, PUSHES},
+    {0x81, 1, 0, 2, PUSHES},  {0x93, 1, 0, 2, PUSHES},   {'t', 1, 0, -1, PUSHES},
+    {'l', 1, 0, -1, PUSHES},  {0x91, 1, 0, -1, PUSHES},  {'a', 1, 0, 1, CHANGES},
+    {'s', 1, 0, 2, CHANGES},  {'b', 1, 0, 1, CHANGES},   {'e', 1, 0, -1, CHANGES},
+    {'u', 1, 0, -1, CHANGES}, {0x90, 1, 0, -1, CHANGES}, {'I', 0, 1, 0, PUSHES},
+    {'L', 0, 1, 0, PUSHES},   {'F', 0, 1, 0, PUSHES},    {'c', 0, 2, 0, PUSHES},
 };
 
 static const struct shape *shape_of(uint8_t op)

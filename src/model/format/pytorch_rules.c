@@ -17,6 +17,8 @@ enum meaning {
     COUNTER,
     IGNORED, /* called: something that holds no tensor */
     NUMPY,   /* called: the same, and its state may be built */
+    RECORD,  /* an object is made: attributes, in which no tensor is looked for */
+    MAPPING, /* the same of a kind of dict */
     ENCODE,
     SIZE,
     REBUILD,
@@ -106,6 +108,35 @@ static const struct row rows[] = {
     {"torch", "per_channel_affine", NAME_ONLY, NULL, 0},
     {"torch", "per_channel_symmetric", NAME_ONLY, NULL, 0},
     {"torch", "per_channel_affine_float_qparams", NAME_ONLY, NULL, 0},
+    /* Settings beside the weights: values that hold none, whatever their classes do elsewhere. */
+    {"argparse", "Namespace", RECORD, NULL, 0},
+    {"types", "SimpleNamespace", RECORD, NULL, 0},
+    {"lightning_fabric.utilities.data", "AttributeDict", MAPPING, NULL, 0},
+    {"lightning.fabric.utilities.data", "AttributeDict", MAPPING, NULL, 0},
+    {"pytorch_lightning.utilities.parsing", "AttributeDict", MAPPING, NULL, 0},
+    {"lightning.pytorch.utilities.parsing", "AttributeDict", MAPPING, NULL, 0},
+    {"pathlib", "PosixPath", IGNORED, NULL, 0},
+    {"pathlib", "PurePosixPath", IGNORED, NULL, 0},
+    {"pathlib", "WindowsPath", IGNORED, NULL, 0},
+    {"pathlib", "PureWindowsPath", IGNORED, NULL, 0},
+    {"pathlib._local", "PosixPath", IGNORED, NULL, 0},
+    {"pathlib._local", "WindowsPath", IGNORED, NULL, 0},
+    {"datetime", "datetime", IGNORED, NULL, 0},
+    {"datetime", "timedelta", IGNORED, NULL, 0},
+    {"pytorch_lightning.utilities.enums", "AMPType", IGNORED, NULL, 0},
+    {"pytorch_lightning.utilities.enums", "DeviceType", IGNORED, NULL, 0},
+    {"pytorch_lightning.utilities.enums", "DistributedType", IGNORED, NULL, 0},
+    {"pytorch_lightning.utilities.enums", "GradClipAlgorithmType", IGNORED, NULL, 0},
+    {"pytorch_lightning.utilities.enums", "PrecisionType", IGNORED, NULL, 0},
+    {"lightning.pytorch.utilities.enums", "GradClipAlgorithmType", IGNORED, NULL, 0},
+    {"transformers.trainer_utils", "EvaluationStrategy", IGNORED, NULL, 0},
+    {"transformers.trainer_utils", "FSDPOption", IGNORED, NULL, 0},
+    {"transformers.trainer_utils", "HubStrategy", IGNORED, NULL, 0},
+    {"transformers.trainer_utils", "IntervalStrategy", IGNORED, NULL, 0},
+    {"transformers.trainer_utils", "SaveStrategy", IGNORED, NULL, 0},
+    {"transformers.trainer_utils", "SchedulerType", IGNORED, NULL, 0},
+    {"transformers.training_args", "OptimizerNames", IGNORED, NULL, 0},
+    {"transformers.debug_utils", "DebugOption", IGNORED, NULL, 0},
     {"numpy", "dtype", NUMPY, NULL, 0},
     {"numpy", "ndarray", NAME_ONLY, NULL, 0},
     {"numpy.core.multiarray", "scalar", IGNORED, NULL, 0},
@@ -348,6 +379,25 @@ static struct sl_pickle_node *call(struct sl_pickle *pickle, struct sl_pickle_no
     }
 }
 
+/* Classes whose objects are made without arguments, and get attributes or items then. */
+static struct sl_pickle_node *make(struct sl_pickle *pickle, struct sl_pickle_node *class,
+                                   struct sl_pickle_node *args, struct sl_err *err)
+{
+    const struct row *row = row_of(class);
+    if (args->count || (row->meaning != RECORD && row->meaning != MAPPING)) {
+        sl_fail_code(err, SL_E_FORMAT, "pkl.call",
+                     "an object of %s.%s is made (save a state_dict instead?)", row->module,
+                     row->name);
+        return NULL;
+    }
+    if (row->meaning == RECORD)
+        return make_kind(pickle, NULL, true, err);
+    struct sl_pickle_node *dict = sl_pickle_node(pickle, SL_PICKLE_DICT, err);
+    if (dict)
+        dict->what = 1; /* its state may be built */
+    return dict;
+}
+
 static struct sl_pickle_node *reduce(struct sl_pickle *pickle, struct sl_pickle_node *callee,
                                      struct sl_pickle_node *args, struct sl_err *err)
 {
@@ -427,7 +477,7 @@ static struct sl_pickle_node *persistent(struct sl_pickle *pickle, struct sl_pic
 }
 
 const struct sl_pickle_rules sl_pytorch_rules = {
-    .global = global, .reduce = reduce, .persistent = persistent, .build = build};
+    .global = global, .reduce = reduce, .make = make, .persistent = persistent, .build = build};
 
 uint64_t sl_pytorch_storage_bytes(const struct sl_pytorch_storage *storage)
 {

@@ -54,6 +54,9 @@ struct sl_pickle_rules {
                                      struct sl_err *err);
     struct sl_pickle_node *(*reduce)(struct sl_pickle *pickle, struct sl_pickle_node *callee,
                                      struct sl_pickle_node *args, struct sl_err *err);
+    /** An object of a class, which is not constructed. */
+    struct sl_pickle_node *(*make)(struct sl_pickle *pickle, struct sl_pickle_node *class,
+                                   struct sl_pickle_node *args, struct sl_err *err);
     struct sl_pickle_node *(*persistent)(struct sl_pickle *pickle, struct sl_pickle_node *id,
                                          struct sl_err *err);
     /** 0 if the state may be dropped. */
