@@ -182,6 +182,11 @@ def turned(framework: str, array: Any, flips: tuple[int, ...], shape: tuple[int,
     return array.reshape(shape)
 
 
+def meta_tensor(dtype: str, shape: tuple[int, ...]) -> Any:
+    """A shape without data."""
+    return library("torch").empty(shape, dtype=_dtypes.torch_dtype(dtype), device="meta")
+
+
 def dtype_of(framework: str, dtype: Any) -> Any:
     """A type of the framework, by whatever a caller says: its own, another framework's, or a name such as "bf16", "float16", "F32"."""
     if dtype is None or (framework == "torch" and isinstance(dtype, library("torch").dtype)):

@@ -29,6 +29,7 @@ class Meta(NamedTuple):
     nbytes: int
     encrypted: bool
     hashes: tuple[str, ...]  # that the format keeps: "sha256", "crc32"
+    is_meta: bool = False  # a shape without data, which reads as zeros unless open() is told meta="keep"
 
 
 class OpenTensor(Array):
@@ -148,6 +149,7 @@ class _Wish(NamedTuple):
     verify: str
     spec: str
     timeout: Optional[float]
+    meta: str = "zeros"
 
 
 def _opened(wish: _Wish, progress: _progress.Wanted) -> Source:
@@ -237,7 +239,7 @@ class Model(Mapping[str, Any]):
         """Type, shape and so on of a tensor, without reading it."""
         entry = self._entry(name)
         hashes = tuple(found.kind for found in self._source.hashes(entry.number))
-        return Meta(entry.name, entry.dtype, entry.shape, entry.nbytes, entry.encrypted, hashes)
+        return Meta(entry.name, entry.dtype, entry.shape, entry.nbytes, entry.encrypted, hashes, entry.meta)
 
     @cached_property
     def files(self) -> dict[str, OpenTensor]:
@@ -312,6 +314,8 @@ class Model(Mapping[str, Any]):
         shape = taken.shape
         if framework == "torch":
             shape = _frameworks.stored_shape(entry.dtype, shape)
+        if self.keeps(entry):
+            return _frameworks.meta_tensor(entry.dtype, shape)
 
         def read(gpu: Optional[str]) -> Any:
             room = self._room(entry.dtype, taken.read_shape, framework, gpu)
@@ -374,6 +378,11 @@ class Model(Mapping[str, Any]):
         for index, entry in enumerate(entries):
             if found[index] is not None:
                 continue
+            if self.keeps(entry):
+                found[index] = _frameworks.meta_tensor(entry.dtype, _frameworks.stored_shape(entry.dtype, entry.shape))
+                if done:
+                    done(index, found[index])
+                continue
             if gpu is None and entry.nbytes and may_map(self._source, entry) and framework in ("torch", "numpy"):
                 found[index] = _frameworks.of_memory(framework, OpenTensor(self._source, entry), self._wish.device)
             else:
@@ -386,11 +395,15 @@ class Model(Mapping[str, Any]):
                 found[index] = room.result()
             if done:
                 done(index, found[index])
-        total = sum(entry.nbytes for entry in entries)
+        total = sum(entry.nbytes for entry in entries if not self.keeps(entry))
         here = total - sum(read.nbytes for read in reads)
         if progress and here:
             progress(here, total)
         self._read(reads, gpu, on_done, _progress.within(progress, here, total))
+
+    def keeps(self, entry: Entry) -> bool:
+        """Is it given back as what it is, a tensor of the meta device?"""
+        return entry.meta and self._wish.meta == "keep"
 
     def entries(self) -> list[Entry]:
         """Of its tensors, as the library has them."""
@@ -492,7 +505,8 @@ def open_model(
     uri: Any, *, device: Any = "cpu", framework: Optional[str] = None, credentials: Optional[Credentials] = None,
     key: Union[Key, bytes, str, None] = None, verify: str = "auto", include: Optional[Iterable[str]] = None,
     exclude: Optional[Iterable[str]] = None, rename: Optional[list[dict[str, str]]] = None,
-    spec: Union[str, dict[str, Any], None] = None, timeout: Optional[float] = None, progress: _progress.Wanted = None,
+    spec: Union[str, dict[str, Any], None] = None, timeout: Optional[float] = None, meta: str = "zeros",
+    progress: _progress.Wanted = None,
 ) -> Model:
     """Open a model without reading its tensors: a URI, a path, or a folder of several objects, of any format and store.
 
@@ -505,11 +519,14 @@ def open_model(
     include      shell patterns of names; exclude: of those to leave out; rename: rules as in a model's spec.
     spec         YAML or a dict: anything else that a model's spec may say.
     timeout      seconds until it is open. None: no limit.
+    meta         what a meta tensor of a .tensors file becomes: "zeros", or "keep": a tensor of torch's meta device, which takes no memory.
     progress     True for a bar, or a function of bytes done and bytes in all: of the heads that are read to open it.
     """
     name = _frameworks.framework_name(framework)
+    if meta not in ("zeros", "keep") or (meta == "keep" and name not in (None, "torch")):
+        raise ValueError(f"meta is 'zeros', or with torch 'keep', not {meta!r}")
     tensors = {"include": list(include or ()), "exclude": list(exclude or ()), "rename": list(rename or ())}
     text = spec_text(credentials, spec, {key: value for key, value in tensors.items() if value})
     where = _frameworks.device_name(device, name)
     given = device if isinstance(device, str) else where
-    return Model(_Wish(uri, name, where, given, credentials, secret_of(key), verify, text, timeout), progress)
+    return Model(_Wish(uri, name, where, given, credentials, secret_of(key), verify, text, timeout, meta), progress)

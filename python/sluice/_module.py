@@ -102,7 +102,7 @@ class _Filling:
     def fill(self, tell: Optional[_progress.Progress]) -> None:
         """Read everything; straight into the module where it can be."""
         torch = library("torch")
-        direct = [(entry, slot) for entry, slot in self.known if self._stays(slot) and _fits(slot, entry)]
+        direct = [(entry, slot) for entry, slot in self.known if self._stays(slot) and _fits(slot, entry) and not self.model.keeps(entry)]
         straight = {entry.number for entry, _ in direct}
         here, total = sum(entry.nbytes for entry, _ in direct), sum(entry.nbytes for entry, _ in self.known)
         self.model.read_into(
@@ -124,6 +124,9 @@ class _Filling:
         return tensor.device.type != "meta" and there and (self.dtype is None or tensor.dtype == self.dtype)
 
     def _take(self, slot: Slot, tensor: Any, made: dict[Any, Any]) -> None:
+        if tensor.device.type == "meta":
+            made[tie_of(slot.tensor)] = put(slot, _frameworks.cast("torch", tensor, self.dtype))
+            return
         meta = slot.tensor.device.type == "meta"
         if not meta and self.device is None and self.dtype is None:
             slot.tensor.copy_(tensor)

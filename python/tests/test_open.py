@@ -14,6 +14,7 @@ import torch
 from case import Case, Server, bits, make, needs_writing, tensors
 
 import sluice
+import sluice.tensorizer
 from sluice._native import Read
 
 
@@ -123,6 +124,32 @@ class Opened(Case):
         for dtype in ("bf17", "", 3, "U"):
             with self.assertRaises(TypeError, msg=dtype):
                 sluice.load(self.path, dtype=dtype)
+
+    @needs_writing
+    def test_a_meta_tensor_may_stay_one(self):
+        path = self.at("m.tensors")
+        sluice.save({"a": torch.arange(6.0), "m": torch.empty(4, 3, dtype=torch.bfloat16, device="meta")}, path)
+        with sluice.open(path, framework="torch") as model:
+            self.assertEqual((model.meta("m").is_meta, model.meta("a").is_meta), (True, False))
+            self.assertTrue(torch.equal(model["m"], torch.zeros(4, 3, dtype=torch.bfloat16)))
+        with sluice.open(path, framework="torch", meta="keep") as model:
+            again = pickle.loads(pickle.dumps(model))
+            ways = (model["m"], model.load()["m"], dict(model.stream())["m"], dict(model.items())["m"], again["m"], sluice.load(path, meta="keep")["m"],
+                    dict(sluice.stream(path, meta="keep"))["m"])
+            for found in ways:
+                self.assertEqual((found.device.type, tuple(found.shape), found.dtype), ("meta", (4, 3), torch.bfloat16))
+            self.assertEqual((model.slice("m")[1:, 0].device.type, tuple(model.slice("m")[1:, 0].shape)), ("meta", (3,)))
+            self.assertTrue(torch.equal(model["a"], torch.arange(6.0)))
+            again.close()
+            module = torch.nn.ParameterDict({"a": torch.ones(6), "m": torch.ones(4, 3, dtype=torch.bfloat16)})
+            self.assertEqual(sluice.load_into_module(module, model), ([], []))
+            self.assertEqual((module["m"].device.type, float(module["a"][5].detach())), ("meta", 5.0))
+        for kind, meta in (("cpu", "zeros"), ("meta", "keep")):
+            with sluice.tensorizer.TensorDeserializer(path, device="cpu", meta=meta) as found:
+                self.assertEqual((found["m"].device.type, tuple(found["m"].shape), found["a"].device.type), (kind, (4, 3), "cpu"))
+        for options in ({"meta": "keep", "framework": "numpy"}, {"meta": "none"}):
+            with self.assertRaisesRegex(ValueError, "meta is 'zeros'"):
+                sluice.open(path, **options)
 
     def test_names_of_one_tensor_are_one_array(self):
         one = torch.arange(70000.0).reshape(100, 700)

@@ -63,12 +63,13 @@ def _raw_numpy(row: Any) -> str:
 
 class TensorDeserializer(Mapping[Any, Any]):
     """A .tensors file (or any other that sluice reads): a mapping of names to parameters. Hashes are checked as the bytes come in, also
-    without verify_hash; plaid_mode, plaid_mode_buffers and num_readers change nothing."""
+    without verify_hash; plaid_mode, plaid_mode_buffers and num_readers change nothing. meta is open()'s, and not in the original."""
 
     def __init__(
         self, file_obj: Any, device: Any = None, filter_func: Optional[FilterFuncType] = None, dtype: Any = None, *,
         lazy_load: bool = False, plaid_mode: Optional[bool] = None, plaid_mode_buffers: Optional[int] = None,
         num_readers: Optional[int] = None, verify_hash: bool = False, encryption: Optional[DecryptionParams] = None,
+        meta: str = "zeros",
     ) -> None:
         torch = library("torch")
         self._device = utils.get_device() if device is None else torch.device(device)
@@ -82,7 +83,7 @@ class TensorDeserializer(Mapping[Any, Any]):
             raise TypeError(f"num_readers: expected int or None, got {type(num_readers).__name__}")
         if num_readers is not None and num_readers < 1:
             raise ValueError("num_readers must be positive")
-        self._dtype = dtype
+        self._dtype, self._meta = dtype, meta
         self._cache: dict[Path, Any] = {}
         self._lock = threading.Lock()
         self._place: Optional[Readable] = Readable(file_obj)
@@ -103,7 +104,7 @@ class TensorDeserializer(Mapping[Any, Any]):
         with translated():
             self._model: Model = open_model(
                 place.uri, framework="torch", device=str(self._device), credentials=place.credentials,
-                key=None if encryption is None else encryption.secret(),
+                key=None if encryption is None else encryption.secret(), meta=self._meta,
             )
             self._entries = self._model.entries()
             encrypted = self._model.encrypted
