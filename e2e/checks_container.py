@@ -136,7 +136,7 @@ def container_log_lines(h, image, nginx, minilm):
     return f"{len(running)} lines in {run.seconds:.0f} s"
 
 
-@check("image", "nginx", "minilm", alone=True)  # it measures time
+@check("image", "nginx", "minilm", alone=True, late=True)  # it measures time
 def container_sigterm(h, image, nginx, minilm):
     """SIGTERM to PID 1 in mid-load: 143 within a second, a message that says what is kept; the next container resumes."""
     pod, url = new_pod(h, image, minilm), nginx.http + "/slow" + served(nginx, minilm)
@@ -275,7 +275,7 @@ def container_cpu_limit(h, image, nginx, minilm):
     return f"{threads['without']} without the quota, {threads['with']} with it"
 
 
-@check("image", "nginx", "minilm", alone=True)  # it measures time
+@check("image", "nginx", "minilm", alone=True, late=True)  # it measures time
 def container_sidecar(h, image, nginx, minilm):
     """--stay: /startupz 503 until published, then 200; SIGTERM: 0 within a second; a second container does without the port."""
     pod, model = new_pod(h, image, minilm), served(nginx, minilm)

@@ -272,7 +272,7 @@ def image_runs_restricted(h, image, docker, nginx, minilm):
     return run.message.strip()
 
 
-@check("image", "engine", "nginx", "minilm", alone=True)  # it measures time
+@check("image", "engine", "nginx", "minilm", alone=True, late=True)  # it measures time
 def image_stops_at_sigterm(h, image, docker, nginx, minilm):
     """docker stop in mid-load: the program is PID 1 and ends with 143, long before docker would kill it."""
     tag = docker.call("load", "--input", image.archive).split("Loaded image: ", 1)[1].strip()

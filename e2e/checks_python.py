@@ -114,7 +114,7 @@ def deposits_of(h, name):
     return source, FilePool(h, f"file://{source}/")
 
 
-@check(alone=True)  # it measures time
+@check(alone=True, late=True)  # it measures time
 def a_start_from_a_deposit_takes_milliseconds(h):
     """examples/torch_deposit.py: what the second start takes, in starts of the program."""
     _, pool = deposits_of(h, "torch-timed")
