@@ -75,6 +75,7 @@ SL_TEST(a_model_is_read_as_its_file)
 {
     expect_model("m", model, model_bytes);
     ck_assert_uint_eq(sl_redis_server_connections(server), 1);
+    expect_model("m/", model, model_bytes);
     ck_assert_uint_eq(sl_redis_server_count(server, "SCAN"), 0);
 }
 
@@ -122,6 +123,9 @@ SL_TEST(uris_are_taken_apart)
         {"redis://:p:w@h/x", "http://h:6379/", "redis://h", "x", NULL, "p:w"},
         {"redis://u@h/x", "http://h:6379/", "redis://h", "x", "u", "from-environment"},
         {"redis://h", "http://h:6379/", "redis://h", "", NULL, "from-environment"},
+        {"redis://h/a/p//", "http://h:6379/", "redis://h", "a/p", NULL, "from-environment"},
+        {"redis://h/p%2F", "http://h:6379/", "redis://h", "p/", NULL, "from-environment"},
+        {"redis://h//", "http://h:6379/", "redis://h", "", NULL, "from-environment"},
     };
     for (size_t i = 0; i < SL_COUNT(cases); i++) {
         struct sl_err err = SL_ERR_INIT;
@@ -147,7 +151,7 @@ SL_TEST(bad_uris_are_refused_without_their_secrets)
         "redis://u:secret@h/p?db=1", "redis://u:secret@h/p#x",  "redis://u:secret@/p",
         "redis://u:secret@h:x/p",    "redis://u:secret@h/%00x", "redis://u:secret@[::1/p",
         "redis://u:secret@h\n/p",    "redis://u:secret@h",      "redis://u:secret@h/",
-        "redis://u:secret%zz@h/p",
+        "redis://u:secret@h//",      "redis://u:secret%zz@h/p",
     };
     for (size_t i = 0; i < SL_COUNT(uris); i++) {
         struct sl_err err = SL_ERR_INIT;
@@ -162,7 +166,7 @@ SL_TEST(bad_uris_are_refused_without_their_secrets)
 SL_TEST(a_folder_has_no_listing)
 {
     struct ran ran = {0};
-    RUN(&ran, "inspect", sl_redis_server_url(server, "folder/"));
+    RUN(&ran, "inspect", sl_redis_server_url(server, "folder%2F"));
     ck_assert_int_eq(ran.exit_code, 2);
     ck_assert_ptr_nonnull(strstr(ran.err, "has no listing"));
     ran_release(&ran);

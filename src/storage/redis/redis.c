@@ -69,9 +69,7 @@ static int redis_list(struct sl_store *store,
                       void *arg, struct sl_err *err)
 {
     (void)each, (void)arg;
-    return sl_fail(err, SL_E_USAGE,
-                   "'%s' has no listing: name one model, redis://host/PREFIX without a slash at "
-                   "its end",
+    return sl_fail(err, SL_E_USAGE, "'%s' has no listing: name one model, redis://host/PREFIX",
                    store->uri);
 }
 

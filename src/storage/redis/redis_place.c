@@ -145,8 +145,11 @@ int sl_redis_place_parse(const char *uri, const struct sl_redis_options *options
         snprintf(port, sizeof(port), ":%u", url.port);
     place->label = sl_asprintf(err, "redis%s://%s%s%s%s", url.tls ? "s" : "", url.ipv6 ? "[" : "",
                                url.host, url.ipv6 ? "]" : "", port);
+    size_t bytes = strlen(url.target + 1); /* a slash at the end names the same model */
+    while (bytes && url.target[bytes] == '/')
+        bytes--;
     if (place->label)
-        *prefix = sl_url_decode(url.target + 1, strlen(url.target + 1), err);
+        *prefix = sl_url_decode(url.target + 1, bytes, err);
     return *prefix ? 0 : -1;
 }
 
