@@ -158,6 +158,7 @@ SL_TEST(many_pods_at_once_get_one_load)
 
 SL_TEST(what_nobody_knows_is_unpublished)
 {
+    char below[VOLUME_CASE_PATH + 64];
     volume_case_open(&c);
     volume_case_wish(&c, &request, "u1");
     ck_assert_int_eq(volume_case_unpublish(&c, &request), 0);
@@ -166,8 +167,14 @@ SL_TEST(what_nobody_knows_is_unpublished)
     ck_assert_int_eq(access(request.target, F_OK), -1);
     ck_assert_int_eq(mkdir(request.target, 0755), 0);
     ck_assert_int_eq(mount("other", request.target, "tmpfs", 0, "size=64k"), 0);
-    ck_assert_int_eq(volume_case_unpublish(&c, &request), 0); /* of another driver: it stays */
-    ck_assert_uint_eq(volume_case_mounts(request.target), 1);
+    ck_assert_int_eq(volume_case_unpublish(&c, &request), 0); /* of another directory */
+    ck_assert_uint_eq(volume_case_mounts(request.target), 0);
+    ck_assert_int_eq(access(request.target, F_OK), -1);
+    ck_assert_int_eq(mkdir(request.target, 0755), 0);
+    snprintf(below, sizeof(below), "%s/kept", request.target);
+    ck_assert_int_eq(mkdir(below, 0755), 0);
+    ck_assert_int_eq(volume_case_unpublish(&c, &request), 0); /* no mount: it stays */
+    ck_assert_int_eq(access(below, F_OK), 0);
 }
 
 /* ---- loads ---------------------------------------------------------------------------------- */
@@ -203,6 +210,26 @@ SL_TEST(progress_is_told_with_the_time_that_is_left)
     ck_assert_msg(strncmp(err.message, "model big: 1.00 GiB of 4.00 GiB, ", 33) == 0, "%s",
                   err.message);
     ck_assert_ptr_null(strchr(err.message, '%')); /* the kubelet takes it for a format */
+    ck_assert_str_eq(err.code, "aborted");
+    sl_progress_free(progress);
+}
+
+/* Also before the first byte, and in the middle. */
+SL_TEST(the_trouble_of_a_store_is_told_while_a_volume_waits)
+{
+    struct sl_progress *progress = sl_progress_new("big", "s3://b/", "/x", NULL);
+    struct sl_err err = SL_ERR_INIT, why = SL_ERR_INIT;
+    sl_fail(&why, SL_E_NET, "the store says nothing");
+    sl_progress_set_state(progress, SL_LOAD_READING);
+    sl_progress_note_retry(progress, 2, 8, &why);
+    volumes_fail_loading("big", &err);
+    ck_assert_str_eq(err.message,
+                     "model big: its load has not started to read yet: try 2 of 8: the "
+                     "store says nothing");
+    sl_progress_set_total(progress, 4ull << 30, 10, 1);
+    sl_progress_note_retry(progress, 3, 8, &why);
+    volumes_fail_loading("big", &err);
+    ck_assert_msg(strstr(err.message, "/s: try 3 of 8: the store says nothing"), "%s", err.message);
     ck_assert_str_eq(err.code, "aborted");
     sl_progress_free(progress);
 }

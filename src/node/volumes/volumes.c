@@ -313,7 +313,9 @@ int sl_volumes_publish(struct sl_volumes *volumes, const struct sl_volume_ask *a
 
 /* ---- unpublishing --------------------------------------------------------------------------- */
 
-/* Of a volume that nobody knows: after a reboot its folder is still there, and has to go. */
+/* Of a volume that nobody knows: after a reboot its folder is still there, and has to go. So has
+ * whatever is mounted there, since the place is this driver's alone and its pod cannot end before:
+ * the daemon may have had another node.directory. */
 static int remove_unknown(struct sl_volumes *volumes, const char *target, struct sl_err *err)
 {
     dev_t devices[VOLUMES_DEVICES];
@@ -322,9 +324,13 @@ static int remove_unknown(struct sl_volumes *volumes, const char *target, struct
     if (sl_mounting_undo(&volumes->mounting, target, devices, count, &why) == 0)
         return 0;
     if (strcmp(why.code, "precondition") == 0) {
-        sl_log(SL_LOG_WARN, "an unknown volume was unpublished: %s", why.message);
-        return 0; /* else the kubelet would ask for ever */
+        sl_log(SL_LOG_WARN, "an unknown volume is unpublished: %s", why.message);
+        why = (struct sl_err)SL_ERR_INIT;
+        if (sl_mounting_undo(&volumes->mounting, target, NULL, 0, &why) == 0)
+            return 0;
     }
+    if (strcmp(why.code, "precondition") == 0)
+        return 0; /* nothing is mounted, but something lies there: the kubelet would ask for ever */
     if (err)
         *err = why;
     return -1;

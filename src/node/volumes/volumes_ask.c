@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "hash.h"
+#include "log.h"
 #include "progress.h"
 #include "volumes_parts.h"
 
@@ -156,17 +157,23 @@ int volumes_fail_loading(const char *model, struct sl_err *err)
     char there[32], total[32], rate[32], left[48] = "";
     sl_progress_each(take_latest, &latest);
     const struct sl_progress_view *view = &latest.view;
+    const char *trouble = latest.found ? view->trouble : "";
+    if (*trouble)
+        sl_log(SL_LOG_WARN, "a volume waits for model %s: %s", model, trouble);
     if (!latest.found || !view->bytes_total) {
-        sl_fail_code(err, SL_E_TIMEOUT, "aborted", "model %s: its load has not started to read yet",
-                     model);
+        sl_fail_code(err, SL_E_TIMEOUT, "aborted",
+                     "model %s: its load has not started to read yet%s%s", model,
+                     *trouble ? ": " : "", trouble);
     } else {
         uint64_t done = SL_MIN(view->bytes_done, view->bytes_total);
         if (view->seconds_left >= 0)
             snprintf(left, sizeof(left), ", %.0f s left", view->seconds_left);
+        if (*trouble)
+            snprintf(left, sizeof(left), ": ");
         /* without a per cent sign: the kubelet takes the text of an event for a format */
-        sl_fail_code(err, SL_E_TIMEOUT, "aborted", "model %s: %s of %s, %s/s%s", model,
+        sl_fail_code(err, SL_E_TIMEOUT, "aborted", "model %s: %s of %s, %s/s%s%s", model,
                      sl_human_bytes(done, there), sl_human_bytes(view->bytes_total, total),
-                     sl_human_bytes((uint64_t)view->bytes_per_second, rate), left);
+                     sl_human_bytes((uint64_t)view->bytes_per_second, rate), left, trouble);
     }
     if (err)
         err->retryable = true;
