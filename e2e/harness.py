@@ -54,7 +54,7 @@ class Check:
     def __init__(self, function, needs, alone=False, smoke=False, late=False):
         self.function, self.needs, self.alone, self.smoke = function, needs, alone, smoke
         self.name, self.module, self.claim = function.__name__, function.__module__, function.__doc__
-        # It builds, installs or boots a lot before it looks at anything.
+        # It builds, installs or boots a lot before it looks at anything, or measures time.
         self.late = late or function.__globals__.get("LATE", False)
 
 
