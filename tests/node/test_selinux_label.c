@@ -119,9 +119,9 @@ static int read_node(struct sl_node_config *config, const char *label)
 static bool node_opens(const char *label)
 {
     struct sl_node_config config;
-    if (read_node(&config, label) < 0)
-        return false;
-    struct sl_node *node = sl_node_open(&config, &(struct sl_node_opening){0}, &err);
+    struct sl_node *node = NULL;
+    if (read_node(&config, label) == 0)
+        node = sl_node_open(&config, &(struct sl_node_opening){0}, &err);
     sl_node_config_release(&config);
     sl_node_free(node);
     return node;

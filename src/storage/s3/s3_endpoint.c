@@ -86,8 +86,8 @@ int sl_s3_arn_parse(const char *bucket, struct sl_s3_arn *arn, struct sl_err *er
                        bucket);
     if (!good || !sl_s3_region_valid(arn->region) || strlen(arn->account) != 12 ||
         strspn(arn->account, digits) != 12 || strncmp(at, kind, sizeof(kind) - 1) != 0 ||
-        !strchr("/:", at[sizeof(kind) - 1]) || !is_label(at + sizeof(kind)) ||
-        strlen(at + sizeof(kind)) > 50)
+        (at[sizeof(kind) - 1] != '/' && at[sizeof(kind) - 1] != ':') ||
+        !is_label(at + sizeof(kind)) || strlen(at + sizeof(kind)) > 50)
         return sl_fail(err, SL_E_USAGE,
                        "'%.200s' names no access point: expected "
                        "s3://arn:aws:s3:REGION:ACCOUNT:accesspoint/NAME/KEY",
