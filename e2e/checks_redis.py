@@ -125,6 +125,8 @@ def redis_takes_any_name(h, redis):
     with open(path, "wb") as file:
         file.write(len(text).to_bytes(8, "little") + text + os.urandom(at) + os.urandom(1 << 20) * 64)
     convert(h, path, redis.uri("odd prefix/x")).expect(0)
+    convert(h, path, redis.uri("slash") + "/").expect(0)  # a slash at the end names the same model
+    assert [h.sluice("inspect", redis.uri("slash") + end).expect(0).out for end in ("", "/")], "neither way"
     compare(digests(h, redis.uri("odd prefix/x")), digests(h, path), "through Redis")
     h.sluice("verify", redis.uri("odd prefix/x")).expect(0)
 

@@ -129,7 +129,7 @@ static int begin(struct sluice_writer *writer, const char *uri, struct sl_err *e
     if (sl_open_spec(&wanted, &writer->specs, err) < 0 ||
         sl_open_secret_take(options->key, &writer->secret, err) < 0)
         return -1;
-    writer->to = sl_strdup(uri, err);
+    writer->to = sl_uri_is_of_models(uri) ? sl_uri_of_model(uri, err) : sl_strdup(uri, err);
     writer->index = writer->to ? sl_index_new("memory", err) : NULL;
     if (!writer->index || choose_format(writer, options->format, err) < 0 ||
         keep_metadata(writer, err) < 0)

@@ -98,6 +98,20 @@ bool sl_uri_is_encoded(const char *uri)
                     (kind->traits.local && has_scheme(kind, uri, word_bytes(uri))));
 }
 
+bool sl_uri_is_of_models(const char *uri)
+{
+    const struct sl_store_kind *kind = sl_stores_find(uri);
+    return kind && kind->traits.tensors;
+}
+
+char *sl_uri_of_model(const char *uri, struct sl_err *err)
+{
+    size_t bytes = strlen(uri), least = word_bytes(uri) + sizeof("://") - 1;
+    while (bytes > least && uri[bytes - 1] == '/')
+        bytes--;
+    return sl_strndup(uri, bytes, err);
+}
+
 bool sl_uri_takes_in_order(const char *uri)
 {
     const struct sl_store_kind *kind = sl_stores_find(uri);

@@ -14,6 +14,11 @@ const struct sl_store_kind *sl_stores_at(size_t index);
 /** The row that reads a URI: /path, file:///path, s3://bucket/…; NULL if none does. A path, and
  * "a:b", are a local file's. */
 const struct sl_store_kind *sl_stores_find(const char *uri);
+/** Has its store whole models by name, and no folders? A slash at the end counts for nothing then.
+ */
+bool sl_uri_is_of_models(const char *uri);
+/** Without that slash, the caller's. SL_E_NO_SPACE. */
+char *sl_uri_of_model(const char *uri, struct sl_err *err);
 /** The rows' schemes, as long as they fit: their count. Borrowed. */
 enum { SL_STORES_SCHEMES_MAX = SL_STORE_KINDS_MAX * SL_SCHEMES_MAX };
 size_t sl_stores_schemes(const char *schemes[SL_STORES_SCHEMES_MAX]);

@@ -96,6 +96,8 @@ static int choose_format(const char *to, int wanted, enum sl_convert_format *for
 static char *destination(const char *to, struct sl_err *err)
 {
     struct stat status;
+    if (sl_uri_is_of_models(to))
+        return sl_uri_of_model(to, err);
     if (*to && !strstr(to, "://") && !ends_with(to, "/") && stat(to, &status) == 0 &&
         S_ISDIR(status.st_mode))
         return sl_asprintf(err, "%s/", to);
