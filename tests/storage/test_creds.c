@@ -158,6 +158,72 @@ SL_TEST(what_needs_a_program_or_a_browser_is_refused_with_a_way_out)
     }
 }
 
+/* ---- programs ------------------------------------------------------------------------------- */
+
+#define PRINTS(more) "{\\\"Version\\\": 1, " more "}\""
+#define KEYS         "\\\"AccessKeyId\\\": \\\"A\\\", \\\"SecretAccessKey\\\": \\\"S\\\""
+#define UNTIL(time)  ", \\\"SessionToken\\\": \\\"T\\\", \\\"Expiration\\\": \\\"" time "\\\""
+
+static const struct {
+    const char *line, *token, *says; /* says NULL: keys come out */
+} programs[] = {
+    {"/bin/echo \"" PRINTS(KEYS), NULL, NULL},
+    {"echo  \"" PRINTS(KEYS UNTIL("2999-01-01T00:00:00Z")), "T", NULL},
+    {"'/bin/ech'o\t'{\"Version\": 1, \"AccessKeyId\": \"A\", \"SecretAccessKey\": \"S\"}'", NULL,
+     NULL},
+    {"/bin/\\echo "
+     "{\\\"Version\\\":1,\\\"AccessKeyId\\\":\\\"A\\\",\\\"SecretAccessKey\\\":\\\"S\\\"}",
+     NULL, NULL},
+    {"echo \"" PRINTS(KEYS UNTIL("2020-01-01T00:00:00Z")), NULL, "have expired"},
+    {"echo \"" PRINTS(KEYS UNTIL("soon")), NULL, "which is not a time"},
+    {"echo \"" PRINTS("\\\"AccessKeyId\\\": \\\"hush\\\""), NULL,
+     "without AccessKeyId or SecretAccessKey"},
+    {"echo {\\\"Version\\\":2}", NULL, "JSON of version 1"},
+    {"echo hush", NULL, "JSON of version 1"},
+    {"true", NULL, "JSON of version 1"},
+    {"false hush", NULL, "ended with an error"},
+    {"cat /dev/zero", NULL, "more than 64 KiB"},
+    {"/nonexistent/hush", NULL, "cannot be started"},
+    {"./echo hush", NULL, "no absolute path"},
+    {"echo \"hush", NULL, "quotes do not pair"},
+    {"echo 'hush", NULL, "quotes do not pair"},
+    {"echo hush\\", NULL, "quotes do not pair"},
+};
+
+SL_TEST_LOOP(a_program_prints_keys_where_that_is_allowed, 0, SL_COUNT(programs))
+{
+    char text[400];
+    snprintf(text, sizeof(text), "[default]\ncredential_process = %s\n", programs[_i].line);
+    sl_creds_home_write(".aws/config", text);
+    setenv("PATH", "here:/usr/bin:/bin", 1);
+    sl_creds_home_refuse(SL_E_AUTH, "source.s3.credentialProcess: true");
+    sl_creds_home.s3.credential_process = true;
+    sl_creds_home.err = (struct sl_err)SL_ERR_INIT;
+    if (programs[_i].says)
+        sl_creds_home_refuse(SL_E_AUTH, programs[_i].says);
+    else
+        sl_creds_home_expect("A", "S", programs[_i].token);
+}
+
+SL_TEST(a_program_is_asked_again_when_its_keys_are_refused)
+{
+    sl_creds_home.s3.credential_process = true;
+    sl_creds_home_write("token", "1");
+    sl_creds_home_write(".aws/config",
+                        "[default]\ncredential_process = /bin/sh -c \"read n <$HOME/token; "
+                        "echo {\\\\\\\"Version\\\\\\\":1,\\\\\\\"AccessKeyId\\\\\\\":\\\\\\\"A$n"
+                        "\\\\\\\",\\\\\\\"SecretAccessKey\\\\\\\":\\\\\\\"S\\\\\\\"}\"\n");
+    SL_AUTO(sl_creds) creds = sl_creds_home_open();
+    sl_autokey key = {0};
+    ck_assert_msg(sl_creds_get(creds, &key, &sl_creds_home.err) == 0, "%s",
+                  sl_creds_home.err.message);
+    ck_assert_str_eq(key.access_key, "A1");
+    sl_creds_home_write("token", "2");
+    ck_assert(sl_creds_renew(creds, key.generation));
+    ck_assert_int_eq(sl_creds_get(creds, &key, &sl_creds_home.err), 0);
+    ck_assert_str_eq(key.access_key, "A2");
+}
+
 SL_TEST(profiles_give_endpoints_in_their_order)
 {
     sl_creds_home.s3.anonymous = true;

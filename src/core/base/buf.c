@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 void sl_buf_release(struct sl_buf *buf)
@@ -13,6 +14,13 @@ void sl_buf_release(struct sl_buf *buf)
     free(buf->data);
     buf->data = NULL;
     buf->used = buf->capacity = 0;
+}
+
+void sl_secret_buf_release(struct sl_buf *buf)
+{
+    if (buf->data)
+        explicit_bzero(buf->data, buf->used);
+    sl_buf_release(buf);
 }
 
 static int room(struct sl_buf *buf, size_t bytes, struct sl_err *err)

@@ -35,6 +35,9 @@ struct sl_buf {
 /** Frees what it holds; zeroed ones are fine. */
 void sl_buf_release(struct sl_buf *buf);
 #define sl_autobuf __attribute__((cleanup(sl_buf_release))) struct sl_buf
+/** The same, wiped before: for secrets. */
+void sl_secret_buf_release(struct sl_buf *buf);
+#define sl_autosecretbuf __attribute__((cleanup(sl_secret_buf_release))) struct sl_buf
 
 /** The three: 0, or -1 with SL_E_NO_SPACE. */
 int sl_buf_append(struct sl_buf *buf, const void *data, size_t bytes, struct sl_err *err);

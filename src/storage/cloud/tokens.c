@@ -37,13 +37,6 @@ void sl_secret_free(char *text)
     free(text);
 }
 
-void sl_secret_buf_release(struct sl_buf *buf)
-{
-    if (buf->data)
-        OPENSSL_cleanse(buf->data, buf->used);
-    sl_buf_release(buf);
-}
-
 void sl_secret_answer_release(struct sl_answer *answer)
 {
     if (answer->body.data)

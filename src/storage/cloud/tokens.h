@@ -41,10 +41,7 @@ static inline void sl_autosecret_(void *pointer)
 }
 /** Declares a char * that sl_secret_free() takes at the end of the scope. */
 #define sl_autosecret __attribute__((cleanup(sl_autosecret_)))
-/** Wipes and releases. */
-void sl_secret_buf_release(struct sl_buf *buf);
-#define sl_autosecretbuf __attribute__((cleanup(sl_secret_buf_release))) struct sl_buf
-/** The same of an answer's body; its head is released as it is. */
+/** As sl_secret_buf_release() of an answer's body; its head is released as it is. */
 void sl_secret_answer_release(struct sl_answer *answer);
 #define sl_autosecretanswer __attribute__((cleanup(sl_secret_answer_release))) struct sl_answer
 

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "caller_credentials.h"
+#include "creds_program.h"
 #include "creds_remote.h"
 #include "log.h"
 #include "s3_options.h"
@@ -27,7 +28,14 @@ enum {
     FAILURE_SECONDS = 5,      /* threads that waited share a failure that is younger */
 };
 
-enum creds_kind { KIND_STATIC, KIND_STS, KIND_CONTAINER, KIND_INSTANCE, KIND_ANONYMOUS };
+enum creds_kind {
+    KIND_STATIC,
+    KIND_STS,
+    KIND_PROGRAM,
+    KIND_CONTAINER,
+    KIND_INSTANCE,
+    KIND_ANONYMOUS
+};
 
 struct sl_creds {
     const struct sl_source_config *config;
@@ -161,6 +169,16 @@ static int refuse_profile(const char *name, const char *what, struct sl_err *err
         name, what, name);
 }
 
+static int from_program(struct sl_creds *creds, const char *name, struct sl_err *err)
+{
+    const struct sl_s3_options *s3 = sl_source_options(creds->config, &sl_s3_table);
+    if (!s3 || !s3->credential_process)
+        return refuse_profile(name, "credential_process without source.s3.credentialProcess: true",
+                              err);
+    return chosen(creds, KIND_PROGRAM,
+                  sl_asprintf(err, "the credential_process of profile '%.100s'", name));
+}
+
 static int from_profile(struct sl_creds *creds, struct sl_err *err)
 {
     struct sl_profile *p = &creds->profile;
@@ -187,7 +205,7 @@ static int from_profile(struct sl_creds *creds, struct sl_err *err)
                                   p->credentials_path ? p->credentials_path : p->config_path));
     }
     if (p->credential_process)
-        return refuse_profile(name, "credential_process", err);
+        return from_program(creds, name, err);
     return p->sso ? refuse_profile(name, "SSO or login", err) : 0;
 }
 
@@ -352,6 +370,9 @@ static int ask_service(struct sl_creds *creds, struct sl_key *key, bool *none, s
     struct sl_cancel *cancel = sl_thread_cancel(config->cancel);
     if (creds->kind == KIND_STS)
         return sl_creds_from_sts(&identity, tls, cancel, key, err);
+    if (creds->kind == KIND_PROGRAM)
+        return sl_creds_from_program(profile_name(creds), creds->profile.credential_process, cancel,
+                                     key, err);
     if (creds->kind == KIND_CONTAINER)
         return sl_creds_from_container(cancel, key, err);
     return sl_creds_from_instance(cancel, key, none, err);

@@ -42,18 +42,11 @@ static void wipe(char *text)
     free(text);
 }
 
-static void wipe_buf(struct sl_buf *buf)
-{
-    if (buf->data)
-        OPENSSL_cleanse(buf->data, buf->used);
-    sl_buf_release(buf);
-}
-
 static int parse_file(const char *path, enum sl_ini_dialect dialect,
                       int (*each)(const struct sl_ini_item *, void *, struct sl_err *), void *arg,
                       struct sl_err *err)
 {
-    __attribute__((cleanup(wipe_buf))) struct sl_buf text = SL_BUF_INIT(SL_INI_BYTES_MAX);
+    sl_autosecretbuf text = SL_BUF_INIT(SL_INI_BYTES_MAX);
     if (sl_buf_read_file(&text, path, err) < 0)
         return -1;
     return sl_ini_parse(sl_buf_string(&text), text.used, path, dialect, each, arg, err);

@@ -10,6 +10,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "json.h"
+
 static void wipe(char *text)
 {
     if (text)
@@ -66,6 +68,33 @@ int sl_key_set(struct sl_key *key, const char *access_key, const char *secret_ke
     sl_key_release(key);
     *key = copy;
     return 0;
+}
+
+int sl_key_from_json(struct sl_key *key, const struct sl_buf *text, const char *token,
+                     const char *origin, struct sl_err *err)
+{
+    json_t *json = sl_json_parse(sl_buf_string(text), text->used, origin, err);
+    if (!json) {
+        err->kind = err->kind == SL_E_NO_SPACE ? err->kind : SL_E_AUTH;
+        return -1;
+    }
+    const char *code = sl_json_get_string(json, "Code");
+    const char *expiration = sl_json_get_string(json, "Expiration");
+    const char *access_key = sl_json_get_string(json, "AccessKeyId");
+    const char *secret_key = sl_json_get_string(json, "SecretAccessKey");
+    int result = -1;
+    if (code && strcmp(code, "Success") != 0)
+        sl_fail_code(err, SL_E_AUTH, code, "%s gives no keys: %.200s", origin, code);
+    else if (!access_key || !secret_key)
+        sl_fail(err, SL_E_AUTH, "%s answers without AccessKeyId or SecretAccessKey", origin);
+    else if (expiration && sl_parse_time(expiration, &key->expires) < 0)
+        sl_fail(err, SL_E_AUTH, "%s answers with the Expiration '%.64s', which is not a time",
+                origin, expiration);
+    else
+        result =
+            sl_key_set(key, access_key, secret_key, sl_json_get_string(json, token), origin, err);
+    json_decref(json);
+    return result;
 }
 
 int sl_key_copy(struct sl_key *key, const struct sl_key *from, struct sl_err *err)

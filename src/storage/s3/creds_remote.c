@@ -39,14 +39,6 @@ static void wipe_answer(struct sl_answer *answer)
 }
 #define autoanswer __attribute__((cleanup(wipe_answer))) struct sl_answer
 
-static void wipe_buf(struct sl_buf *buf)
-{
-    if (buf->data)
-        OPENSSL_cleanse(buf->data, buf->used);
-    sl_buf_release(buf);
-}
-#define autosecret __attribute__((cleanup(wipe_buf))) struct sl_buf
-
 /* A token file anew, without the blanks around it. */
 static int read_token(const char *path, struct sl_buf *token, struct sl_err *err)
 {
@@ -73,34 +65,6 @@ static int ask(const struct sl_connect *connect, const struct sl_request *reques
     if (!exchange)
         return -1;
     return sl_exchange_simple(exchange, request, ANSWER_BYTES_MAX, answer, err);
-}
-
-/* Keys from JSON as containers and instances answer it. */
-static int key_from_json(const struct sl_answer *answer, const char *origin, struct sl_key *key,
-                         struct sl_err *err)
-{
-    json_t *json = sl_json_parse(sl_buf_string(&answer->body), answer->body.used, origin, err);
-    if (!json) {
-        err->kind = err->kind == SL_E_NO_SPACE ? err->kind : SL_E_AUTH;
-        return -1;
-    }
-    const char *code = sl_json_get_string(json, "Code");
-    const char *expiration = sl_json_get_string(json, "Expiration");
-    const char *access_key = sl_json_get_string(json, "AccessKeyId");
-    const char *secret_key = sl_json_get_string(json, "SecretAccessKey");
-    int result = -1;
-    if (code && strcmp(code, "Success") != 0)
-        sl_fail_code(err, SL_E_AUTH, code, "%s gives no keys: %.200s", origin, code);
-    else if (!access_key || !secret_key)
-        sl_fail(err, SL_E_AUTH, "%s answers without AccessKeyId or SecretAccessKey", origin);
-    else if (expiration && sl_parse_time(expiration, &key->expires) < 0)
-        sl_fail(err, SL_E_AUTH, "%s answers with the Expiration '%.64s', which is not a time",
-                origin, expiration);
-    else
-        result =
-            sl_key_set(key, access_key, secret_key, sl_json_get_string(json, "Token"), origin, err);
-    json_decref(json);
-    return result;
 }
 
 /* ---- STS ------------------------------------------------------------------------------------ */
@@ -142,7 +106,7 @@ static int on_sts(const char *path, const char *value, void *arg, struct sl_err 
 
 static int sts_body(const struct sl_web_identity *identity, struct sl_buf *body, struct sl_err *err)
 {
-    autosecret token = SL_BUF_INIT(TOKEN_FILE_BYTES_MAX);
+    sl_autosecretbuf token = SL_BUF_INIT(TOKEN_FILE_BYTES_MAX);
     if ((identity->token ? sl_buf_text(&token, identity->token, err)
                          : read_token(identity->token_file, &token, err)) < 0)
         return -1;
@@ -242,7 +206,7 @@ int sl_creds_from_sts(const struct sl_web_identity *identity, const struct sl_tl
 {
     const struct sl_connect connect = {
         .tls = tls, .cancel = cancel, .stall_seconds = STS_SECONDS, .connect_seconds = STS_SECONDS};
-    autosecret body = SL_BUF_INIT(4 * TOKEN_FILE_BYTES_MAX);
+    sl_autosecretbuf body = SL_BUF_INIT(4 * TOKEN_FILE_BYTES_MAX);
     sl_autofree char *url = sts_url(identity, err);
     sl_autofree struct sts_answer *sts = sl_alloc(sizeof(*sts), err);
     if (!url || !sts || sts_body(identity, &body, err) < 0)
@@ -311,7 +275,7 @@ static char *container_url(struct sl_err *err)
 /* "Authorization: …" in *header, NULL if no token is set. */
 static int container_header(char **header, struct sl_err *err)
 {
-    autosecret token = SL_BUF_INIT(TOKEN_FILE_BYTES_MAX);
+    sl_autosecretbuf token = SL_BUF_INIT(TOKEN_FILE_BYTES_MAX);
     const char *path = getenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");
     const char *literal = getenv("AWS_CONTAINER_AUTHORIZATION_TOKEN");
     if (path && *path) {
@@ -345,7 +309,7 @@ static int container_try(const char *url, const struct sl_connect *connect, cons
         err->retryable = answer.status >= 500 || answer.status == 429;
         return -1;
     }
-    return key_from_json(&answer, "the container endpoint", key, err);
+    return sl_key_from_json(key, &answer.body, "Token", "the container endpoint", err);
 }
 
 int sl_creds_from_container(struct sl_cancel *cancel, struct sl_key *key, struct sl_err *err)
@@ -478,7 +442,7 @@ static int instance_talk(const struct sl_connect *connect, const char *base, str
     result = url ? instance_get(connect, url, header, &answer, err) : -1;
     if (result)
         return result;
-    return key_from_json(&answer, "instance metadata", key, err);
+    return sl_key_from_json(key, &answer.body, "Token", "instance metadata", err);
 }
 
 int sl_creds_from_instance(struct sl_cancel *cancel, struct sl_key *key, bool *none,

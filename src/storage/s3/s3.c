@@ -34,6 +34,8 @@ static const struct sl_option s3_rows[] = {
               .choices = "owner|requester"),
     SL_OPTION(sl_s3_options, anonymous, BOOL, "false",
               "send unsigned requests and look for no credentials"),
+    SL_OPTION(sl_s3_options, credential_process, BOOL, "false",
+              "run the program that the profile names as its credential_process"),
     SL_OPTION(
         sl_s3_options, follow_redirects, STRING, "",
         "hosts that a redirect may lead to, with the signature: of stores whose gateway sends "

@@ -13,7 +13,7 @@ struct sl_s3_options {
     char *region, *endpoint, *profile, *config_file, *follow_redirects;
     int addressing;    /* enum sl_s3_addressing */
     int request_payer; /* enum sl_s3_payer */
-    bool anonymous, prestage;
+    bool anonymous, prestage, credential_process;
 };
 extern const struct sl_option_table sl_s3_table;
 extern const struct sl_store_kind sl_s3_store;

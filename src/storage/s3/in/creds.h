@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "buf.h"
 #include "creds_files.h"
 #include "source.h"
 
@@ -29,6 +30,10 @@ void sl_key_release(struct sl_key *key);
  * header; origin is named, their text never is. */
 int sl_key_set(struct sl_key *key, const char *access_key, const char *secret_key,
                const char *session_token, const char *origin, struct sl_err *err);
+/** From JSON as containers, instances and programs answer it; `token` is its member with the
+ * session token, and origin is named in errors. SL_E_AUTH for what is none. */
+int sl_key_from_json(struct sl_key *key, const struct sl_buf *text, const char *token,
+                     const char *origin, struct sl_err *err);
 int sl_key_copy(struct sl_key *key, const struct sl_key *from, struct sl_err *err);
 /** 2026-11-21T04:31:02Z, with fraction or offset too, as seconds since 1970; -1 if it is none. */
 int sl_parse_time(const char *text, int64_t *seconds);
@@ -38,7 +43,8 @@ struct sl_creds;
 /**
  * Choose where credentials come from: reads environment and files, no network. config is borrowed
  * until the free. SL_E_USAGE for broken files (FILE:LINE) and profiles that are missing, SL_E_AUTH
- * for what sluice does not do (credential_process, SSO) with what to do instead.
+ * for what sluice does not do (SSO, a credential_process that is not allowed) with what to do
+ * instead.
  */
 struct sl_creds *sl_creds_new(const struct sl_source_config *config, struct sl_err *err);
 void sl_creds_free(struct sl_creds *creds);
