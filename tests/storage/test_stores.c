@@ -144,6 +144,7 @@ SL_TEST(the_initializer_takes_it)
     struct sl_err err = SL_ERR_INIT;
     ck_assert_int_eq(sl_storage_uri_parse("sluice+toy://h/x/", &parsed, &err), 0);
     ck_assert_ptr_eq(parsed.store, &sl_toy_store);
+    sl_storage_uri_release(&parsed);
     ck_assert_int_eq(sl_storage_uri_parse("toi://h/x/", &parsed, &err), -1);
     ck_assert_msg(strstr(err.message, "toy://") != NULL, "%s", err.message);
 }

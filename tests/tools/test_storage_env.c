@@ -328,6 +328,14 @@ SL_TEST(uris_are_told_apart)
         {"s3://b/k", "s3://b/k", SL_STORAGE_REMOTE, &sl_s3_store},
         {"sluice+s3://b/k", "s3://b/k", SL_STORAGE_REMOTE, &sl_s3_store},
         {"sluice-big-1+https://h/k", "https://h/k", SL_STORAGE_REMOTE, &sl_http_store},
+        {"sluice+https:h/k?x=y", "https://h/k?x=y", SL_STORAGE_REMOTE, &sl_http_store},
+        {"sluice-a+http:h:80/k", "http://h:80/k", SL_STORAGE_REMOTE, &sl_http_store},
+        {"sluice+https:/h/k", NULL, -1},
+        {"sluice+https:", NULL, -1},
+        {"https:h/k", NULL, -1},
+        {"sluice+hf://o/m", "hf://o/m", SL_STORAGE_REMOTE, &sl_hf_store},
+        {"sluice+gs://b/k", "gs://b/k", SL_STORAGE_REMOTE, &sl_gs_store},
+        {"sluice+az://b/k", "az://b/k", SL_STORAGE_REMOTE, &sl_az_store},
         {"sluice-BIG+s3://b/k", NULL, -1},
         {"sluice+", NULL, -1},
         {"/", "/", SL_STORAGE_LOCAL},
@@ -366,6 +374,7 @@ SL_TEST(uris_are_told_apart)
             ck_assert_str_eq(uri.text, rows[i].text);
             ck_assert_int_eq((int)uri.kind, rows[i].kind);
             ck_assert_ptr_eq(uri.store, rows[i].store);
+            sl_storage_uri_release(&uri);
         }
     }
 }

@@ -125,7 +125,8 @@ const struct sl_command sl_cmd_initializer = {
     .description =
         "What KServe starts for a ClusterStorageContainer that names sluice; docs/kserve.md has "
         "its contract. SRC is s3://, http://, https://, file:// or a path; sluice+s3:// and "
-        "sluice-WORD+s3:// mean s3://. DST is a directory, which is made.\n\n"
+        "sluice-WORD+s3:// mean s3://, sluice+https:HOST/PATH means https://HOST/PATH. DST is a "
+        "directory, which is made.\n\n"
         "Nothing is in the destinations before every model is complete and checked, and then the "
         "models alone. A single archive (tar, tar.gz, zip) is unpacked. What was ended resumes.\n\n"
         "Credentials, endpoint, region, certificates and patterns come from the environment that "

@@ -51,8 +51,10 @@ struct run {
 
 static void run_release(struct run *run)
 {
-    for (size_t i = 0; i < run->pair_count; i++)
+    for (size_t i = 0; i < run->pair_count; i++) {
         sl_local_links_release(&run->pairs[i].links);
+        sl_storage_uri_release(&run->pairs[i].uri);
+    }
     for (size_t i = 0; i < run->destination_count; i++)
         sl_destination_free(run->destinations[i]);
     free(run->pairs);

@@ -20,21 +20,31 @@ static bool begins(const char *text, const char *beginning)
     return strncasecmp(text, beginning, strlen(beginning)) == 0;
 }
 
-/* "sluice+s3://…", "sluice-big+s3://…": where the URI itself begins. */
-static const char *without_prefix(const char *argument)
+/* The URI of "sluice+s3://…", "sluice-big+s3://…", "sluice+https:HOST/…"; free() it. */
+static char *without_prefix(const char *argument, struct sl_err *err)
 {
     static const char word[] = "abcdefghijklmnopqrstuvwxyz0123456789-";
-    if (!begins(argument, "sluice"))
-        return argument;
-    const char *rest = argument + 6;
+    const char *rest = begins(argument, "sluice") ? argument + 6 : "";
     if (*rest == '-')
         rest += strspn(rest, word);
-    return *rest == '+' ? rest + 1 : argument;
+    if (*rest != '+')
+        return sl_strdup(argument, err);
+    size_t scheme = strcspn(++rest, ":") + 1;
+    bool without_slashes = (begins(rest, "http:") || begins(rest, "https:")) && rest[scheme] != '/';
+    return without_slashes ? sl_asprintf(err, "%.*s//%s", (int)scheme, rest, rest + scheme)
+                           : sl_strdup(rest, err);
 }
 
 char *sl_storage_uri_sanitize(const char *argument, struct sl_err *err)
 {
-    return sl_uri_sanitize(without_prefix(argument), err);
+    sl_autofree char *uri = without_prefix(argument, err);
+    return uri ? sl_uri_sanitize(uri, err) : NULL;
+}
+
+void sl_storage_uri_release(struct sl_storage_uri *uri)
+{
+    free(uri->held);
+    *uri = (struct sl_storage_uri){0};
 }
 
 /* ---- kinds that are not read ---------------------------------------------------------------- */
@@ -131,9 +141,8 @@ static int check_url(const char *uri, struct sl_err *err)
     return 0;
 }
 
-int sl_storage_uri_parse(const char *argument, struct sl_storage_uri *uri, struct sl_err *err)
+static int judge(struct sl_storage_uri *uri, struct sl_err *err)
 {
-    *uri = (struct sl_storage_uri){.text = without_prefix(argument)};
     int local = parse_local(uri, err);
     if (local)
         return local < 0 ? -1 : 0;
@@ -151,6 +160,16 @@ int sl_storage_uri_parse(const char *argument, struct sl_storage_uri *uri, struc
     return sl_fail(err, SL_E_USAGE,
                    "'%.300s' is not a storage URI that is known: expected %s or a path",
                    strchr(uri->text, '@') ? "the URI" : uri->text, known);
+}
+
+int sl_storage_uri_parse(const char *argument, struct sl_storage_uri *uri, struct sl_err *err)
+{
+    *uri = (struct sl_storage_uri){.held = without_prefix(argument, err)};
+    uri->text = uri->held;
+    if (uri->held && judge(uri, err) == 0)
+        return 0;
+    sl_storage_uri_release(uri);
+    return -1;
 }
 
 /* ---- archives ------------------------------------------------------------------------------- */

@@ -14,16 +14,20 @@ enum sl_storage_kind {
     SL_STORAGE_MOUNTED, /* below /mnt/models, where a model agent will put it: nothing to do */
 };
 struct sl_storage_uri {
-    const char *text; /* without "sluice+" in front; borrowed */
+    const char *text; /* without "sluice+" in front */
+    char *held;       /* what owns it */
     enum sl_storage_kind kind;
     const struct sl_store_kind *store; /* NULL unless SL_STORAGE_REMOTE */
 };
 /**
  * Judge a source argument. "sluice+s3://…" and "sluice-WORD+s3://…" are s3://…, so that a
- * ClusterStorageContainer can have schemes of its own. SL_E_USAGE says what to use instead of a
- * kind that is not read; SL_E_NOT_FOUND of a local path that is not there.
+ * ClusterStorageContainer can have schemes of its own. "sluice+https:HOST/PATH" is a URL, since
+ * KServe's own pattern https?://(.+)/(.+) finds its slashes anywhere in a text. Release it by
+ * sl_storage_uri_release(), unless it failed. SL_E_USAGE says what to use instead of a kind that is
+ * not read; SL_E_NOT_FOUND of a local path that is not there.
  */
 int sl_storage_uri_parse(const char *argument, struct sl_storage_uri *uri, struct sl_err *err);
+void sl_storage_uri_release(struct sl_storage_uri *uri);
 /** An argument fit for logs: without its "sluice+", user, password and query. free() it.
  * NULL: SL_E_NO_SPACE. */
 char *sl_storage_uri_sanitize(const char *argument, struct sl_err *err);
