@@ -277,6 +277,48 @@ SL_TEST(a_daemons_model_is_not_removed_behind_its_back)
     ck_assert_int_eq(ran.exit_code, 0);
 }
 
+SL_TEST(what_a_daemon_that_has_ended_left_goes_at_once)
+{
+    char node[PATH_BYTES], path[PATH_BYTES * 2];
+    snprintf(node, sizeof(node), "%s/node", scratch);
+    const char *const folders[] = {"", "/one", "/two", "/two/other"};
+    for (size_t i = 0; i < SL_COUNT(folders); i++) {
+        snprintf(path, sizeof(path), "%s%s", node, folders[i]);
+        ck_assert_int_eq(mkdir(path, 0755), 0);
+    }
+    write_file(path, "mine", "mine");
+    const char *const versions[] = {"one/0123", "one/4567", "two/89ab"};
+    for (size_t i = 0; i < SL_COUNT(versions); i++) {
+        snprintf(path, sizeof(path), "%s/%s", node, versions[i]);
+        RUN(&ran, "load", model, "--to", path);
+        ck_assert_int_eq(ran.exit_code, 0);
+    }
+    snprintf(path, sizeof(path), "%s/one", node);
+    write_file(path, "model.yaml", "kept");
+    RUN(&ran, "rm", node);
+    EXPECT(4, "no model of sluice"); /* nothing says that it is a node's */
+    write_file(node, ".lock", "");
+    snprintf(path, sizeof(path), "%s/.lock", node);
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    ck_assert_int_eq(flock(fd, LOCK_EX), 0);
+    RUN(&ran, "rm", node);
+    EXPECT(2, "a node daemon runs in");
+    close(fd);
+    RUN(&ran, "rm", node);
+    EXPECT(0, "removed 3 models from ");
+    snprintf(path, sizeof(path), "%s/two/other/mine", node);
+    ck_assert(is_there(path));
+    ck_assert_int_eq(unlink(path), 0);
+    snprintf(path, sizeof(path), "%s/one", node);
+    ck_assert(!is_there(path));
+    write_file(node, ".lock", "");
+    snprintf(path, sizeof(path), "%s/two/other", node);
+    ck_assert_int_eq(rmdir(path), 0);
+    RUN(&ran, "rm", node, "--json");
+    EXPECT(0, "\"directory_left\":false");
+    ck_assert(!is_there(node));
+}
+
 /* It has one lock for all of its directory, and none for a load. */
 SL_TEST(a_daemons_load_is_seen_and_left_alone)
 {

@@ -1,12 +1,17 @@
 /*
- * sluice rm: take a published model, or what an interrupted load left, out of its directory. What
- * goes is what the manifest names and our own state; files of others stay, and so does a directory
- * in which a load is at work or whose files are not those that were published.
+ * sluice rm: take a published model, or what an interrupted load left, out of its directory; or all
+ * models out of the directory of a node daemon that has ended. What goes is what manifests name and
+ * our own state; files of others stay, and so does a directory in which a load is at work or whose
+ * files are not those that were published.
  */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -72,22 +77,117 @@ static int remove_model(const char *path, bool force, struct sl_publish_facts *f
     return done;
 }
 
+/* ---- the directory of a node daemon: NAME/IDENTITY/, NAME/model.yaml, .lock -------------------
+ */
+
+/* Each folder in `path`, but hidden ones and links. */
+static int each_folder(const char *path,
+                       int (*each)(const char *folder, void *arg, struct sl_err *err), void *arg,
+                       struct sl_err *err)
+{
+    DIR *dir = opendir(path);
+    int done = dir ? 0 : sl_fail_errno(err, SL_E_NO_SPACE, errno, "cannot list '%s'", path);
+    for (struct dirent *entry; done == 0 && (entry = readdir(dir)) != NULL;) {
+        struct stat status;
+        sl_autofree char *folder = sl_asprintf(err, "%s/%s", path, entry->d_name);
+        if (!folder)
+            done = -1;
+        else if (entry->d_name[0] != '.' && lstat(folder, &status) == 0 && S_ISDIR(status.st_mode))
+            done = each(folder, arg, err);
+    }
+    if (dir)
+        closedir(dir);
+    return done;
+}
+
+struct node_removal {
+    bool force;
+    uint64_t models;
+    struct sl_publish_facts facts; /* sums; of the last model, its name */
+};
+
+static int remove_version(const char *folder, void *arg, struct sl_err *err)
+{
+    struct node_removal *removal = arg;
+    struct sl_publish_facts facts = {0}, *sum = &removal->facts;
+    if (!has_state(folder))
+        return 0;
+    if (remove_model(folder, removal->force, &facts, err) < 0)
+        return -1;
+    facts.files += sum->files;
+    facts.bytes += sum->bytes;
+    *sum = facts;
+    removal->models++;
+    return 0;
+}
+
+static int remove_name(const char *folder, void *arg, struct sl_err *err)
+{
+    if (each_folder(folder, remove_version, arg, err) < 0)
+        return -1;
+    sl_autofree char *kept = sl_asprintf(err, "%s/model.yaml", folder);
+    if (!kept)
+        return -1;
+    if (rmdir(folder) < 0 && errno == ENOTEMPTY && unlink(kept) == 0)
+        rmdir(folder); /* it stays where something of others is in it */
+    return 0;
+}
+
+/* The lock keeps a daemon from starting meanwhile. 1: there was such a directory. */
+static int remove_node(const char *path, struct node_removal *removal, struct sl_err *err)
+{
+    sl_autofree char *lock = sl_asprintf(err, "%s/.lock", path);
+    if (!lock)
+        return -1;
+    sl_autoclose int fd = open(lock, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    struct stat status;
+    if (fd < 0 || fstat(fd, &status) < 0 || !S_ISREG(status.st_mode) || status.st_size)
+        return 0;
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0)
+        return sl_fail(err, SL_E_USAGE,
+                       "a node daemon runs in '%s': end it first, or use `sluice node evict NAME`",
+                       path);
+    if (each_folder(path, remove_name, removal, err) < 0)
+        return -1;
+    if (unlink(lock) == 0)
+        rmdir(path); /* it stays where something of others is in it */
+    return 1;
+}
+
+/* ---- the command ----------------------------------------------------------------------------- */
+
+static int remove_path(const char *path, struct node_removal *removal, struct sl_err *err)
+{
+    if (has_state(path)) {
+        removal->models = 1;
+        return refuse_daemon(path, err) < 0
+                   ? -1
+                   : remove_model(path, removal->force, &removal->facts, err);
+    }
+    int done = remove_node(path, removal, err);
+    if (done == 0)
+        return sl_fail(err, SL_E_NOT_FOUND,
+                       "there is no model of sluice in '%s': nothing was removed", path);
+    return done < 0 ? -1 : 0;
+}
+
 static int run(struct sl_cli *cli, struct sl_err *err)
 {
     const struct rm_options *options = cli->options;
     const char *path = cli->operands[0];
-    struct sl_publish_facts facts = {0};
-    char size[32];
-    if (!has_state(path))
-        return sl_fail(err, SL_E_NOT_FOUND,
-                       "there is no model of sluice in '%s': nothing was removed", path);
-    if (refuse_daemon(path, err) < 0 || remove_model(path, options->force, &facts, err) < 0)
+    struct node_removal removal = {.force = options->force};
+    const struct sl_publish_facts *facts = &removal.facts;
+    char size[32], what[96];
+    if (remove_path(path, &removal, err) < 0)
         return -1;
+    if (removal.models == 1)
+        snprintf(what, sizeof(what), "%s", *facts->name ? facts->name : "an unfinished load");
+    else
+        snprintf(what, sizeof(what), "%" PRIu64 " models", removal.models);
     bool left = access(path, F_OK) == 0;
     if (!cli->json) {
-        printf("removed %s from %s: %" PRIu64 " %s, %s%s\n",
-               *facts.name ? facts.name : "an unfinished load", path, facts.files,
-               facts.files == 1 ? "file" : "files", sl_human_bytes(facts.bytes, size),
+        printf("removed %s from %s: %" PRIu64 " %s, %s%s\n", what, path, facts->files,
+               facts->files == 1 ? "file" : "files", sl_human_bytes(facts->bytes, size),
                left ? "; the directory stays" : "");
         return 0;
     }
@@ -95,9 +195,9 @@ static int run(struct sl_cli *cli, struct sl_err *err)
     sl_json_init(&json, 16 * 1024);
     sl_json_object(&json);
     sl_json_key_string(&json, "path", path);
-    sl_json_key_string(&json, "name", facts.name);
-    sl_json_key_uint(&json, "files", facts.files);
-    sl_json_key_uint(&json, "bytes", facts.bytes);
+    sl_json_key_string(&json, "name", facts->name);
+    sl_json_key_uint(&json, "files", facts->files);
+    sl_json_key_uint(&json, "bytes", facts->bytes);
     sl_json_key_bool(&json, "directory_left", left);
     sl_json_end(&json);
     int done = sl_cli_print_json(&json, err);
@@ -108,12 +208,13 @@ static int run(struct sl_cli *cli, struct sl_err *err)
 const struct sl_command sl_cmd_rm = {
     .name = "rm",
     .usage = "sluice rm DIR",
-    .summary = "remove a published model from its directory",
+    .summary = "remove a published model, or all of a node daemon that has ended",
     .description =
         "Removes the files that the manifest names, what an interrupted load left, and the "
-        "directory if it is empty then. Files of others stay. Nothing is removed while a load is "
-        "at work there, from the directory of a running node daemon, or if the files are not "
-        "those that were published. A program that has the files open or mapped keeps their "
+        "directory if it is empty then; of a node daemon's directory, when it has ended, all "
+        "models. Files of others stay. Nothing is removed while a load is at work there, from the "
+        "directory of a running node daemon, or if the files are not those that were published. "
+        "A program that has the files open or mapped keeps their "
         "memory until it ends.",
     .examples = "sluice rm /dev/shm/model\n"
                 "sluice rm /dev/shm/model --force   # even if its files were changed",
