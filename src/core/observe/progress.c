@@ -43,6 +43,7 @@ struct sl_progress {
         struct sl_err err;
         char trouble[SL_TROUBLE_BYTES]; /* counts while `troubled` */
         char decided[SL_DECIDED_BYTES];
+        double rate; /* of an ended one, as its load measured it; 0: it did not */
     } locked;
     struct sl_progress *next; /* guarded by the list's lock */
 };
@@ -291,6 +292,12 @@ void sl_progress_set_decided(struct sl_progress *progress, const char *text)
     snprintf(progress->locked.decided, sizeof(progress->locked.decided), "%s", text);
 }
 
+void sl_progress_set_rate(struct sl_progress *progress, double rate)
+{
+    SL_LOCKED(&progress->lock);
+    progress->locked.rate = rate;
+}
+
 static bool end(struct sl_progress *progress, const struct sl_err *err)
 {
     SL_LOCKED(&progress->lock);
@@ -391,16 +398,20 @@ void sl_progress_view(struct sl_progress *progress, struct sl_progress_view *vie
     memcpy(view->path, progress->path, sizeof(view->path));
     view_counters(progress, view);
     uint64_t now = sl_now_ns(), ended_ns;
+    double rate;
     {
         SL_LOCKED(&progress->lock);
         ended_ns = progress->locked.ended_ns;
+        rate = progress->locked.rate;
         view->err = progress->locked.err;
         memcpy(view->decided, progress->locked.decided, sizeof(view->decided));
         if (!ended_ns && atomic_load(&progress->troubled))
             memcpy(view->trouble, progress->locked.trouble, sizeof(view->trouble));
     }
     view->seconds = (double)((ended_ns ? ended_ns : now) - progress->began_ns) / 1e9;
-    view->bytes_per_second = ended_ns ? rate_total(view) : rate_now(progress, now);
+    if (!ended_ns)
+        rate = rate_now(progress, now);
+    view->bytes_per_second = ended_ns && rate <= 0 ? rate_total(view) : rate;
     view->seconds_left = -1;
     if (ended_ns)
         view->seconds_left = 0;

@@ -69,6 +69,8 @@ void sl_progress_add_mirrored(struct sl_progress *progress, uint64_t bytes);
 void sl_progress_set_connections(struct sl_progress *progress, unsigned count);
 /** What the load decided by itself, in the words of readers.fixed; copied. */
 void sl_progress_set_decided(struct sl_progress *progress, const char *text);
+/** How fast the whole load was, in bytes per second: what it shows when it has ended. */
+void sl_progress_set_rate(struct sl_progress *progress, double rate);
 /** Ends it: PUBLISHED (err NULL) or FAILED with a copy of err. */
 void sl_progress_finish(struct sl_progress *progress, const struct sl_err *err);
 

@@ -358,6 +358,10 @@ static void note_end(struct load *load)
     snprintf(result->path, sizeof(result->path), "%.511s", load->to->path);
     result->seconds = seconds_since(load->began_ns);
     result->resumed = result->reading.resumed;
+    if (load->to->ops->lands_late) {
+        result->read_seconds += result->publish_seconds;
+        result->publish_seconds = 0;
+    }
     result->fetched = counts.fetched;
     result->verified = counts.verified;
     result->retries = counts.retries;
@@ -399,6 +403,8 @@ int sl_load_run_to(const struct sl_spec *spec, struct sl_load_destination *to,
     sl_metric_add(SL_M_LOADS_ACTIVE, -1);
     sl_metric_add(done < 0 ? SL_M_LOADS_FAILED : SL_M_LOADS_PUBLISHED, 1);
     note_end(&load);
+    if (done == 0)
+        sl_progress_set_rate(load.progress, sl_load_rate(load.result));
     sl_progress_finish(load.progress, done < 0 ? &why : NULL);
     sl_progress_free(own);
     if (done < 0 && err)

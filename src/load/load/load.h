@@ -67,6 +67,9 @@ int sl_load_measure(const struct sl_spec *spec, struct sl_cancel *cancel, uint64
 /** As an object; name: the model's. */
 void sl_load_result_json(struct sl_json *json, const struct sl_load_result *result,
                          const char *name);
+/** Bytes per second, of what this load read: what the summary, the page and logs show; 0: nothing
+ * was. */
+double sl_load_rate(const struct sl_load_result *result);
 /** "verified by CRC32 (104 tensors), 1.38 GB/s": the summary line for people; text holds 512 and is
  * returned. */
 const char *sl_load_summary(const struct sl_load_result *result, char text[512]);

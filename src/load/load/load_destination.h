@@ -38,7 +38,9 @@ struct sl_load_destination;
  * is borrowed for the call. */
 struct sl_load_destination_ops {
     const char *name;
-    bool resumes; /* a later load goes on where one ended, and knows what is there already */
+    bool resumes;    /* a later load goes on where one ended, and knows what is there already */
+    bool lands_late; /* what was read may be there only when finish() has returned: its time counts
+                        as reading */
     /** Before the source is asked: refuse, or take the place. May wait. NULL: nothing to do. */
     int (*open)(struct sl_load_destination *to, const struct sl_load_attempt *attempt,
                 struct sl_err *err);

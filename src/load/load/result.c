@@ -147,6 +147,13 @@ static void add_checks(char text[SUMMARY_BYTES], const struct sl_load_result *re
         add(text, "; %s came without a hash", sl_human_bytes(result->unhashed, bytes));
 }
 
+double sl_load_rate(const struct sl_load_result *result)
+{
+    double seconds = result->read_seconds > 0 ? result->read_seconds : result->seconds;
+    uint64_t read = result->bytes - SL_MIN(result->bytes, result->resumed);
+    return seconds > 0 && !result->already ? (double)read / seconds : 0;
+}
+
 const char *sl_load_summary(const struct sl_load_result *result, char text[SUMMARY_BYTES])
 {
     char bytes[32], rate[32], files[40], tensors[40];
@@ -157,9 +164,7 @@ const char *sl_load_summary(const struct sl_load_result *result, char text[SUMMA
         add(text, "this version is there already (%s, %s)", bytes, files);
         return text;
     }
-    double seconds = result->read_seconds > 0 ? result->read_seconds : result->seconds;
-    uint64_t read = result->bytes - SL_MIN(result->bytes, result->resumed);
-    sl_human_bytes(seconds > 0 ? (uint64_t)((double)read / seconds) : 0, rate);
+    sl_human_bytes((uint64_t)sl_load_rate(result), rate);
     add(text, "%s in %.2f s, %s/s, %s, %s", bytes, result->seconds, rate, files,
         sl_human_count(result->tensors, "tensor", tensors));
     add_reading(text, &result->reading);

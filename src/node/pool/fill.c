@@ -241,6 +241,7 @@ static void end(struct sl_load_destination *to, const struct sl_load_attempt *at
 
 const struct sl_load_destination_ops sl_slabs_destination = {
     .name = "slabs",
+    .lands_late = true,
     .current = current,
     .begin = begin,
     .finish = finish,
@@ -261,9 +262,6 @@ int sl_fill_run(const struct sl_spec *spec, const struct sl_fill_config *config,
     if (result) {
         result->gpu_decrypted = fill.decrypted;
         result->gpu_cast = fill.cast;
-        /* What the ring of a GPU still held was read, but not there. */
-        result->read_seconds += result->publish_seconds;
-        result->publish_seconds = 0;
     }
     *model = fill.model;
     return 0;
