@@ -1,4 +1,5 @@
 """Real bytes from real servers: odd keys, a real model, a large object, many small ones."""
+import hashlib
 import json
 import os
 import subprocess
@@ -74,6 +75,32 @@ def odd_keys_http(h, nginx, odd):
 def odd_keys_https(h, nginx, odd):
     """The same over TLS with an own CA."""
     odd_urls(h, nginx, nginx.https, odd, "--set", f"source.tls.caFile={nginx.ca}")
+
+
+# ---- beyond 4 GiB --------------------------------------------------------------------------------
+
+@check("nginx")
+def places_beyond_four_gib_are_found(h, nginx):
+    """Ranges, slices, lengths and one dimension that 32 bits do not hold: a file with holes, and a few bytes behind them."""
+    size, mark = (4 << 30) + 64, b"behind the fourth gibibyte"
+    header = {"wide": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]},
+              "last": {"dtype": "U8", "shape": [len(mark)], "data_offsets": [size, size + len(mark)]}}
+    text = json.dumps(header).encode()
+    path = os.path.join(nginx.root, "beyond.safetensors")
+    with open(path, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.seek(8 + len(text) + size - 64)
+        file.write(mark[::-1] + bytes(64 - len(mark)) + mark)
+    for uri in (path, nginx.http + "/beyond.safetensors"):
+        run = h.sluice("inspect", "--json", "--slice", "last", "--slice", f"wide[{size - 64}:{size - 64 + len(mark)}]", uri).expect(0).json()
+        assert run["tensors"][0]["shape"] == [size] and run["object_bytes"] == os.path.getsize(path), run
+        assert [row["sha256"] for row in run["slices"]] == [hashlib.sha256(data).hexdigest() for data in (mark, mark[::-1])], run
+        assert run["read_bytes"] < 1 << 20, run["read_bytes"]
+        to = h.fresh()
+        h.load(uri, to, "--set", "tensors.include=last", "--set", "sink.tmpfs.layout=safetensors").expect(0)
+        with open(os.path.join(to, "model.safetensors"), "rb") as file:
+            assert file.read().endswith(mark)
+    os.unlink(path)
 
 
 # ---- a real model ---------------------------------------------------------------------------------

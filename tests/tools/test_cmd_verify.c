@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "buf.h"
 #include "claims.h"
@@ -160,6 +161,26 @@ SL_TEST(tensors_without_data_are_checked_by_their_headers)
         EXPECT(5, " 1 wrong, 0 without a hash");
         free(data);
     }
+}
+
+SL_TEST(a_published_meta_tensor_that_is_no_longer_zero_is_found)
+{
+    size_t bytes;
+    uint8_t *data = golden_read("tensorizer/v4-meta.tensors.gz", &bytes);
+    write_file("m.tensors", data, bytes);
+    free(data);
+    ran_release(&ran);
+    RUN(&ran, "load", at("m.tensors"), "--to", at("to"), "--set", "sink.tmpfs.layout=safetensors");
+    EXPECT(0, "");
+    VERIFY(at("to"));
+    EXPECT(0, "1 right, 0 wrong");
+    chmod(at("to/model.safetensors"), 0644);
+    FILE *published = fopen(at("to/model.safetensors"), "r+");
+    ck_assert_ptr_nonnull(published); /* its last five bytes are m8, which has none in m.tensors */
+    ck_assert(fseek(published, -3, SEEK_END) == 0 && fputc(1, published) == 1);
+    fclose(published);
+    VERIFY(at("to"));
+    EXPECT(5, "does not match its CRC32C");
 }
 
 SL_TEST(encrypted_tensors_are_checked_with_their_key)

@@ -281,6 +281,8 @@ SL_TEST(tensors_without_data_have_no_digest)
         for (size_t k = 0; k < json_array_size(tensors); k++) {
             const json_t *digest = json_object_get(json_array_get(tensors, k), "sha256");
             ck_assert(json_is_null(digest) || json_is_string(digest));
+            const json_t *meta = json_object_get(json_array_get(tensors, k), "meta");
+            ck_assert(json_is_null(digest) == json_is_true(meta));
             *(json_is_null(digest) ? &without : &with) += 1;
         }
         ck_assert_uint_ge(without, 1);

@@ -287,6 +287,8 @@ static void write_tensors(struct sl_json *json, const struct sl_plan *plan)
         sl_json_key_uint(json, "bytes", tensor->bytes);
         if (tensor->encrypted)
             sl_json_key_bool(json, "encrypted", true);
+        if (tensor->meta)
+            sl_json_key_bool(json, "meta", true);
         sl_json_end(json);
     }
     sl_json_end(json);

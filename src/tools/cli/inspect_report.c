@@ -63,6 +63,8 @@ static void json_tensor(struct sl_json *json, const struct sl_tensor *tensor, co
     sl_json_key_string(json, "dtype", tensor->dtype_name);
     json_sizes(json, "shape", tensor->shape, tensor->rank);
     sl_json_key_uint(json, "bytes", tensor->bytes);
+    if (tensor->meta)
+        sl_json_key_bool(json, "meta", true);
     if (digest && tensor->meta && !tensor->refused) {
         sl_json_key(json, "sha256");
         sl_json_null(json);
@@ -240,8 +242,8 @@ static void print_tensor(const struct sl_inspect_report *report, size_t number, 
            sl_human_bytes(tensor->bytes, size));
     if (tensor->refused && !report->index->encrypted) {
         printf("  %s: %s", tensor->refused_code, tensor->refused_why);
-    } else if (report->digests && tensor->meta) {
-        printf("  no data");
+    } else if (tensor->meta) {
+        printf("  meta: no data, read as zeros");
     } else if (report->digests && !tensor->refused) {
         sl_hex(report->digests[number], 32, hex);
         printf("  %s", hex);
