@@ -16,7 +16,7 @@
 #include "model_maker.h"
 #include "run_sluice.h"
 #include "scratch.h"
-#include "torch_maker.h"
+#include "whole_case.h"
 
 enum { PATH_BYTES = 512 };
 static char scratch[SL_SCRATCH_PATH_BYTES], model[PATH_BYTES];
@@ -38,62 +38,6 @@ static void teardown(void)
 
 SL_CASE(.setup = setup, .teardown = teardown)
 
-/* ---- material -------------------------------------------------------------------------------- */
-
-struct format {
-    const char *name, *part[2]; /* one file; and two numbered ones */
-    const char *index;          /* of the two; NULL: the format has none */
-    uint8_t *(*make)(size_t *bytes);
-    bool read; /* `convert` reads it */
-};
-
-static uint8_t *make_safetensors(size_t *bytes)
-{
-    return sl_model_safetensors("a,b", 16, bytes);
-}
-
-static uint8_t *make_torch(size_t *bytes)
-{
-    return torch_make(&(struct torch_options){.tensors = 2, .items = 16}, bytes);
-}
-
-static uint8_t *make_legacy(size_t *bytes)
-{
-    return golden_read("pytorch/legacy_0_4.pt", bytes);
-}
-
-static uint8_t *make_gguf(size_t *bytes)
-{
-    return golden_read("gguf/dims.gguf", bytes);
-}
-
-static const struct format formats[] = {
-    {"model.safetensors",
-     {"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"},
-     "model.safetensors.index.json",
-     make_safetensors,
-     true},
-    {"pytorch_model.bin",
-     {"pytorch_model-00001-of-00002.bin", "pytorch_model-00002-of-00002.bin"},
-     "pytorch_model.bin.index.json",
-     make_torch,
-     true},
-    {"legacy.pth",
-     {"legacy-00001-of-00002.pth", "legacy-00002-of-00002.pth"},
-     NULL,
-     make_legacy,
-     true},
-    {"model.gguf",
-     {"model-00001-of-00002.gguf", "model-00002-of-00002.gguf"},
-     NULL,
-     make_gguf,
-     true},
-};
-
-enum state { WHOLE, CUT, CUT_EARLY, EMPTY, POINTER, PAGE, PART_MISSING, INDEX_STALE, STATES };
-static const char *const states[] = {"whole",   "cut",  "cut early",    "empty",
-                                     "pointer", "page", "part missing", "index stale"};
-
 static void write_file(const char *name, const void *data, size_t bytes)
 {
     char path[PATH_BYTES * 2];
@@ -113,14 +57,6 @@ static void write_text(const char *name, const char *text)
     write_file(name, text, strlen(text));
 }
 
-static void write_index(const struct format *format)
-{
-    char text[400];
-    snprintf(text, sizeof(text), "{\"metadata\":{},\"weight_map\":{\"a\":\"%s\",\"b\":\"%s\"}}",
-             format->part[0], format->part[1]);
-    write_text(format->index, text);
-}
-
 static void begin_model(void)
 {
     sl_scratch_close(scratch_fd, scratch);
@@ -129,50 +65,10 @@ static void begin_model(void)
     write_text("config.json", "{}");
 }
 
-/* false: the format has no such state. */
-static bool put_state(const struct format *format, enum state state)
+static void put_file(const char *name, const void *data, size_t bytes, void *arg)
 {
-    static const char pointer[] =
-        "version https://git-lfs.github.com/spec/v1\noid sha256:"
-        "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\n"
-        "size 4976698672\n";
-    size_t bytes;
-    uint8_t *data = format->make(&bytes);
-    begin_model();
-    switch (state) {
-    case WHOLE:
-        write_file(format->name, data, bytes);
-        break;
-    case CUT:
-        write_file(format->name, data, bytes - 30);
-        break;
-    case CUT_EARLY:
-        write_file(format->name, data, 3);
-        break;
-    case EMPTY:
-        write_file(format->name, "", 0);
-        break;
-    case POINTER:
-        write_text(format->name, pointer);
-        break;
-    case PAGE:
-        write_text(format->name, "<!DOCTYPE html><html>Sign in</html>");
-        break;
-    case PART_MISSING:
-        write_file(format->part[0], data, bytes);
-        if (format->index)
-            write_index(format);
-        break;
-    case INDEX_STALE:
-        write_file(format->name, data, bytes);
-        if (format->index)
-            write_index(format);
-        break;
-    case STATES:
-        break;
-    }
-    free(data);
-    return state != INDEX_STALE || format->index;
+    (void)arg;
+    write_file(name, data, bytes);
 }
 
 /* ---- commands -------------------------------------------------------------------------------- */
@@ -204,30 +100,32 @@ static bool is_there(const char *name)
 }
 
 /* Only that what was published is whole counts; the exit code of the initializer is always 1. */
-static void expect_state(const struct format *format, enum state state, const char *command)
+static void expect_state(const struct whole_format *format, enum whole_state state,
+                         const char *command)
 {
     bool converts = strcmp(command, "convert") == 0;
     bool fine = state == WHOLE || (state == INDEX_STALE && !converts);
-    const char *named = state == PART_MISSING  ? format->part[1]
-                        : state == INDEX_STALE ? format->part[0]
-                                               : format->name;
-    ck_assert_msg(put_state(format, state), "no state");
+    const char *named = whole_named(format, state);
+    begin_model();
+    whole_put(format, state, put_file, NULL);
     run_command(command, "");
     ck_assert_msg((ran.exit_code == 0) == fine, "%s, %s, %s: exit code %d\n%s", format->name,
-                  states[state], command, ran.exit_code, ran.err);
+                  whole_states[state], command, ran.exit_code, ran.err);
     ck_assert_msg(state == WHOLE || strstr(ran.err, named), "%s, %s, %s: no '%s' in\n%s",
-                  format->name, states[state], command, named, ran.err);
-    ck_assert_msg(fine || !is_there(".sluice/ready"), "%s, %s: ready", format->name, states[state]);
+                  format->name, whole_states[state], command, named, ran.err);
+    ck_assert_msg(fine || !is_there(".sluice/ready"), "%s, %s: ready", format->name,
+                  whole_states[state]);
     ck_assert_msg(fine || !strstr(ran.err, "hashes: off"), "%s", ran.err);
     ck_assert_msg(!fine || state == WHOLE || strstr(ran.err, "warning"), "%s", ran.err);
 }
 
+/* tests/node/test_volumes_whole.c has the same for volumes. */
 SL_TEST_LOOP(what_is_not_whole_is_not_ready, 0, STATES)
 {
-    for (size_t f = 0; f < SL_COUNT(formats); f++)
+    for (size_t f = 0; f < WHOLE_FORMATS; f++)
         for (size_t c = 0; c < SL_COUNT(commands); c++)
-            if (_i != INDEX_STALE || formats[f].index)
-                expect_state(&formats[f], (enum state)_i, commands[c]);
+            if (whole_has(&whole_formats[f], (enum whole_state)_i))
+                expect_state(&whole_formats[f], (enum whole_state)_i, commands[c]);
 }
 
 /* ---- what a model says of itself ------------------------------------------------------------- */
@@ -239,7 +137,7 @@ SL_TEST_LOOP(what_is_not_whole_is_not_ready, 0, STATES)
 static void put_weights(const char *name)
 {
     size_t bytes;
-    uint8_t *data = make_safetensors(&bytes);
+    uint8_t *data = sl_model_safetensors("a,b", 16, &bytes);
     write_file(name, data, bytes);
     free(data);
 }
