@@ -40,10 +40,15 @@ struct told {
 
 static struct pool_case pool;
 static struct sl_early_child *children[CHILDREN];
-static struct told *told; /* one for each user: HOSTILE, OTHER */
+static struct told *told; /* one for each user: HOSTILE, OTHER, root */
 static bool have_others;
 
 static int run_child(struct sl_early_child *self, const void *order);
+
+static unsigned told_by(uid_t uid)
+{
+    return uid ? uid - HOSTILE : OTHER - HOSTILE + 1;
+}
 
 static void setup(void)
 {
@@ -189,7 +194,7 @@ static int act_once(enum act act, unsigned number, struct told *own)
 static int run_child(struct sl_early_child *self, const void *copy)
 {
     struct order order = *(const struct order *)copy;
-    struct told *own = &told[order.uid - HOSTILE];
+    struct told *own = &told[told_by(order.uid)];
     become(order.uid);
     if (order.act == ATTACH) {
         struct sluice_model *model = NULL;
@@ -222,7 +227,7 @@ static const struct told *let(int child, enum act act, uid_t uid, unsigned count
     const struct order order = {act, uid, count};
     sl_early_child_go(children[child], &order, sizeof(order));
     sl_early_child_await(children[child]);
-    return &told[uid - HOSTILE];
+    return &told[told_by(uid)];
 }
 
 static void expect_served(int child, uid_t uid)
@@ -231,7 +236,7 @@ static void expect_served(int child, uid_t uid)
     sl_early_child_go(children[child], &order, sizeof(order));
     int status = sl_early_child_end(sl_steal(&children[child]));
     ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "status %x: %s", (unsigned)status,
-                  told[uid - HOSTILE].error.message);
+                  told[told_by(uid)].error.message);
 }
 
 static void expect_root_is_served(void)
@@ -286,6 +291,22 @@ SL_TEST(who_has_used_up_its_share_is_told_so)
     expect_served(1, OTHER);
     expect_root_is_served();
     SL_AWAIT(counts().leases == 10, "the end of the others"); /* noticed by itself */
+}
+
+/* It may all that the daemon's user may. */
+SL_TEST(root_has_a_share_of_another_users_daemon)
+{
+    if (skip("root_has_a_share_of_another_users_daemon"))
+        return;
+    pool.config.clients_max = 40;
+    start("a", 10, 1 << 20);
+    ck_assert_int_eq(seteuid(OTHER), 0);
+    const struct told *root = let(0, LEASE, 0, 40);
+    ck_assert_uint_eq(root->done, 10);
+    ck_assert_str_eq(root->error.code, "full");
+    ck_assert_ptr_nonnull(strstr(root->error.message, "user 0"));
+    expect_served(1, OTHER); /* the daemon's own */
+    ck_assert_int_eq(seteuid(0), 0);
 }
 
 /* Until its connection has ended. */

@@ -1,14 +1,16 @@
 /*
  * What one user may have of the server, so that there is something left for the others: places for
- * connections, and descriptors. A quarter for each, and who is privileged (peer.h) finds some that
- * nobody else can take. The kernel's limit of open files is the whole of it: a quarter for
- * deposits of one user, half for those of all, and the rest for loads, models and sockets.
+ * connections, and descriptors. A quarter for each, and the daemon's own user finds some that
+ * nobody else can take; root, where that is another, has a share, too. The kernel's limit of open
+ * files is the whole of it: a quarter for deposits of one user, half for those of all, and the rest
+ * for loads, models and sockets.
  *
  * A place is taken from a connection that is idle, without a lease, and so loses nothing but a
  * greeting. Where none is, the new one is still heard, so that it can be told why it is refused.
  */
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "pool_server_parts.h"
 
@@ -53,14 +55,14 @@ static struct sl_pool_user *find_user(struct sl_pool_server *server,
                                       const struct sl_pool_peer *peer, struct sl_err *err)
 {
     for (struct sl_pool_user *user = server->users; user; user = user->next)
-        if (user->user == peer->user)
+        if (user->user == peer->user && user->uid == peer->uid)
             return user;
     struct sl_pool_user *user = sl_alloc(sizeof(*user), err);
     if (!user)
         return NULL;
     user->user = peer->user;
     user->uid = peer->uid;
-    user->privileged = peer->user == SL_PEER_PRIVILEGED;
+    user->privileged = peer->user == SL_PEER_PRIVILEGED && peer->uid == geteuid();
     user->next = server->users;
     server->users = user;
     return user;
