@@ -169,7 +169,9 @@ static void choose(Suite *suite)
             suite_add_tcase(suite, cases);
             last = of;
         }
-        int step = claim->end - claim->begin < 2 * SL_TEST_STEP ? 1 : SL_TEST_STEP;
+        int step = of->starts ? SL_TEST_STARTS_STEP : SL_TEST_STEP;
+        if (claim->end - claim->begin < 2 * step)
+            step = 1;
         for (int i = claim->begin; i < claim->end; i += step)
             tcase_add_loop_test(cases, claim->test, i, i + 1);
     }

@@ -29,6 +29,8 @@ struct sl_claim_case {
     void (*setup)(void), (*teardown)(void); /* around each claim, in its process; NULL: none */
     unsigned seconds;                       /* time limit of a claim; 0: CK_DEFAULT_TIMEOUT */
     bool adapts;                            /* as if each began with sl_test_adapts() */
+    bool starts;                            /* its values of _i start programs, which are slow under
+                                               the address sanitizer: there each third is tried */
     /** Once, before the first claim, in the parent; false: the program is skipped (sl_skipped()
      * said why). Of SL_CASE alone; NULL: none. */
     bool (*prepare)(void);

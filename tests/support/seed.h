@@ -31,6 +31,11 @@ enum {
 #else
     SL_TEST_STEP = 1,
 #endif
+#ifdef __SANITIZE_ADDRESS__
+    SL_TEST_STARTS_STEP = 3,
+#else
+    SL_TEST_STARTS_STEP = SL_TEST_STEP,
+#endif
 };
 
 /** The next number of a sequence, below `below`; *state is its seed before the first. */

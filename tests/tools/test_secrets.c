@@ -491,4 +491,4 @@ SL_TEST_LOOP(what_stays_leaves_no_core, 0, 2)
         SL_SKIP("this system leaves no core file");
 }
 
-SL_CASE(.setup = setup, .teardown = teardown, .seconds = 120)
+SL_CASE(.setup = setup, .teardown = teardown, .seconds = 120, .starts = true)
