@@ -1,6 +1,7 @@
 /* Publishing: whatever happens, each file is wholly old or wholly new, and `ready` never stands
  * beside a mixture. */
 #include <check.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -391,6 +392,42 @@ static void count_files(const char *name, bool good, void *arg)
 {
     (void)name;
     ((unsigned *)arg)[good]++;
+}
+
+static enum { LOCKS_WORK, LOCKS_FOR_ALL, NO_LOCKS } locks;
+
+int __real_flock(int fd, int operation);
+int __wrap_flock(int fd, int operation);
+int __wrap_flock(int fd, int operation)
+{
+    if (locks == LOCKS_WORK)
+        return __real_flock(fd, operation);
+    errno = ENOSYS;
+    return locks == NO_LOCKS ? -1 : 0;
+}
+
+/* As on Lustre without flock. */
+SL_TEST(a_file_system_without_locks_is_warned_of)
+{
+    for (locks = LOCKS_WORK; locks <= NO_LOCKS; locks++) {
+        struct version version;
+        struct sl_err err = SL_ERR_INIT;
+        char log[512], text[512] = "";
+        snprintf(log, sizeof(log), "%s.log", path);
+        int kept = dup(STDERR_FILENO), to = open(log, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+        ck_assert(kept >= 0 && to >= 0 && dup2(to, STDERR_FILENO) >= 0);
+        version_make(&version, old_names, "old");
+        int done = publish_version(&version, "old", &err);
+        dup2(kept, STDERR_FILENO);
+        ck_assert_msg(done == 0, "%s", err.message);
+        ck_assert_int_ge(pread(to, text, sizeof(text) - 1, 0), 0);
+        ck_assert_int_eq(strstr(text, "locks have no effect") != NULL, locks != LOCKS_WORK);
+        version_release(&version);
+        close(kept);
+        close(to);
+        unlink(log);
+    }
+    locks = LOCKS_WORK;
 }
 
 SL_TEST(verify_finds_a_changed_byte)

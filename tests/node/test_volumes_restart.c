@@ -95,6 +95,19 @@ int __wrap_openat64(int fd, const char *path, int flags, ...)
     return __real_openat64(fd, path, flags, mode);
 }
 
+/* Tries at which another process looks at a lock. */
+static unsigned looks;
+int __real_flock(int fd, int operation);
+int __wrap_flock(int fd, int operation);
+int __wrap_flock(int fd, int operation)
+{
+    if (!looks)
+        return __real_flock(fd, operation);
+    looks--;
+    errno = EWOULDBLOCK;
+    return -1;
+}
+
 long __real_syscall(long number, ...);
 long __wrap_syscall(long number, ...);
 long __wrap_syscall(long number, ...)
@@ -425,6 +438,14 @@ SL_TEST(volumes_outlive_the_daemon_and_are_kept_by_the_next)
     ck_assert_int_eq(volume_case_unpublish(&c, &request), 0);
     ck_assert_int_eq(volume_case_unpublish(&c, &second), 0);
     ck_assert_uint_eq(volume_case_mounts(c.kubelet), 0);
+}
+
+/* `status`, `rm` and loads try it for a moment. */
+SL_TEST(who_looks_at_the_lock_of_a_daemon_that_begins_is_none)
+{
+    looks = 3;
+    volume_case_open(&c);
+    ck_assert_uint_eq(looks, 0);
 }
 
 static int open_to_all(const char *path, const struct stat *status, int type, struct FTW *where)

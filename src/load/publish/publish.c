@@ -211,6 +211,24 @@ static bool is_lock_alive(const struct sl_publish *publish)
            held.st_ino == named.st_ino && held.st_dev == named.st_dev;
 }
 
+/* Network file systems may have no locks, or grant them to everybody, as Lustre does where it is
+ * mounted without flock. Two loads at once are then found out by what they do to each other. */
+static void warn_without_locks(const struct sl_publish *publish)
+{
+    sl_autoclose int other_fd =
+        openat(publish->state_fd, "lock", O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    if (other_fd >= 0 && (flock(other_fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK))
+        sl_log(SL_LOG_WARN,
+               "locks have no effect on the file system of '%s': let one load at a time write "
+               "there, since two at once end with an error",
+               publish->path);
+}
+
+static bool has_no_locks(int code)
+{
+    return code == ENOSYS || code == EOPNOTSUPP || code == ENOLCK;
+}
+
 static int take_lock(struct sl_publish *publish, struct sl_cancel *cancel,
                      void (**waiting)(void *arg), void *arg, struct sl_err *err)
 {
@@ -221,7 +239,7 @@ static int take_lock(struct sl_publish *publish, struct sl_cancel *cancel,
     if (sl_owners_check_file(publish->state_fd, publish->lock_fd, SL_STATE_DIRECTORY "/lock", err) <
         0)
         return sl_wrap(err, "'%s'", publish->path);
-    while (flock(publish->lock_fd, LOCK_EX | LOCK_NB) < 0) {
+    while (flock(publish->lock_fd, LOCK_EX | LOCK_NB) < 0 && !has_no_locks(errno)) {
         if (errno != EWOULDBLOCK && errno != EINTR)
             return sl_tree_fail(err, errno, "lock", publish->path);
         if (*waiting) {
@@ -232,6 +250,7 @@ static int take_lock(struct sl_publish *publish, struct sl_cancel *cancel,
             return -1;
     }
     publish->locked = true;
+    warn_without_locks(publish);
     return 0;
 }
 
