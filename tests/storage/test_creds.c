@@ -1,5 +1,6 @@
 /* Where credentials come from, in which order, and what broken ones say. */
 #include <check.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -203,6 +204,19 @@ SL_TEST_LOOP(a_program_prints_keys_where_that_is_allowed, 0, SL_COUNT(programs))
         sl_creds_home_refuse(SL_E_AUTH, programs[_i].says);
     else
         sl_creds_home_expect("A", "S", programs[_i].token);
+}
+
+/* As in a host that waits for its children with handlers of its own. */
+SL_TEST(a_program_is_heard_where_nobody_is_told_of_its_end)
+{
+    sl_creds_home.s3.credential_process = true;
+    sl_creds_home_write(".aws/config",
+                        "[default]\ncredential_process = /bin/echo {\\\"Version\\\":1,"
+                        "\\\"AccessKeyId\\\":\\\"A\\\",\\\"SecretAccessKey\\\":"
+                        "\\\"S\\\"}\n");
+    signal(SIGCHLD, SIG_IGN);
+    sl_creds_home_expect("A", "S", NULL);
+    signal(SIGCHLD, SIG_DFL);
 }
 
 SL_TEST(a_program_is_asked_again_when_its_keys_are_refused)
