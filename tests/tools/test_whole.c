@@ -319,6 +319,11 @@ SL_TEST(real_repositories_are_whole)
     write_text("onnx/model.onnx", "\x08\x07\x12");
     write_text("tokenizer.bin", "");
     write_text("openvino_model.bin", "raw");
+    write_file("__MACOSX/._model.safetensors", "\0\5\26\7 some", 9); /* of a Mac */
+    write_file("._model-00001-of-00003.safetensors", "\0\5\26\7", 4);
+    write_file("._model.safetensors.index.json", "\0\5\26\7", 4);
+    write_text("._pytorch_model.bin", "");
+    write_text(".DS_Store", "Bud1");
     write_text("original/consolidated.00.pth", "raw");
     write_text("search.index.json", "[1, 2]");
     write_text("README.md", "<html>");

@@ -43,10 +43,17 @@ char *sl_format_read(struct sl_source *source, uint64_t begin, size_t bytes, str
     return sl_steal(&data);
 }
 
+bool sl_format_is_fork(const char *name)
+{
+    const char *slash = strrchr(name, '/');
+    return strncmp(slash ? slash + 1 : name, "._", 2) == 0;
+}
+
 bool sl_format_has_suffix(const char *name, const char *suffix)
 {
     size_t name_bytes = strlen(name), suffix_bytes = strlen(suffix);
-    return name_bytes >= suffix_bytes && strcmp(name + name_bytes - suffix_bytes, suffix) == 0;
+    return !sl_format_is_fork(name) && name_bytes >= suffix_bytes &&
+           strcmp(name + name_bytes - suffix_bytes, suffix) == 0;
 }
 
 int sl_format_read_head(struct sl_source *source, uint8_t data[SL_FORMAT_PROBE_BYTES],

@@ -78,7 +78,11 @@ struct sl_index *sl_format_begin(const char *format, struct sl_source *source, s
  */
 char *sl_format_read(struct sl_source *source, uint64_t begin, size_t bytes, struct sl_err *err);
 
-/** Does the name end like this? Any thread, like what is below but recognise(). */
+/** Is it what a Mac writes beside a file: "._NAME", with no bytes of its own format? Archives and
+ * uploads made there have them. */
+bool sl_format_is_fork(const char *name);
+/** Does the name end like this? Never of such a file. Any thread, like what is below but
+ * recognise(). */
 bool sl_format_has_suffix(const char *name, const char *suffix);
 
 /** What is known of an object before anything is parsed: its first bytes, into data. */

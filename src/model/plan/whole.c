@@ -494,6 +494,8 @@ static bool all_digits(const char *text, size_t count)
 static bool take_shard_number(const struct sl_candidate *candidate, struct numbered *numbered)
 {
     const char *base = base_of(candidate->name);
+    if (sl_format_is_fork(base))
+        return false;
     for (const char *of = strstr(base, "-of-"); of; of = strstr(of + 1, "-of-")) {
         const char *number = of - NUMBER_DIGITS, *total = of + 4;
         if (number <= base || number[-1] != '-' || strlen(total) < NUMBER_DIGITS ||
