@@ -6,12 +6,13 @@
 #include <string.h>
 
 #include "claims.h"
+#include "fake_clock.h"
 #include "index.h"
 #include "mem.h"
 #include "range_server.h"
 #include "stores.h"
 
-enum { OBJECT_BYTES = 4 * 1024 * 1024, ITEMS = 24 };
+enum { OBJECT_BYTES = 4 * 1024 * 1024, ITEMS = 24, DISTANT_MS = 200 };
 
 static uint8_t object[OBJECT_BYTES];
 
@@ -35,6 +36,9 @@ static void remote_open(struct remote *remote, const struct sl_source_config *co
     char *key;
     remote->server = sl_server_start();
     sl_server_put(remote->server, "/o", object, sizeof(object), "\"1\"");
+    if (config && config->preconnect) /* the first answer takes as long as from far away */
+        SL_SCRIPT(remote->server,
+                  {.path = "/o", .first = 1, .fault = SL_FAULT_SLOW, .after = DISTANT_MS});
     ck_assert_int_eq(
         sl_store_open(sl_server_url(remote->server, "/o"), config, &remote->store, &key, NULL), 0);
     ck_assert_int_eq(sl_source_open(remote->store, key, SL_INDEX_HEAD_BYTES, &remote->source, NULL),
@@ -86,30 +90,42 @@ SL_TEST(ranges_far_apart_are_fetched_one_by_one)
     remote_close(&remote);
 }
 
-SL_TEST(hundreds_of_ranges_use_more_connections)
+/* How many connections as many items take, each a request of its own. */
+static unsigned connections_for(size_t count, const struct sl_source_config *config)
 {
-    enum { COUNT = 300, STRIDE = SL_GATHER_GAP_BYTES + 2 };
-    static uint8_t data[COUNT];
-    struct sl_gather_item items[COUNT];
+    enum { MOST = 300, STRIDE = SL_GATHER_GAP_BYTES + 2 };
+    static uint8_t data[MOST];
+    struct sl_gather_item items[MOST];
     struct remote remote;
-    uint8_t *large = calloc(COUNT, STRIDE);
-    for (size_t i = 0; i < COUNT; i++) {
+    uint8_t *large = calloc(count, STRIDE);
+    for (size_t i = 0; i < count; i++) {
         large[i * STRIDE] = (uint8_t)(i % 255 + 1);
         items[i] = (struct sl_gather_item){i * STRIDE, i * STRIDE + 1, &data[i]};
     }
-    remote_open(&remote, NULL);
-    sl_server_put(remote.server, "/large", large, (size_t)COUNT * STRIDE, "\"2\"");
+    remote_open(&remote, config);
+    sl_server_put(remote.server, "/large", large, count * STRIDE, "\"2\"");
     SL_AUTO(sl_source) source = NULL;
     ck_assert_int_eq(sl_source_open(remote.store, "large", 1, &source, NULL), 0);
-    ck_assert_int_eq(sl_gather(source, items, COUNT, NULL), 0);
-    for (size_t i = 0; i < COUNT; i++)
+    ck_assert_int_eq(sl_gather(source, items, count, NULL), 0);
+    for (size_t i = 0; i < count; i++)
         ck_assert_uint_eq(data[i], i % 255 + 1);
     unsigned connections = sl_server_connection_count(remote.server);
-    ck_assert_uint_gt(connections, 9);
-    ck_assert_uint_le(connections, SL_GATHER_CONNECTIONS_MAX + 1);
     sl_source_free(sl_steal(&source));
     remote_close(&remote);
     free(large);
+    return connections;
+}
+
+SL_TEST(many_ranges_use_more_connections_and_more_of_a_store_far_away)
+{
+    const struct sl_source_config far = {.preconnect = 1};
+    fake_clock_run();
+    ck_assert_uint_le(connections_for(64, NULL), 9);
+    unsigned hundreds = connections_for(300, NULL);
+    ck_assert_uint_gt(hundreds, 9);
+    ck_assert_uint_le(hundreds, SL_GATHER_CONNECTIONS_MAX + 1);
+    ck_assert_uint_gt(connections_for(64, &far), 20);
+    ck_assert_uint_le(connections_for(16, &far), 10);
 }
 
 SL_TEST(ranges_with_small_gaps_share_a_request)

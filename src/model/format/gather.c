@@ -2,9 +2,10 @@
  * A tensor header precedes each tensor's data, so a large model has hundreds of small ranges far
  * apart, and a small one thousands close together. Ranges with small gaps become one run; runs are
  * fetched by up to 32 connections that one poll loop drives, so no threads are needed and the
- * latency of a store is paid once for as many runs. Connecting costs round trips of its own, so
- * beyond eight each is to bring eight runs or more. What a run reads in gaps is dropped. A run in
- * the head that opening the object has brought costs nothing.
+ * latency of a store is paid once for as many runs. Connecting costs work, so beyond eight each is
+ * to bring eight runs or more; two where the store is far away, since they connect side by side and
+ * each round trip less counts. What a run reads in gaps is dropped. A run in the head that opening
+ * the object has brought costs nothing.
  */
 #include "gather.h"
 
@@ -14,7 +15,7 @@
 #include "index.h"
 
 enum { PIECE_BYTES = 64 * 1024, STREAM_PIECE_BYTES = 512 * 1024, WAIT_MS_MAX = 1000 };
-enum { CONNECTIONS_FEW = 8, RUNS_EACH = 8 };
+enum { CONNECTIONS_FEW = 8, RUNS_EACH = 8, RUNS_EACH_FAR = 2 };
 
 /* Consecutive items [first, last) fetched by one request. */
 struct run {
@@ -88,9 +89,11 @@ static size_t choose_width(const struct gather *gather)
     size_t runs = 1;
     for (size_t i = gather->next + 1; i < gather->count; i++)
         runs += items[i].begin > items[i - 1].end + SL_GATHER_GAP_BYTES;
-    size_t width = SL_MAX(runs / RUNS_EACH, (size_t)CONNECTIONS_FEW);
-    return sl_store_openings(sl_source_store(gather->source),
-                             SL_MIN(width, (size_t)SL_GATHER_CONNECTIONS_MAX));
+    struct sl_store *store = sl_source_store(gather->source);
+    bool is_far = sl_store_connected_ahead(store) > 0;
+    size_t width = runs / (is_far ? RUNS_EACH_FAR : RUNS_EACH);
+    width = SL_MIN(SL_MAX(width, (size_t)CONNECTIONS_FEW), (size_t)SL_GATHER_CONNECTIONS_MAX);
+    return sl_store_openings(store, width);
 }
 
 static int start_run(struct gather *gather, struct run *run, struct sl_err *err)
