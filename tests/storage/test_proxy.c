@@ -2,6 +2,8 @@
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "claims.h"
 #include "netrc.h"
@@ -144,9 +146,15 @@ SL_TEST(every_prefix_of_a_netrc_is_harmless)
 SL_TEST(a_missing_netrc_is_as_good_as_none)
 {
     struct sl_netrc_login login;
+    char log[512] = "";
+    int to = memfd_create("log", MFD_CLOEXEC);
+    ck_assert_int_ge(dup2(to, STDERR_FILENO), 0);
     ck_assert(!sl_netrc_find("h", &login));
+    ck_assert_int_eq(pread(to, log, sizeof(log) - 1, 0), 0);
     setenv("NETRC", "/nonexistent/netrc", 1);
     ck_assert(!sl_netrc_find("h", &login));
+    ck_assert_int_gt(pread(to, log, sizeof(log) - 1, 0), 0);
+    ck_assert_msg(strstr(log, "NETRC names") && strstr(log, "/nonexistent/netrc"), "%s", log);
     unsetenv("HOME");
     unsetenv("NETRC");
     ck_assert(!sl_netrc_find("h", &login));

@@ -8,6 +8,7 @@
 #include <strings.h>
 
 #include "buf.h"
+#include "log.h"
 #include "mem.h"
 
 struct words {
@@ -91,16 +92,21 @@ bool sl_netrc_parse(const char *text, size_t bytes, const char *host, struct sl_
 
 bool sl_netrc_find(const char *host, struct sl_netrc_login *login)
 {
-    const char *path = getenv("NETRC"), *home = getenv("HOME");
-    sl_autofree char *own = NULL;
-    if (!path || !*path) {
-        if (!home || !*home)
-            return false;
-        own = sl_asprintf(NULL, "%s/.netrc", home);
-        path = own;
-    }
-    sl_autobuf text = SL_BUF_INIT(SL_NETRC_BYTES_MAX);
-    if (!path || sl_buf_read_file(&text, path, NULL) < 0)
+    const char *named = getenv("NETRC"), *home = getenv("HOME");
+    bool is_named = named && *named;
+    if (!is_named && (!home || !*home))
         return false;
+    sl_autofree char *path =
+        is_named ? sl_strdup(named, NULL) : sl_asprintf(NULL, "%s/.netrc", home);
+    sl_autobuf text = SL_BUF_INIT(SL_NETRC_BYTES_MAX);
+    struct sl_err why = SL_ERR_INIT;
+    if (!path)
+        return false;
+    if (sl_buf_read_file(&text, path, &why) < 0) {
+        if (is_named)
+            sl_log(SL_LOG_WARN, "no login is taken from the file that NETRC names: %s",
+                   why.message);
+        return false;
+    }
     return sl_netrc_parse(sl_buf_string(&text), text.used, host, login);
 }

@@ -18,7 +18,8 @@ struct sl_netrc_login {
 /** The first machine entry for host, or the default entry. false if neither is there. Values may be
  * quoted, with backslashes. */
 bool sl_netrc_parse(const char *text, size_t bytes, const char *host, struct sl_netrc_login *login);
-/** The same from $NETRC or ~/.netrc; a file that cannot be read is as good as none. */
+/** The same from $NETRC or ~/.netrc; a file that cannot be read is as good as none, with a warning
+ * where NETRC names it. */
 bool sl_netrc_find(const char *host, struct sl_netrc_login *login);
 
 #endif
