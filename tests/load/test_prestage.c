@@ -23,7 +23,7 @@ static struct sl_err err;
 static struct {
     int status;             /* of a HEAD */
     unsigned heads, wanted; /* ranges are refused as by a busy store until so many came */
-    bool a, b;              /* was asked for */
+    bool a, b, version;     /* was asked for; of a.bin, one version */
 } mock;
 
 static void list(struct sl_server_reply *reply)
@@ -54,6 +54,7 @@ static bool answer(const struct sl_server_request *request, struct sl_server_rep
     }
     mock.heads++;
     mock.a |= strcmp(request->target, "/bucket/m/a.bin") == 0;
+    mock.version |= strcmp(request->target, "/bucket/m/a.bin?versionId=v1") == 0;
     mock.b |= strcmp(request->target, "/bucket/m/b%2B.bin") == 0;
     ck_assert(sl_server_header(request, "Range", value, sizeof(value)));
     ck_assert_str_eq(value, "bytes=0-0");
@@ -134,6 +135,19 @@ SL_TEST(a_model_that_is_there_is_not_asked_for)
     expect_load("");
     expect_load(", s3: {prestage: true}");
     ck_assert_uint_eq(mock.heads, 0);
+}
+
+SL_TEST(a_version_is_asked_for_as_it_is_read)
+{
+    static const char *const names[] = {"a.bin"};
+    struct sl_s3_options s3 = {.prestage = true};
+    struct sl_source_config config = {.options = {{&sl_s3_table, &s3}}};
+    SL_AUTO(sl_store) store = NULL;
+    sl_autofree char *key = NULL;
+    ck_assert_int_eq(sl_store_open("s3://bucket/m/a.bin?versionId=v1", &config, &store, &key, &err),
+                     0);
+    ck_assert_int_eq(sl_store_prestage(store, names, 1, NULL, &err), 0);
+    ck_assert(mock.version && mock.heads == 1);
 }
 
 SL_TEST(it_ends_when_it_is_stopped)

@@ -23,7 +23,8 @@ static int ask_for(struct sl_s3 *s3, struct sl_exchange *exchange, const char *n
     char what[400];
     struct sl_answer answer = {0};
     sl_autofree char *key = sl_asprintf(err, "%s%s", s3->prefix, name);
-    if (!key)
+    sl_autofree char *query = NULL;
+    if (!key || sl_s3_version_query(s3, key, &query, err) < 0)
         return -1;
     snprintf(what, sizeof(what), "cannot ask the store to cache '%.200s%.150s'", s3->store->uri,
              name);
@@ -31,7 +32,7 @@ static int ask_for(struct sl_s3 *s3, struct sl_exchange *exchange, const char *n
                                     .verb = SL_S3_READ,
                                     .method = "HEAD",
                                     .key = key,
-                                    .query = "",
+                                    .query = query,
                                     .more = &first_byte,
                                     .more_count = 1,
                                     .answer_limit = ANSWER_BYTES_MAX,
