@@ -92,7 +92,7 @@ def places_beyond_four_gib_are_found(h, nginx):
         file.seek(8 + len(text) + size - 64)
         file.write(mark[::-1] + bytes(64 - len(mark)) + mark)
     for uri in (path, nginx.http + "/beyond.safetensors"):
-        run = h.sluice("inspect", "--json", "--slice", "last", "--slice", f"wide[{size - 64}:{size - 64 + len(mark)}]", uri).expect(0).json()
+        run = h.sluice("inspect", "--json", "--slice", "last[:]", "--slice", f"wide[{size - 64}:{size - 64 + len(mark)}]", uri).expect(0).json()
         assert run["tensors"][0]["shape"] == [size] and run["object_bytes"] == os.path.getsize(path), run
         assert [row["sha256"] for row in run["slices"]] == [hashlib.sha256(data).hexdigest() for data in (mark, mark[::-1])], run
         assert run["read_bytes"] < 1 << 20, run["read_bytes"]
