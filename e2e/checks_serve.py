@@ -229,6 +229,23 @@ def a_small_model_passes_large_ones(h):
 
 
 @check()
+def what_a_node_leaves_is_removed_at_once(h):
+    """A model of the config and one that was asked for: while the daemon runs `rm` refuses, afterwards nothing of it is there."""
+    server, _ = paced(OBJECT_BYTES)
+    node = Node(h)
+    node.configure(model("m", server.url))
+    node.start()
+    node.ask("POST", "/v1/loads", model("n", server.url))
+    node.await_state("m")
+    node.await_state("n")
+    h.sluice("rm", node.directory).expect(2, "a node daemon runs in")
+    assert node.end() == 0
+    h.sluice("rm", node.directory).expect(0, "removed 2 models")
+    assert not os.path.exists(node.directory), os.listdir(node.directory)
+    server.close()
+
+
+@check()
 def a_node_talks_with_systemd(h):
     """sd_notify: ready, reloading with its time, status, watchdog, stopping; and a socket that systemd opened."""
     node = Node(h)

@@ -295,6 +295,9 @@ SL_TEST(what_a_daemon_that_has_ended_left_goes_at_once)
     }
     snprintf(path, sizeof(path), "%s/one", node);
     write_file(path, "model.yaml", "kept");
+    write_file(path, "0123.whole", "");
+    snprintf(path, sizeof(path), "%s/one/current", node);
+    ck_assert_int_eq(symlink("4567", path), 0);
     RUN(&ran, "rm", node);
     EXPECT(4, "no model of sluice"); /* nothing says that it is a node's */
     write_file(node, ".lock", "");

@@ -77,8 +77,9 @@ static int remove_model(const char *path, bool force, struct sl_publish_facts *f
     return done;
 }
 
-/* ---- the directory of a node daemon: NAME/IDENTITY/, NAME/model.yaml, .lock -------------------
- */
+/* ---- the directory of a node daemon ---------------------------------------------------------- */
+
+/* NAME/VERSION/, NAME/VERSION.whole, NAME/current, NAME/model.yaml, .lock. */
 
 /* Each folder in `path`, but hidden ones and links. */
 static int each_folder(const char *path,
@@ -110,10 +111,14 @@ static int remove_version(const char *folder, void *arg, struct sl_err *err)
 {
     struct node_removal *removal = arg;
     struct sl_publish_facts facts = {0}, *sum = &removal->facts;
+    sl_autofree char *whole = sl_asprintf(err, "%s" SL_WHOLE, folder);
+    if (!whole)
+        return -1;
     if (!has_state(folder))
         return 0;
     if (remove_model(folder, removal->force, &facts, err) < 0)
         return -1;
+    (void)unlink(whole);
     facts.files += sum->files;
     facts.bytes += sum->bytes;
     *sum = facts;
@@ -125,11 +130,16 @@ static int remove_name(const char *folder, void *arg, struct sl_err *err)
 {
     if (each_folder(folder, remove_version, arg, err) < 0)
         return -1;
-    sl_autofree char *kept = sl_asprintf(err, "%s/model.yaml", folder);
-    if (!kept)
-        return -1;
-    if (rmdir(folder) < 0 && errno == ENOTEMPTY && unlink(kept) == 0)
-        rmdir(folder); /* it stays where something of others is in it */
+    static const char *const names[] = {"current", "model.yaml"};
+    for (size_t i = 0; i < SL_COUNT(names); i++) {
+        struct stat status;
+        sl_autofree char *own = sl_asprintf(err, "%s/%s", folder, names[i]);
+        if (!own)
+            return -1;
+        if (lstat(own, &status) == 0 && (S_ISLNK(status.st_mode) || i > 0))
+            (void)unlink(own);
+    }
+    rmdir(folder); /* it stays where something of others is in it */
     return 0;
 }
 
