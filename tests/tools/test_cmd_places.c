@@ -287,7 +287,8 @@ SL_TEST(what_a_daemon_that_has_ended_left_goes_at_once)
         ck_assert_int_eq(mkdir(path, 0755), 0);
     }
     write_file(path, "mine", "mine");
-    const char *const versions[] = {"one/0123", "one/4567", "two/89ab"};
+    const char *const versions[] = {"one/0123456789abcdef", "one/4567456745674567",
+                                    "two/89abcdef01234567"};
     for (size_t i = 0; i < SL_COUNT(versions); i++) {
         snprintf(path, sizeof(path), "%s/%s", node, versions[i]);
         RUN(&ran, "load", model, "--to", path);
@@ -295,9 +296,9 @@ SL_TEST(what_a_daemon_that_has_ended_left_goes_at_once)
     }
     snprintf(path, sizeof(path), "%s/one", node);
     write_file(path, "model.yaml", "kept");
-    write_file(path, "0123.whole", "");
+    write_file(path, "0123456789abcdef.whole", "");
     snprintf(path, sizeof(path), "%s/one/current", node);
-    ck_assert_int_eq(symlink("4567", path), 0);
+    ck_assert_int_eq(symlink("4567456745674567", path), 0);
     RUN(&ran, "rm", node);
     EXPECT(4, "no model of sluice"); /* nothing says that it is a node's */
     write_file(node, ".lock", "");
@@ -317,9 +318,35 @@ SL_TEST(what_a_daemon_that_has_ended_left_goes_at_once)
     write_file(node, ".lock", "");
     snprintf(path, sizeof(path), "%s/two/other", node);
     ck_assert_int_eq(rmdir(path), 0);
+    snprintf(path, sizeof(path), "%s/%s", node, versions[2]);
+    RUN(&ran, "load", model, "--to", path);
+    ck_assert_int_eq(ran.exit_code, 0);
     RUN(&ran, "rm", node, "--json");
     EXPECT(0, "\"directory_left\":false");
     ck_assert(!is_there(node));
+}
+
+/* Other programs have a .lock, and other people a model.yaml. */
+SL_TEST(a_directory_that_only_looks_like_a_daemons_stays_as_it_is)
+{
+    static const char *const names[] = {".lock", "n/model.yaml", "n/current", "n/mine/words.txt"};
+    char path[PATH_BYTES * 2];
+    snprintf(path, sizeof(path), "%s/n/mine", scratch);
+    RUN(&ran, "load", model, "--to", path); /* no daemon calls a version so */
+    ck_assert_int_eq(ran.exit_code, 0);
+    write_file(scratch, ".lock", "");
+    snprintf(path, sizeof(path), "%s/n", scratch);
+    write_file(path, "model.yaml", "mine");
+    snprintf(path, sizeof(path), "%s/n/current", scratch);
+    ck_assert_int_eq(symlink("mine", path), 0);
+    RUN(&ran, "rm", scratch);
+    EXPECT(4, "no model of sluice");
+    RUN(&ran, "rm", scratch, "--force");
+    EXPECT(4, "no model of sluice");
+    for (size_t i = 0; i < SL_COUNT(names); i++) {
+        snprintf(path, sizeof(path), "%s/%s", scratch, names[i]);
+        ck_assert_msg(is_there(path), "%s", path);
+    }
 }
 
 /* It has one lock for all of its directory, and none for a load. */

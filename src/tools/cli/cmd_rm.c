@@ -79,7 +79,9 @@ static int remove_model(const char *path, bool force, struct sl_publish_facts *f
 
 /* ---- the directory of a node daemon ---------------------------------------------------------- */
 
-/* NAME/VERSION/, NAME/VERSION.whole, NAME/current, NAME/model.yaml, .lock. */
+/* NAME/VERSION/, NAME/VERSION.whole, NAME/current, NAME/model.yaml, .lock. Others have a .lock and
+ * folders, too: only what lies beside a version that is ours is taken for a daemon's. */
+enum { VERSION_DIGITS = 16 };
 
 /* Each folder in `path`, but hidden ones and links. */
 static int each_folder(const char *path,
@@ -107,6 +109,13 @@ struct node_removal {
     struct sl_publish_facts facts; /* sums; of the last model, its name */
 };
 
+static bool is_version(const char *folder)
+{
+    const char *name = strrchr(folder, '/') + 1;
+    return strlen(name) == VERSION_DIGITS && strspn(name, "0123456789abcdef") == VERSION_DIGITS &&
+           has_state(folder);
+}
+
 static int remove_version(const char *folder, void *arg, struct sl_err *err)
 {
     struct node_removal *removal = arg;
@@ -114,7 +123,7 @@ static int remove_version(const char *folder, void *arg, struct sl_err *err)
     sl_autofree char *whole = sl_asprintf(err, "%s" SL_WHOLE, folder);
     if (!whole)
         return -1;
-    if (!has_state(folder))
+    if (!is_version(folder))
         return 0;
     if (remove_model(folder, removal->force, &facts, err) < 0)
         return -1;
@@ -128,9 +137,13 @@ static int remove_version(const char *folder, void *arg, struct sl_err *err)
 
 static int remove_name(const char *folder, void *arg, struct sl_err *err)
 {
+    static const char *const names[] = {"current", "model.yaml"};
+    const struct node_removal *removal = arg;
+    uint64_t before = removal->models;
     if (each_folder(folder, remove_version, arg, err) < 0)
         return -1;
-    static const char *const names[] = {"current", "model.yaml"};
+    if (removal->models == before)
+        return 0;
     for (size_t i = 0; i < SL_COUNT(names); i++) {
         struct stat status;
         sl_autofree char *own = sl_asprintf(err, "%s/%s", folder, names[i]);
@@ -159,6 +172,8 @@ static int remove_node(const char *path, struct node_removal *removal, struct sl
                        path);
     if (each_folder(path, remove_name, removal, err) < 0)
         return -1;
+    if (!removal->models)
+        return 0;
     if (unlink(lock) == 0)
         rmdir(path); /* it stays where something of others is in it */
     return 1;
