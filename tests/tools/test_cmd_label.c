@@ -27,7 +27,7 @@ static int scratch_fd;
 static const char *_Atomic models, *_Atomic labels;
 static _Atomic int status; /* of the API server */
 static _Atomic unsigned asked, looked, patched;
-static char patch[4096];
+static char patch[4096]; /* written before patched is counted: whoever reads it reads that first */
 
 static char *copy(const char *text)
 {
@@ -133,6 +133,7 @@ SL_TEST(labels_with_its_prefix_and_no_others_go)
              " \"model.csi.sluice.dev/alpha\": \"maybe\", \"model.csi.sluice.developer/x\": \"a\","
              " \"model.csi.sluice.dev\": \"b\", \"zone\": \"a\"}";
     once(0, "");
+    ck_assert_uint_eq(patched, 1);
     ck_assert_str_eq(patch, "{\"metadata\":{\"labels\":{\"model.csi.sluice.dev/alpha\":\"ready\","
                             "\"model.csi.sluice.dev/gone\":null,"
                             "\"model.csi.sluice.dev/beta\":null}}}");
@@ -143,6 +144,7 @@ SL_TEST(a_node_that_has_nothing_loses_its_labels)
     models = "{\"models\": []}";
     labels = "{\"model.csi.sluice.dev/alpha\": \"ready\"}";
     once(0, "");
+    ck_assert_uint_eq(patched, 1);
     ck_assert_str_eq(patch, "{\"metadata\":{\"labels\":{\"model.csi.sluice.dev/alpha\":null}}}");
 }
 
