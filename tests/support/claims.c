@@ -4,6 +4,8 @@
  */
 #include "claims.h"
 
+#include <stdatomic.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -115,6 +117,20 @@ int __wrap_clearenv(void)
     if (pinned)
         pin();
     return done;
+}
+
+/* Check writes a message for each assertion that holds, and its parent moves 8 KiB for each that it
+ * reads: a tenth of the time under the address sanitizer. It hears of each place once.
+ */
+void __real__mark_point(const char *file, int line);
+void __wrap__mark_point(const char *file, int line);
+void __wrap__mark_point(const char *file, int line)
+{
+    static _Atomic uintptr_t told[1024]; /* of this claim, which has a process of its own */
+    const uintptr_t place = (uintptr_t)file + (uintptr_t)line;
+    if (atomic_exchange_explicit(&told[place % SL_COUNT(told)], place, memory_order_relaxed) !=
+        place)
+        __real__mark_point(file, line);
 }
 
 static bool is_wanted(const char *name)
