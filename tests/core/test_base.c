@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "alloc_fail.h"
@@ -14,6 +15,7 @@
 #include "json.h"
 #include "mem.h"
 #include "scratch.h"
+#include "skip.h"
 #include "thread.h"
 
 SL_TEST(the_nth_allocation_fails_and_only_that)
@@ -277,6 +279,19 @@ SL_TEST(files_are_read_whole_or_refused)
     unlink(path);
     ck_assert_int_eq(sl_buf_read_file(&small, path, &err), -1);
     ck_assert_int_eq(err.kind, SL_E_NOT_FOUND);
+}
+
+/* sysfs says a page for each of its files. */
+SL_TEST(a_file_that_says_more_than_it_has_is_read)
+{
+    static const char path[] = "/sys/devices/system/cpu/online";
+    struct sl_err err = SL_ERR_INIT;
+    struct stat status;
+    sl_autobuf buf = SL_BUF_INIT(1024);
+    if (stat(path, &status) < 0 || status.st_size <= 1024)
+        SL_SKIP("no sysfs whose files say a page");
+    ck_assert_msg(sl_buf_read_file(&buf, path, &err) == 0, "%s", err.message);
+    ck_assert_uint_gt(buf.used, 0);
 }
 
 SL_TEST(bytes_for_people_have_three_digits)

@@ -8,7 +8,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "buf.h"
 #include "claims.h"
+#include "mem.h"
 #include "scratch.h"
 #include "tree.h"
 
@@ -122,3 +124,18 @@ SL_TEST(siblings_have_the_same_folder)
 }
 
 SL_CASE(.setup = setup, .teardown = teardown)
+
+SL_TEST(a_file_that_is_too_large_is_not_begun)
+{
+    struct sl_err err = SL_ERR_INIT;
+    sl_autobuf buf = SL_BUF_INIT(65536), room = SL_BUF_INIT(65536);
+    sl_autoclose int fd = openat(root_fd, "x", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    ck_assert_int_eq(ftruncate(fd, (off_t)1 << 40), 0);
+    ck_assert_int_eq(sl_tree_read(root_fd, "x", &buf, &err), -1);
+    ck_assert_str_eq(err.message, "'x' is larger than 65536 bytes");
+    ck_assert_int_eq(err.kind, SL_E_NO_SPACE);
+    ck_assert_uint_eq(buf.used, 0);
+    ck_assert_int_eq(ftruncate(fd, 65536), 0);
+    ck_assert_int_eq(sl_tree_read(root_fd, "x", &room, &err), 0);
+    ck_assert_uint_eq(room.used, 65536);
+}

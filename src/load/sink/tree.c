@@ -304,5 +304,7 @@ int sl_tree_read(int directory_fd, const char *name, struct sl_buf *buf, struct 
     struct stat status;
     if (fstat(fd, &status) < 0 || !S_ISREG(status.st_mode))
         return sl_fail(err, SL_E_NO_SPACE, "'%s' is not a regular file: remove it", name);
+    if ((uint64_t)status.st_size > buf->limit) /* it may be a terabyte of holes */
+        return sl_fail(err, SL_E_NO_SPACE, "'%s' is larger than %zu bytes", name, buf->limit);
     return sl_buf_read_fd(buf, fd, name, SL_E_NO_SPACE, err);
 }

@@ -58,7 +58,8 @@ int sl_tree_write(int directory_fd, const char *name, const void *data, size_t b
 /** The same, for this user alone (0600). */
 int sl_tree_write_own(int directory_fd, const char *name, const void *data, size_t bytes,
                       struct sl_err *err);
-/** Read a file of at most the buffer's limit; SL_E_NOT_FOUND if absent, SL_E_NO_SPACE. */
+/** Read a file of at most the buffer's limit; a larger one is not begun. SL_E_NOT_FOUND if absent,
+ * SL_E_NO_SPACE. */
 int sl_tree_read(int directory_fd, const char *name, struct sl_buf *buf, struct sl_err *err);
 /** Fail with SL_E_NO_SPACE, the text of `number` (of errno), and what to do about it: -1. */
 int sl_tree_fail(struct sl_err *err, int number, const char *doing, const char *name);
