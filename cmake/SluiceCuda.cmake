@@ -5,7 +5,7 @@
 #   OFF   no kernels
 #
 # A compiler is NVRTC (libnvrtc.so), nvcc or clang, see scripts/cuda-compile. Nothing of NVIDIA's is
-# linked; a driver is opened at run time (src/device/cuda). Static programs cannot, and have no kernels.
+# linked; a driver is opened at run time (src/client/cuda). Static programs cannot, and have no kernels.
 set(SLUICE_CUDA AUTO CACHE STRING "Kernels for GPUs: AUTO, ON or OFF")
 set_property(CACHE SLUICE_CUDA PROPERTY STRINGS AUTO ON OFF)
 if(NOT SLUICE_CUDA MATCHES "^(AUTO|ON|OFF)$")

@@ -1,8 +1,8 @@
-# sluice_layer(ROOM/NAME [LAYER ...] [LIBS TARGET ...])
+# sluice_layer(FLOOR/ROOM [ROOM ...] [LIBS TARGET ...])
 #
-# One folder src/ROOM/NAME is one static library made of every .c file in it. It may include its own headers and the
-# public ones of the layers it names, with theirs: an include that points upwards does not compile. Headers in its
-# folder in/ are its own: no other layer can include them. Tests see them all (sluice_insides).
+# One folder src/FLOOR/ROOM is one static library made of every .c file in it. It may include its own headers and the
+# public ones of the rooms it names, with theirs: an include that points upwards does not compile. Headers in its
+# folder in/ are its own: no other room can include them. Tests see them all (sluice_insides).
 define_property(GLOBAL PROPERTY SLUICE_INSIDES BRIEF_DOCS "folders of private headers" FULL_DOCS "for tests")
 function(sluice_layer place)
     cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "LIBS")

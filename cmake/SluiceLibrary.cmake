@@ -1,9 +1,9 @@
 # sluice for other programs: two libraries with one header. libsluice has the whole engine. libsluice-attach is what a
-# client of the pool needs, src/lib/api and src/device/cuda, with libc and nothing else. What each exports, and with
-# which version, src/lib/open/sluice.map and src/lib/api/sluice-attach.map say; a symbol never leaves them.
+# client of the pool needs, src/client/api and src/client/cuda, with libc and nothing else. What each exports, and with
+# which version, src/lib/open/sluice.map and src/client/api/sluice-attach.map say; a symbol never leaves them.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
-file(GLOB api_files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/lib/api/*.c ${CMAKE_SOURCE_DIR}/src/device/cuda/*.c)
+file(GLOB api_files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/client/api/*.c ${CMAKE_SOURCE_DIR}/src/client/cuda/*.c)
 file(RELATIVE_PATH prefix_from_pc /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 
 # sluice_library(TARGET KIND NAME): how a library that is installed is called, and found.
@@ -16,7 +16,7 @@ function(sluice_library target kind name)
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
     get_target_property(type ${target} TYPE)
     if(type STREQUAL "SHARED_LIBRARY")
-        set(map ${CMAKE_SOURCE_DIR}/src/lib/${ARGN}/${name}.map)
+        set(map ${CMAKE_SOURCE_DIR}/src/${ARGN}/${name}.map)
         set_target_properties(${target} PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION 0 LINK_DEPENDS ${map})
         target_link_options(${target} PRIVATE -Wl,--version-script=${map})
     endif()
@@ -29,10 +29,10 @@ endif()
 foreach(type ${kinds})
     string(TOLOWER ${type} kind)
     add_library(libsluice_attach_${kind} ${type} ${api_files})
-    target_compile_options(libsluice_attach_${kind} PRIVATE "SHELL:-iquote \"${CMAKE_SOURCE_DIR}/src/lib/api\""
-        "SHELL:-iquote \"${CMAKE_SOURCE_DIR}/src/device/cuda\"")
+    target_compile_options(libsluice_attach_${kind} PRIVATE "SHELL:-iquote \"${CMAKE_SOURCE_DIR}/src/client/api\""
+        "SHELL:-iquote \"${CMAKE_SOURCE_DIR}/src/client/cuda\"")
     target_link_libraries(libsluice_attach_${kind} PRIVATE Threads::Threads ${CMAKE_DL_LIBS})
-    sluice_library(libsluice_attach_${kind} attach_${kind} sluice-attach api)
+    sluice_library(libsluice_attach_${kind} attach_${kind} sluice-attach client/api)
 endforeach()
 
 # The engine is what the program is made of; the layers are archives, of which a program takes what it names, so all that
@@ -48,9 +48,9 @@ if(SLUICE_SHARED)
     if(NOT SANITIZE AND NOT SLUICE_FUZZ) # whose runtime is the program's
         target_link_options(libsluice_shared PRIVATE -Wl,--no-undefined)
     endif()
-    sluice_library(libsluice_shared shared sluice open)
+    sluice_library(libsluice_shared shared sluice lib/open)
 endif()
-install(FILES ${CMAKE_SOURCE_DIR}/src/lib/api/sluice.h ${CMAKE_SOURCE_DIR}/src/lib/api/sluice_edit.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES ${CMAKE_SOURCE_DIR}/src/client/api/sluice.h ${CMAKE_SOURCE_DIR}/src/client/api/sluice_edit.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 
 # For who builds against them: `pkg-config sluice` and `sluice-attach`, and find_package(sluice) with sluice::shared,
 # sluice::attach_shared and sluice::attach_static. What is installed may be moved.

@@ -7,7 +7,7 @@ import subprocess
 from checks_stores import BUCKET
 from harness import check, need_program, pinned, sha256_file
 
-ROOMS = ("core/base", "storage/net", "storage/http", "load/reader", "load/sink")
+ROOMS = ("core/base", "storage/net", "storage/http", "load/reader", "core/sink")
 LARGE_BYTES, SMALL_BYTES = 128 << 20, 1 << 20
 # Measured: 14 to 16 for each MB in all, 2.3 to write, 4.3 to 6.3 to read; 476 to 577 and 82 files with a small object; 297
 # where all is there. What comes in smaller pieces than usual takes more of them, and strace delays both sides.

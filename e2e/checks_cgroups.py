@@ -8,7 +8,7 @@ import sys
 from containers import ControlGroup, need_namespaces
 from harness import ROOT, Skip, check
 
-ROOMS = ("core/base", "load/concurrency", "load/sink", "node/pool")
+ROOMS = ("core/base", "core/concurrency", "core/sink", "node/pool")
 LATE = True
 PROGRAM = os.path.join(ROOT, "build-static-full", "sluice")  # where the other kernel sees it, too
 WHO_PAYS = os.path.join(ROOT, "e2e", "who_pays.py")

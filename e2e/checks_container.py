@@ -8,7 +8,7 @@ import time
 from containers import USER, VOLUME_GROUP, ControlGroup, Pod
 from harness import SECOND, Skip, bytes_done, check, free_port, http_get, in_starts, port_open, sha256_file, wait_for
 
-ROOMS = ("core/base", "core/observe", "load/concurrency", "load/load", "load/publish", "packaging")
+ROOMS = ("core/base", "core/observe", "core/concurrency", "load/load", "load/publish", "packaging")
 LATE = True
 MODEL = "model.safetensors"
 MIB = 1 << 20

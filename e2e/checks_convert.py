@@ -11,7 +11,7 @@ import zipfile
 
 from harness import CACHE, ROOT, Skip, catches_sigterm, check, fixture, one_at_a_time, run_client, sha256_file, wait_for
 
-ROOMS = ("tools/convert", "model/format", "model/transform")
+ROOMS = ("model/convert", "model/format", "model/transform")
 PEER = os.path.join(ROOT, "e2e", "reference_peer.py")
 TENSORIZER = ["tensorizer==2.12.1", "libnacl", "redis", "hiredis", "psutil", "boto3", "botocore", "jmespath", "s3transfer", "async_timeout"]
 # torch's spelling of canonical dtypes; tensorizer has no F8 on torch 1.13.

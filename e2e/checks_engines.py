@@ -9,7 +9,7 @@ from checks_python_doors import need_torch2
 from checks_python_open import cache, environment
 from harness import ROOT, Skip, check, run_client
 
-ROOMS = ("lib/api", "lib/open", "python")
+ROOMS = ("client/api", "lib/open", "python")
 MODELS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "engine_models.py")
 BUCKET = "engines"
 DIFFUSERS = ("diffusers==0.42.1", "importlib_metadata", "zipp", "pillow")

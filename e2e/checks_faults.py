@@ -16,7 +16,7 @@ from checks_stores import BUCKET
 from harness import CONNECTIONS, Skip, bytes_done, check, free_port, pinned, sha256_file, wait_for
 from servers import share
 
-ROOMS = ("storage/net", "storage/file", "storage/http", "storage/s3", "load/sink", "load/reader", "load/publish", "load/load", "tools/cli")
+ROOMS = ("storage/net", "storage/file", "storage/http", "storage/s3", "core/sink", "load/reader", "load/publish", "load/load", "tools/cli")
 GATED_BYTES = 64 << 20
 SOCKETS_BYTES = 12 << 20  # what the two ends of a connection may hold
 

@@ -7,7 +7,7 @@ import sys
 
 from harness import CACHE, ROOT, Skip, check
 
-ROOMS = ("device/cuda", "device/kernels", "device/gpu", "device/fill")
+ROOMS = ("client/cuda", "device/kernels", "device/gpu", "device/fill")
 
 
 def parts(h):

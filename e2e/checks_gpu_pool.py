@@ -12,7 +12,7 @@ from checks_restart import Manager
 from checks_serve import Node
 from harness import ROOT, check, http_get, wait_for
 
-ROOMS = ("device/cuda", "device/kernels", "device/gpu", "device/fill", "node/pool", "node/pool_server", "node/node")
+ROOMS = ("client/cuda", "device/kernels", "device/gpu", "device/fill", "node/pool", "node/pool_server", "node/node")
 HOLDINGS = ("handles", "mappings", "reservations", "contexts", "streams", "events", "modules", "host_buffers", "left")
 
 

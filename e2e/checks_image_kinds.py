@@ -12,7 +12,7 @@ from checks_image import sbom, versions
 from containers import need_namespaces
 from harness import CACHE, ROOT, Skip, check, need_program, one_at_a_time, sha256_file
 
-ROOMS = ("packaging", "device/cuda")
+ROOMS = ("packaging", "client/cuda")
 LATE = True
 SPEC = """apiVersion: sluice/v1alpha1
 kind: Model
@@ -41,7 +41,7 @@ def fake_driver(h):
     """The tests' driver without a GPU, compiled here: a libcuda.so.1."""
     sources = [os.path.join(ROOT, "tests", "support", name) for name in os.listdir(os.path.join(ROOT, "tests", "support"))
                if name.startswith("fake_cuda") and name.endswith(".c")]
-    folders = ("tests/support", "src/device/cuda", "src/device/kernels", "src/model/transform", "src/core/base")
+    folders = ("tests/support", "src/client/cuda", "src/device/kernels", "src/model/transform", "src/core/base")
     out = os.path.join(h.directory("driver-of-tests"), "libcuda.so.1")  # not where others work: torch loads it from there
     subprocess.run([need_program("gcc"), "-shared", "-fPIC", "-O1", "-w", "-D_GNU_SOURCE", "-o", out, *sources,
                     *(word for folder in folders for word in ("-iquote", os.path.join(ROOT, folder)))], check=True)

@@ -7,7 +7,7 @@ import subprocess
 
 from harness import ROOT, check
 
-ROOMS = ("lib/api", "lib/open", "packaging")
+ROOMS = ("client/api", "lib/open", "packaging")
 SOURCE = """#include <sluice.h>
 #include <stdio.h>
 int main(void)

@@ -8,7 +8,7 @@ import time
 
 from harness import Skip, check, processor_seconds, sha256_file, wait_for
 
-ROOMS = ("storage/net", "storage/http", "load/concurrency", "load/reader")
+ROOMS = ("storage/net", "storage/http", "core/concurrency", "load/reader")
 RATE = 10_000_000
 CONTENT = os.urandom(24_000_000)
 OBJECT = "network.bin"

@@ -17,7 +17,7 @@ from checks_resilience import PacedServer
 from checks_serve import Node, model
 from harness import ROOT, Skip, check, in_starts, wait_for
 
-ROOMS = ("node/pool", "node/pool_server", "lib/api", "python")
+ROOMS = ("node/pool", "node/pool_server", "client/api", "python")
 TENSORS = 16
 CLIENTS = 16
 # 4096 on a machine that has the memory, twice, and the time.

@@ -11,7 +11,7 @@ from checks_serve import Node
 from checks_wheel import USE, model_file
 from harness import ROOT, Skip, check, in_starts, run_client, wait_for
 
-ROOMS = ("lib/api", "lib/open", "node/pool", "python")
+ROOMS = ("client/api", "lib/open", "node/pool", "python")
 TORCH = "/usr/bin/python3"  # the Python of Debian's python3-torch
 EXAMPLE = os.path.join(ROOT, "examples", "torch_deposit.py")
 DEPOSITOR = os.path.join(os.path.dirname(os.path.abspath(__file__)), "pool_depositor.py")

@@ -11,7 +11,7 @@ from checks_pool import library_of
 from checks_python import TORCH, fake_driver, need_torch
 from harness import ROOT, Skip, check, one_at_a_time, run_client
 
-ROOMS = ("lib/api", "lib/open", "python")
+ROOMS = ("client/api", "lib/open", "python")
 PACKAGES = ("numpy<2", "ml_dtypes<0.5", "safetensors==0.8.0", "tensorizer==2.12.1", "zipslicer==0.8.1", "pytest<9", "fsspec", "mypy<2")
 JAX = ("jax==0.10.2", "numpy<3", "ml_dtypes", "safetensors==0.8.0")
 PYRIGHT = "pyright==1.1.414"

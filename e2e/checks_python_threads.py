@@ -9,7 +9,7 @@ from checks_python import FilePool
 from checks_python_open import run_tests
 from harness import ROOT, Skip, check
 
-ROOMS = ("lib/api", "lib/open", "python")
+ROOMS = ("client/api", "lib/open", "python")
 PROGRAM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "free_threads.py")
 TENSORS = 12
 SERIES = ("3.13", "3.14")

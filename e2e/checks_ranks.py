@@ -7,7 +7,7 @@ import time
 
 from harness import check, fixture, readers_pinned
 
-ROOMS = ("model/transform", "model/plan", "load/sink", "load/reader", "storage/s3")
+ROOMS = ("model/transform", "model/plan", "core/sink", "load/reader", "storage/s3")
 BUCKET, RANKS = "sealed", 4
 ROWS, COLUMNS, LAYERS = 4096, 2048, 8  # F16: 16 MiB a matrix, 4 MiB a rank: whole pieces
 ROW_BYTES = COLUMNS * 2

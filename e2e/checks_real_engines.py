@@ -13,7 +13,7 @@ from checks_python import FilePool
 from checks_python_open import environment
 from harness import ROOT, Skip, check
 
-ROOMS = ("lib/api", "lib/open", "python")
+ROOMS = ("client/api", "lib/open", "python")
 # Each check is alone: an engine takes most of the memory.
 RUNS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "engine_runs.py")
 PATIENCE = 1500

@@ -9,7 +9,7 @@ import servers
 from checks_convert import compare, convert, digests
 from harness import check, fixture, free_port, need_program, sha256_file, wait_for
 
-ROOMS = ("storage/redis", "tools/convert")
+ROOMS = ("storage/redis", "model/convert")
 TO_REDIS = """
 import sys, redis
 from tensorizer import TensorDeserializer

@@ -12,7 +12,7 @@ import time
 
 from harness import CONNECTIONS, RANGE_BYTES, Skip, check, pinned, sha256_file, wait_for
 
-ROOMS = ("storage/net", "storage/http", "load/sink", "load/concurrency", "load/reader", "load/publish", "load/load")
+ROOMS = ("storage/net", "storage/http", "core/sink", "core/concurrency", "load/reader", "load/publish", "load/load")
 OBJECT_BYTES = 64 << 20
 PIECE_BYTES = 64 << 10
 FIRST_BYTES = 64 << 10  # that a load asks for to learn what an object is

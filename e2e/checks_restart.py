@@ -10,7 +10,7 @@ from checks_pool import SMALL_BYTES, GatedServer, User, mapped_memfds, memfds, n
 from checks_serve import Node, model
 from harness import check, http_get, wait_for
 
-ROOMS = ("node/pool", "node/pool_server", "node/node", "lib/api")
+ROOMS = ("node/pool", "node/pool_server", "node/node", "client/api")
 RANGE_SHARE = 20  # a look at the source is less than this part of the object
 MODEL_BYTES = 256 << 20
 KILLS = 3

@@ -11,7 +11,7 @@ from checks_serve import Node, model
 from containers import ControlGroup
 from harness import check, wait_for
 
-ROOMS = ("node/pool", "node/pool_server", "node/node", "load/sink")
+ROOMS = ("node/pool", "node/pool_server", "node/node", "core/sink")
 CLIENTS = 16
 GROUP_BYTES = 512 << 20
 EACH_BYTES = 40 << 20  # of a Python that attaches

@@ -12,7 +12,7 @@ import threading
 
 from harness import check, need_program, pinned, sha256_file
 
-ROOMS = ("storage/store", "storage/s3", "model/transform", "load/reader", "tools/convert")
+ROOMS = ("storage/store", "storage/s3", "model/transform", "load/reader", "model/convert")
 OBJECT_BYTES = 256 << 20
 FLIPS = 4
 BUCKET = "verified"

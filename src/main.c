@@ -5,24 +5,27 @@
  *               ▲          ▲                                           load/ alone names them all
  *             format     store
  *
- * The rooms of src/ and what is in them, bottom to top (docs/architecture.md has all of it):
+ * The floors of src/ and their rooms, from the bottom (docs/architecture.md has all of it). A room
+ * sees what stands before it and on floors below:
  *
+ *     client/   cuda: the driver, found at run time; api: attaching to a pool, with libc alone
  *     core/     base: errors, memory, JSON, option rows, logs, threads; observe: metrics,
- *               progress, history; packing: bytes that gzip or zstd has packed
+ *               progress, history; packing: bytes that gzip or zstd has packed; concurrency: how
+ *               many connections, threads, buffers; sink: where bytes land
  *     storage/  net: connections and HTTP; store: ranges of one version, retry; upload: new
  *               objects; file, http, s3, gs, az, hf, ms, oci, redis: one kind each; cloud: what
  *               gs, az and oci share; stores: which kinds there are
  *     model/    transform: hashes, ciphers, casts; spec: the YAML document; format: where
- *               tensors lie (formats.def); plan: which bytes of which object go where
- *     load/     concurrency: how many connections, threads, buffers; sink: where bytes land;
- *               reader: carries out a plan; publish: lock, staging, ready; load: one load
- *     device/   cuda: the driver, found at run time; gpu: a GPU and its memory; kernels: what
- *               it computes; fill: plans on their way into it
+ *               tensors lie (formats.def); plan: which bytes of which object go where; convert:
+ *               a new object from a model in any format
+ *     load/     reader: carries out a plan; publish: lock, staging, ready; load: one load
+ *     device/   kernels: what a GPU computes; gpu: a GPU and its memory; fill: plans on their
+ *               way into it
+ *     lib/      open: models for other programs, wherever they are
  *     node/     pool: models in slabs; pool_server: the socket that hands them out; node: the
- *               models of a machine; volumes: these at paths, for pods; grpc: unary calls on a
- *               socket; csi: the driver that a kubelet calls; web: health, metrics, the page
- *     lib/      for other programs: api: attaching, with libc alone; open: all the rest
- *     tools/    cli: commands (commands.def); convert, initializer, bench
+ *               models of a machine; grpc: unary calls on a socket; volumes: models at paths, for
+ *               pods; csi: the driver that a kubelet calls; web: health, metrics, the page
+ *     tools/    initializer, bench, cli: commands (commands.def)
  */
 #include "cli.h"
 
