@@ -132,11 +132,13 @@ def schema_and_parser_agree(h, python):
 
 @check()
 def man_pages_render(h):
-    """Every page below docs/man is rendered by man and groff without a warning."""
+    """Every manual page is rendered by man and groff without a warning."""
     groff = need_program("groff")
-    folder = os.path.join(ROOT, "docs", "man")
+    folder = os.path.join(h.disk, "manual")
+    h.sluice("docs", "--write", folder).expect(0)
+    folder = os.path.join(folder, "man")
     pages = [os.path.join(parent, name) for parent, _, names in os.walk(folder) for name in names if name[-1].isdigit()]
-    assert pages, "no pages in docs/man"
+    assert pages, "no manual pages"
     for page in pages:
         done = subprocess.run([groff, "-man", "-Tutf8", "-Kutf8", "-ww", "-z", page], capture_output=True, text=True)
         assert done.returncode == 0 and not done.stderr.strip(), f"{page}: {done.stderr[:500]}"
