@@ -97,14 +97,14 @@ def rules():
 
 @check
 def runbooks():
-    """Every alert has its section in docs/runbooks.md, every section its alert, and every URL leads there."""
+    """Every alert has its section in docs/troubleshooting.md, every section its alert, and every URL leads there."""
     alerts = {rule["alert"]: rule for group in yaml.load(read(CHART, "files", "rules.yaml"), Loader=LOADER)["groups"]
               for rule in group["rules"]}
-    sections = re.findall(r"^## (Sluice\w+)$", read(ROOT, "docs", "runbooks.md"), re.MULTILINE)
+    sections = re.findall(r"^### (Sluice\w+)$", read(ROOT, "docs", "troubleshooting.md"), re.MULTILINE)
     wrong = [f"{name} has no section" for name in alerts if name not in sections]
     wrong += [f"section {name} has no alert" for name in sections if name not in alerts]
     wrong += [f"{name}: runbook_url is {rule['annotations']['runbook_url']}" for name, rule in alerts.items()
-              if rule["annotations"]["runbook_url"] != f"docs/runbooks.md#{name.lower()}"]
+              if rule["annotations"]["runbook_url"] != f"docs/troubleshooting.md#{name.lower()}"]
     yield "sections", wrong
 
 

@@ -138,7 +138,7 @@ What the schema cannot see: every complaint names the value and says what to do,
 {{- end -}}
 {{- range $metrics.rules.disabled -}}
 {{- if not (contains (printf "alert: %s\n" .) ($.Files.Get "files/rules.yaml")) -}}
-{{- $wrong = append $wrong (printf "metrics.rules.disabled: no alert is called '%s': docs/runbooks.md lists them" .) -}}
+{{- $wrong = append $wrong (printf "metrics.rules.disabled: no alert is called '%s': docs/troubleshooting.md lists them" .) -}}
 {{- end -}}
 {{- end -}}
 {{- range $alert, $threshold := $metrics.rules.thresholds -}}
@@ -147,7 +147,7 @@ What the schema cannot see: every complaint names the value and says what to do,
 {{- if eq .alert $alert -}}{{- $found = ternary "number" "none" (regexMatch "> [0-9.]+\\s*$" .expr) -}}{{- end -}}
 {{- end -}}{{- end -}}
 {{- if not $found -}}
-{{- $wrong = append $wrong (printf "metrics.rules.thresholds: no alert is called '%s': docs/runbooks.md lists them" $alert) -}}
+{{- $wrong = append $wrong (printf "metrics.rules.thresholds: no alert is called '%s': docs/troubleshooting.md lists them" $alert) -}}
 {{- else if eq $found "none" -}}
 {{- $wrong = append $wrong (printf "metrics.rules.thresholds: the alert '%s' has no threshold: remove it there" $alert) -}}
 {{- end -}}
