@@ -215,7 +215,7 @@ def bytes_of(text):
 
 @check()
 def bench_sums(h):
-    """The tables and drawings of e2e/bench are right, and docs/benchmarks.md is made of its results."""
+    """The tables and drawings of e2e/bench are right, and docs/benchmarks/results.md is made of its results."""
     done = subprocess.run([sys.executable, os.path.join(ROOT, "e2e", "bench", "selftest.py")], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.splitlines()[-1]

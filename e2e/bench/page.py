@@ -1,6 +1,5 @@
-"""docs/benchmarks.md from a folder of results: the part between its markers, and the drawings beside the results."""
+"""docs/benchmarks/results.md from a folder of results, and the drawings beside it."""
 import os
-import re
 import shutil
 
 import bar
@@ -9,8 +8,13 @@ import results
 import trials
 import workloads
 
-BEGIN, END = "<!-- results:begin (made by e2e/bench/run --write docs) -->", "<!-- results:end -->"
-FOLDER = "benchmarks"  # below docs/: results.csv, figures.csv, facts.json, drawings
+FOLDER = "benchmarks"  # below docs/: results.csv, figures.csv, facts.json, drawings, and
+PAGE = "results.md"
+HEAD = """# Results of the benchmarks
+
+`e2e/bench/run --write docs` writes this page. [How to read it](../benchmarks.md#how-to-read-it).
+
+"""
 FILES = ("results.csv", "figures.csv", "facts.json")
 
 
@@ -86,62 +90,47 @@ def trial_lines(store):
     return lines if names else []
 
 
-def markdown(store, pictures=FOLDER + "/"):
-    """The part between the markers; without pictures, for a terminal."""
+def markdown(store, pictures=True):
+    """The page below its head; without pictures, for a terminal."""
     summary = store.summary()
     judged = bar.judged(summary, store.values())
-    lines = [f"{store.facts['machine']}.", "", f"{measured_text(store.facts)}.", "", "### The bar", "", bar.markdown(judged)]
+    lines = [f"{store.facts['machine']}.", "", f"{measured_text(store.facts)}.", "", "## The bar", "", bar.markdown(judged)]
     if pictures:
-        lines += [f"![shares of the limit]({pictures}shares.svg)", ""]
+        lines += ["![shares of the limit](shares.svg)", ""]
     for name in ordered(summary):
-        lines += [f"### {name}: {title_of(name)}", ""]
+        lines += [f"## {name}: {title_of(name)}", ""]
         if pictures:
-            lines += [f"![rate, CPU and memory of each client]({pictures}{name}.svg)", ""]
+            lines += [f"![rate, CPU and memory of each client]({name}.svg)", ""]
         lines.append(results.markdown(summary[name]))
     if store.figures:
-        lines += ["### Trials", "", *trial_lines(store), ""]
-    lines += ["### What is unfavourable", "", *unfavourable(judged, summary)]
+        lines += ["## Trials", "", *trial_lines(store), ""]
+    lines += ["## What is unfavourable", "", *unfavourable(judged, summary)]
     return "\n".join(lines) + "\n"
-
-
-def put_into(text, part):
-    """The page with another part between its markers."""
-    pattern = re.compile(re.escape(BEGIN) + r".*?" + re.escape(END), re.DOTALL)
-    if len(pattern.findall(text)) != 1:
-        raise SystemExit(f"the page has not the two lines '{BEGIN}' and '{END}'")
-    return pattern.sub(lambda _: f"{BEGIN}\n\n{part}\n{END}", text)
 
 
 def write(store, docs):
     """Results and drawings into docs/benchmarks/, and the page."""
-    folder, page = os.path.join(docs, FOLDER), os.path.join(docs, "benchmarks.md")
+    folder = os.path.join(docs, FOLDER)
     os.makedirs(folder, exist_ok=True)
     for name in FILES:
         if os.path.exists(store.path(name)) and os.path.abspath(store.folder) != os.path.abspath(folder):
             shutil.copyfile(store.path(name), os.path.join(folder, name))
-    made = drawings(store)
+    made = {**drawings(store), PAGE: HEAD + markdown(store)}
     for name in os.listdir(folder):
         if name.endswith(".svg") and name not in made:
             os.unlink(os.path.join(folder, name))
     for name, text in made.items():
         with open(os.path.join(folder, name), "w") as file:
             file.write(text)
-    with open(page) as file:
-        text = file.read()
-    with open(page, "w") as file:
-        file.write(put_into(text, markdown(store)))
 
 
 def differences(docs):
-    """Files below docs/ that are not what write() would make of docs/benchmarks/."""
-    store = results.Results(os.path.join(docs, FOLDER))
-    wanted = {os.path.join(FOLDER, name): text for name, text in drawings(store).items()}
-    with open(os.path.join(docs, "benchmarks.md")) as file:
-        text = file.read()
-    wanted["benchmarks.md"] = put_into(text, markdown(store))
+    """Files in docs/benchmarks/ that are not what write() would make of it."""
+    folder = os.path.join(docs, FOLDER)
+    store = results.Results(folder)
     found = []
-    for name, text in wanted.items():
-        path = os.path.join(docs, name)
+    for name, text in {**drawings(store), PAGE: HEAD + markdown(store)}.items():
+        path = os.path.join(folder, name)
         if not os.path.exists(path) or open(path).read() != text:
             found.append(name)
     return found
