@@ -6,6 +6,7 @@
  */
 #include "s3_endpoint.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
