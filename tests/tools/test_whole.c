@@ -187,6 +187,102 @@ SL_TEST(an_index_of_a_variant_counts_too)
     }
 }
 
+/* ---- an index that is named itself ----------------------------------------------------------- */
+
+static const char verbatim[] = "sink.tmpfs.layout=verbatim";
+
+/* set: may be "". */
+static void load_named(const char *name, const char *set, const char *layout)
+{
+    char uri[PATH_BYTES * 2], to[PATH_BYTES + 8];
+    snprintf(uri, sizeof(uri), "%s/%s", model, name);
+    snprintf(to, sizeof(to), "%s/to", scratch);
+    RUN_COPY(&ran, "load", uri, "--to", to, "--set", layout, *set ? "--set" : NULL, set);
+}
+
+static void put_golden(const char *name, const char *golden)
+{
+    size_t bytes;
+    uint8_t *data = golden_read(golden, &bytes);
+    write_file(name, data, bytes);
+    free(data);
+}
+
+struct named_index {
+    const char *index, *there, *missing, *text;
+    const char *golden; /* of the file that is there */
+};
+
+static const struct named_index named_indexes[] = {
+    {"model.safetensors.index.json", "one.safetensors", "two.safetensors",
+     "{\"weight_map\":{\"a\":\"one.safetensors\",\"b\":\"two.safetensors\"}}", NULL},
+    {"model.safetensors.index.json", "one.safetensors", "'zz'",
+     "{\"weight_map\":{\"a\":\"one.safetensors\",\"zz\":\"one.safetensors\"}}", NULL},
+    {"pytorch_model.bin.index.json", "one.bin", "two.bin",
+     "{\"weight_map\":{\"a\":\"one.bin\",\"b\":\"two.bin\"}}", "pytorch/records_2_7.pt"},
+};
+
+/* By its name, and by that of its folder. */
+static void expect_missing(const struct named_index *is, const char *name, const char *layout)
+{
+    bool tensors = layout != verbatim;
+    begin_model();
+    if (is->golden)
+        put_golden(is->there, is->golden);
+    else
+        put_weights(is->there);
+    write_text(is->index, is->text);
+    load_named(name, "", layout);
+    EXPECT(10, is->missing);
+    EXPECT(10, "source.incomplete: warn");
+    load_named(name, "verify.hashes=off", layout);
+    EXPECT(10, is->missing);
+    ck_assert(!is_there(".sluice/ready"));
+    load_named(name, "source.incomplete=warn", layout);
+    EXPECT(0, "warning");
+    EXPECT(0, is->missing);
+    ck_assert(is_there(tensors ? "model.safetensors" : is->there));
+    ck_assert(tensors || is_there(is->index));
+}
+
+SL_TEST_LOOP(what_a_named_index_misses_is_refused_or_warned_of, 0, SL_COUNT(named_indexes))
+{
+    static const char *const layouts[] = {verbatim, "sink.tmpfs.layout=safetensors"};
+    for (size_t i = 0; i < SL_COUNT(layouts); i++) {
+        expect_missing(&named_indexes[_i], named_indexes[_i].index, layouts[i]);
+        expect_missing(&named_indexes[_i], "", layouts[i]);
+    }
+}
+
+/* Whatever the index is called, its files come with it. */
+SL_TEST(a_named_index_of_a_variant_brings_its_files)
+{
+    static const char name[] = "model.safetensors.index.fp16.json";
+    begin_model();
+    put_weights("one.fp16.safetensors");
+    write_text(name, "{\"weight_map\":{\"a\":\"one.fp16.safetensors\"}}");
+    load_named(name, "", verbatim);
+    EXPECT(0, "");
+    ck_assert(is_there(name) && is_there("one.fp16.safetensors"));
+    write_text(name, "{\"weight_map\":{\"a\":\"two.fp16.safetensors\"}}");
+    load_named(name, "", verbatim);
+    EXPECT(10, "two.fp16.safetensors");
+}
+
+SL_TEST(what_is_only_called_like_an_index_is_a_file)
+{
+    static const char *const texts[] = {"{}", "[1, 2]", "{\"weight_map\": 3}", "{\"a\": \"b.c\"}"};
+    begin_model();
+    for (size_t i = 0; i < SL_COUNT(texts); i++) {
+        write_text("search.index.json", texts[i]);
+        load_named("search.index.json", "", verbatim);
+        EXPECT(0, "");
+        write_text("model.safetensors.index.json", texts[i]);
+        load_named("model.safetensors.index.json", "", verbatim);
+        EXPECT(10, "source.asIs");
+    }
+}
+
 SL_TEST(what_is_left_out_on_purpose_is_not_missing)
 {
     begin_model();

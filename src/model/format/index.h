@@ -170,6 +170,14 @@ int sl_format_index(struct sl_source *source, struct sl_index **index, struct sl
  */
 int sl_format_index_files(struct sl_source *source, const char *name, struct sl_index **index,
                           struct sl_err *err);
+/**
+ * The same of an index of a model in several files, whatever it is called: of its tensors, or for a
+ * load of whole files. there: what it names and is not there is a warning. *index is NULL, with 0,
+ * if a file has no format that is read; for whole files, if this is no such index, by its name
+ * either.
+ */
+int sl_format_index_shards(struct sl_source *source, bool files, bool there,
+                           struct sl_index **index, struct sl_err *err);
 /** As sl_format_index() but refuses unknown bytes too: SL_E_FORMAT, code "E_UNKNOWN". name_hint
  * (may be NULL) decides between formats for files too short to have a magic: golden cut-off files
  * are refused with their format's code. */

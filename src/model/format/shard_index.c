@@ -10,18 +10,21 @@
 #include "arena.h"
 #include "buf.h"
 #include "format.h"
+#include "log.h"
 #include "names.h"
 #include "shard_map.h"
 #include "side_by_side.h"
 
 struct shard {
     const char *name;
-    struct sl_index *index; /* NULL without an error: of no format that is read */
+    struct sl_index *index; /* NULL without an error: of no format that is read, or missing */
     bool data;              /* for a load of whole files, which does not look inside */
+    bool missing;
 };
 
 struct model {
     bool files; /* for a load of whole files */
+    bool there; /* what is there is enough */
     struct sl_shard_map map;
     struct shard *shards; /* one for each of the map */
 };
@@ -65,21 +68,24 @@ static int index_shard(struct sl_source *source, bool files, struct shard *shard
                : sl_format_index(source, &shard->index, err);
 }
 
-static int read_shard(struct sl_store *store, bool files, struct shard *shard, struct sl_err *err)
+static int read_shard(struct sl_store *store, const struct model *model, struct shard *shard,
+                      struct sl_err *err)
 {
     struct sl_source *source = NULL;
-    if (sl_source_open(store, shard->name, SL_INDEX_HEAD_BYTES, &source, err) < 0) {
-        if (err && err->kind == SL_E_NOT_FOUND) {
-            char why[sizeof(err->message)];
-            memcpy(why, err->message, sizeof(why));
-            return sl_fail_code(err, SL_E_FORMAT, "idx.missing-shard",
-                                "the index names '%s', which is not there (%.300s): store the "
-                                "model again, all of it",
-                                shard->name, why);
-        }
-        return -1;
-    }
-    return index_shard(source, files, shard, err);
+    struct sl_err why = SL_ERR_INIT;
+    if (sl_source_open(store, shard->name, SL_INDEX_HEAD_BYTES, &source, &why) == 0)
+        return index_shard(source, model->files, shard, err);
+    shard->missing = why.kind == SL_E_NOT_FOUND;
+    if (shard->missing && model->there)
+        return 0;
+    if (shard->missing)
+        return sl_fail_code(err, SL_E_FORMAT, "idx.missing-shard",
+                            "the index names '%s', which is not there (%.300s): store the "
+                            "model again, all of it",
+                            shard->name, why.message);
+    if (err)
+        *err = why;
+    return -1;
 }
 
 struct shards {
@@ -90,7 +96,7 @@ struct shards {
 static int read_numbered(void *arg, size_t number, struct sl_err *err)
 {
     const struct shards *shards = arg;
-    return read_shard(shards->store, shards->model->files, &shards->model->shards[number], err);
+    return read_shard(shards->store, shards->model, &shards->model->shards[number], err);
 }
 
 static int read_all_shards(struct sl_store *store, struct model *model, struct sl_err *err)
@@ -108,6 +114,7 @@ static int merge_shard(struct sl_index *index, struct model *model, uint32_t num
                        struct sl_err *err)
 {
     struct sl_index *shard = model->shards[number].index;
+    bool is_first = index->source_count == 1; /* [0] is the index itself */
     struct sl_source *source = shard->sources[0];
     free(shard->source_names[0]);
     shard->source_count = 0;
@@ -129,7 +136,7 @@ static int merge_shard(struct sl_index *index, struct model *model, uint32_t num
         if (place)
             place->found = true;
     }
-    for (size_t i = 0; number == 0 && i < shard->metadata_count; i++)
+    for (size_t i = 0; is_first && i < shard->metadata_count; i++)
         if (sl_index_add_meta(index, shard->metadata[i].key, shard->metadata[i].value, err) < 0)
             return -1;
     index->encrypted = index->encrypted || shard->encrypted;
@@ -138,14 +145,56 @@ static int merge_shard(struct sl_index *index, struct model *model, uint32_t num
     return 0;
 }
 
+/* From a file that is there. */
+static bool is_missing(const struct model *model, const struct sl_shard_place *place)
+{
+    const struct shard *shard = &model->shards[place->shard_number];
+    return !place->found && !shard->data && !shard->missing;
+}
+
+/* Say what is missing, once for each kind: the first, and how many. */
+static void warn(const struct sl_index *index, const struct model *model)
+{
+    const struct sl_shard_map *map = &model->map;
+    const char *name = index->source_names[0];
+    const struct shard *file = NULL;
+    const struct sl_shard_place *tensor = NULL;
+    size_t files = 0, tensors = 0;
+    for (size_t i = map->shard_count; i-- > 0;)
+        if (model->shards[i].missing) {
+            file = &model->shards[i];
+            files++;
+        }
+    for (size_t i = map->place_count; i-- > 0;)
+        if (is_missing(model, &map->places[i])) {
+            tensor = &map->places[i];
+            tensors++;
+        }
+    if (file)
+        sl_log(SL_LOG_WARN,
+               "the model is not complete: '%s' names '%s', which is not there (%zu of %zu files "
+               "are missing)",
+               name, file->name, files, map->shard_count);
+    if (tensor)
+        sl_log(SL_LOG_WARN,
+               "the model is not complete: '%s' says that tensor '%.*s' is in '%s', which has no "
+               "such tensor (%zu of %zu tensors are missing)",
+               name, SL_NAME_ARGS(tensor->tensor, tensor->tensor_bytes), tensor->shard, tensors,
+               map->place_count);
+}
+
 static int merge(struct sl_index *index, struct model *model, struct sl_err *err)
 {
     const struct sl_shard_map *map = &model->map;
     for (uint32_t i = 0; i < map->shard_count; i++)
-        if (merge_shard(index, model, i, err) < 0)
+        if (!model->shards[i].missing && merge_shard(index, model, i, err) < 0)
             return -1;
+    if (model->there) {
+        warn(index, model);
+        return 0;
+    }
     for (size_t i = 0; i < map->place_count; i++)
-        if (!map->places[i].found && !model->shards[map->places[i].shard_number].data)
+        if (is_missing(model, &map->places[i]))
             return sl_fail_code(err, SL_E_FORMAT, "idx.missing-tensor",
                                 "tensor '%.*s' is not in '%s'",
                                 SL_NAME_ARGS(map->places[i].tensor, map->places[i].tensor_bytes),
@@ -197,28 +246,46 @@ static void name_format(struct sl_index *index, const struct model *model)
     const struct sl_format *format = sl_format_of_index(index->source_names[0]);
     if (format)
         index->format = format->name;
-    else if (model->shards && model->map.shard_count > 0 && model->shards[0].index)
-        index->format = model->shards[0].index->format;
+    for (size_t i = 0; !format && model->shards && i < model->map.shard_count; i++)
+        if (model->shards[i].index) {
+            index->format = model->shards[i].index->format;
+            return;
+        }
 }
 
-static int read_index(bool files, struct sl_source *source, struct sl_index **out,
-                      struct sl_err *err)
+/* Of another name, and no map: JSON of somebody else's, which is a fine file. */
+static bool is_other_data(const struct sl_index *index, const struct model *model,
+                          const struct sl_err *why)
+{
+    return model->files && strcmp(why->code, "idx.json") == 0 &&
+           !sl_format_of_index(index->source_names[0]);
+}
+
+int sl_format_index_shards(struct sl_source *source, bool files, bool there, struct sl_index **out,
+                           struct sl_err *err)
 {
     SL_AUTO(sl_index) index = sl_format_begin(sl_shard_index_format.name, source, err);
+    *out = NULL;
     if (!index)
         return -1;
-    struct model model = {.files = files};
-    bool known = true;
-    int result = read_model(index, &model, err);
-    for (size_t i = 0; i < model.map.shard_count && result == 0; i++)
-        known = known && model.shards[i].index;
+    struct model model = {.files = files, .there = there};
+    struct sl_err why = SL_ERR_INIT;
+    int result = read_model(index, &model, &why);
+    bool known = result == 0;
+    for (size_t i = 0; known && i < model.map.shard_count; i++)
+        known = model.shards[i].index || model.shards[i].missing;
     name_format(index, &model);
-    if (result == 0 && known)
-        result = merge(index, &model, err);
+    if (known)
+        result = merge(index, &model, &why);
+    if (result < 0 && is_other_data(index, &model, &why))
+        result = known = 0;
     model_release(&model);
-    if (result < 0)
+    if (result < 0) {
+        if (err)
+            *err = why;
         return sl_wrap(err, "cannot read '%s' as an index of a model's files",
                        sl_source_uri(index->sources[0]));
+    }
     if (known)
         *out = sl_steal(&index);
     return 0;
@@ -226,12 +293,12 @@ static int read_index(bool files, struct sl_source *source, struct sl_index **ou
 
 static int index_tensors(struct sl_source *source, struct sl_index **index, struct sl_err *err)
 {
-    return read_index(false, source, index, err);
+    return sl_format_index_shards(source, false, false, index, err);
 }
 
 static int index_files(struct sl_source *source, struct sl_index **index, struct sl_err *err)
 {
-    return read_index(true, source, index, err);
+    return sl_format_index_shards(source, true, false, index, err);
 }
 
 /* A JSON object by a name that is kept for such indexes; config.json is none. */

@@ -43,11 +43,18 @@ static int open_known(struct sl_plan_own *own, struct sl_candidate *candidate, s
                            &candidate->source, err);
 }
 
-/* Is a broken model file loaded as it is? Only if nobody wants its hashes or its tensors. One that
- * source.asIs names was never looked into (objects.c). */
-static bool is_tolerated(const struct sl_plan_own *own, const struct sl_err *err)
+static bool takes_what_is_there(const struct sl_plan_own *own)
 {
-    return err->kind == SL_E_FORMAT && own->spec->verify.hashes == SL_HASHES_OFF && !own->picks;
+    return own->spec->source.incomplete == SL_INCOMPLETE_WARN;
+}
+
+/* Is a broken model file loaded as it is? Only if nobody wants its hashes or its tensors, and no
+ * file is left behind with it. One that source.asIs names was never looked into (objects.c). */
+static bool is_tolerated(const struct sl_plan_own *own, const struct sl_err *err, const char *name)
+{
+    bool alone = !own->single || !sl_plan_names_files(name) || takes_what_is_there(own);
+    return err->kind == SL_E_FORMAT && own->spec->verify.hashes == SL_HASHES_OFF && !own->picks &&
+           alone;
 }
 
 static void advise(struct sl_err *err, const char *advice)
@@ -57,8 +64,10 @@ static void advise(struct sl_err *err, const char *advice)
 }
 
 /* Narrow: about this object, and no hash of any other. */
-static const char *advice_for(const struct sl_plan_own *own)
+static const char *advice_for(const struct sl_plan_own *own, const struct sl_err *why)
 {
+    if (strncmp(why->code, "idx.missing", 11) == 0)
+        return "or take what is there with 'source.incomplete: warn'";
     if (own->picks)
         return own->single ? NULL
                            : "if it is not part of the model, leave it out with source.exclude";
@@ -70,14 +79,14 @@ static const char *advice_for(const struct sl_plan_own *own)
 static int tolerate(const struct sl_plan_own *own, const struct sl_err *why, const char *name,
                     struct sl_err *err)
 {
-    if (is_tolerated(own, why)) {
+    if (is_tolerated(own, why, name)) {
         sl_log(SL_LOG_WARN, "'%s' is loaded as it is, although it is broken: %s", name,
                why->message);
         return 0;
     }
     *err = *why;
     sl_wrap(err, "'%s'", name);
-    const char *advice = why->kind == SL_E_FORMAT ? advice_for(own) : NULL;
+    const char *advice = why->kind == SL_E_FORMAT ? advice_for(own, why) : NULL;
     if (advice)
         advise(err, advice);
     return -1;
@@ -107,6 +116,17 @@ static int judge_page(const struct sl_plan_own *own, struct sl_source *source, s
                                                              : sl_weights_judge_page(&head, err);
 }
 
+/* A model in several files: by its bytes, or because the name was asked for. */
+static bool is_index_of_files(const struct sl_plan_own *own, const struct sl_candidate *candidate,
+                              struct sl_source *source)
+{
+    struct sl_err unused = SL_ERR_INIT;
+    if (own->single && sl_plan_names_files(candidate->name))
+        return true;
+    return takes_what_is_there(own) &&
+           sl_format_recognise(source, &unused) == &sl_shard_index_format;
+}
+
 /* Index what it holds; the source is consumed, and without an index the object is data. */
 static int index_wanted(const struct sl_plan_own *own, struct sl_candidate *candidate,
                         struct sl_source *source, struct sl_err *err)
@@ -122,6 +142,9 @@ static int index_wanted(const struct sl_plan_own *own, struct sl_candidate *cand
     }
     if (!own->picks && !own->single && sl_plan_claims(candidate->name))
         return sl_plan_read_claim(candidate, source, err);
+    if (is_index_of_files(own, candidate, source))
+        return sl_format_index_shards(source, !own->picks, takes_what_is_there(own),
+                                      &candidate->index, err);
     if (!own->picks)
         return sl_format_index_files(source, candidate->name, &candidate->index, err);
     /* A page of HTML that is called model.safetensors is a broken model, not data. */

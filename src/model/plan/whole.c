@@ -75,6 +75,11 @@ bool sl_plan_claims(const char *name)
     return kind_of(name) != CLAIM_NONE;
 }
 
+bool sl_plan_names_files(const char *name)
+{
+    return kind_of(name) == CLAIM_SHARDS;
+}
+
 void sl_plan_claim_free(struct sl_plan_claim *claim)
 {
     if (!claim)

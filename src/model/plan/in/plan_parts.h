@@ -95,6 +95,8 @@ int sl_plan_refuse_marker(struct sl_plan *plan, struct sl_err *err);
 int sl_plan_choose_usual(struct sl_plan *plan, struct sl_err *err);
 /** whole.c: does an object of this name say what the model consists of? */
 bool sl_plan_claims(const char *name);
+/** whole.c: is it called like an index of a model in several files? */
+bool sl_plan_names_files(const char *name);
 /** whole.c: candidate->claim from the object, whose source is consumed; it may stay NULL.
  * SL_E_FORMAT: it is broken. */
 int sl_plan_read_claim(struct sl_candidate *candidate, struct sl_source *source,
