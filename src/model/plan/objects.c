@@ -263,50 +263,76 @@ static int count_entry(const struct sl_entry *entry, void *arg, struct sl_err *e
     return ++*count < FORGOTTEN_MAX ? 0 : sl_fail(err, SL_E_CANCELED, "enough");
 }
 
-/* How many objects lie below the only one's name, as if it were a folder's. */
-static size_t count_below(const struct sl_plan_own *own)
+/* How many objects lie below the only one's name, as if it were a folder's. *known: or it was not
+ * to be had. */
+static size_t count_below(const struct sl_plan_own *own, bool *known)
 {
     const struct sl_store_traits *traits = sl_store_traits(own->store);
-    struct sl_err unused = SL_ERR_INIT;
+    struct sl_err why = SL_ERR_INIT;
     size_t count = 0;
+    *known = false;
     if (!own->single || !own->candidate_count || !traits->listing ||
         traits->local) /* a folder of this machine needs no slash */
         return 0;
     sl_autofree char *begin = sl_asprintf(NULL, "%s/", own->candidates[0].name);
-    if (begin)
-        (void)sl_store_list_begin(own->store, begin, count_entry, &count, &unused);
+    if (begin) {
+        int listed = sl_store_list_begin(own->store, begin, count_entry, &count, &why);
+        *known = listed == 0 || count || why.kind == SL_E_NOT_FOUND;
+    }
     return count;
 }
 
 static int slash_missing(const struct sl_plan_own *own, const char *what, size_t count,
-                         enum sl_err_kind kind, struct sl_err *err)
+                         struct sl_err *err)
 {
     const char *uri = sl_store_uri(own->store), *name = own->candidates[0].name;
-    return sl_fail(err, kind, "%s '%s%s', but %s%zu %s below '%s%s/': add the slash to load them",
-                   what, uri, name, count == FORGOTTEN_MAX ? "at least " : "", count,
+    return sl_fail(err, SL_E_NOT_FOUND,
+                   "%s '%s%s', but %s%zu %s below '%s%s/': add the slash to load them", what, uri,
+                   name, count == FORGOTTEN_MAX ? "at least " : "", count,
                    count == 1 ? "object" : "objects", uri, name);
+}
+
+/* The only object is empty, and may be a folder's: -1 with words if it is, else 0. */
+static int judge_marker(const struct sl_plan_own *own, struct sl_err *err)
+{
+    const char *uri = sl_store_uri(own->store), *name = own->candidates[0].name;
+    SL_AUTO(sl_source) source = NULL;
+    bool known;
+    size_t count = count_below(own, &known);
+    if (count)
+        return slash_missing(own, "there is only an empty object", count, err);
+    if (sl_source_known(own->store, name, 0, &(struct sl_version){0}, &source, NULL) < 0 ||
+        !sl_source_is_folder(source))
+        return 0;
+    if (known)
+        return sl_fail(err, SL_E_NOT_FOUND,
+                       "'%s%s' stands for an empty folder: there is nothing to load in it", uri,
+                       name);
+    return sl_fail(err, SL_E_NOT_FOUND,
+                   "'%s%s' stands for a folder: name '%s%s/' to load what is in it", uri, name, uri,
+                   name);
 }
 
 int sl_plan_explain_missing(struct sl_plan *plan, struct sl_err *err)
 {
-    bool empty = err && strcmp(err->code, "E_EMPTY") == 0;
-    if (!err || (err->kind != SL_E_NOT_FOUND && !empty))
+    const struct sl_plan_own *own = plan->own;
+    bool known;
+    if (!err || !own->single || own->candidate_count != 1)
         return -1;
-    size_t count = count_below(plan->own);
-    if (!count)
-        return -1;
-    return slash_missing(plan->own, empty ? "there is only an empty object" : "there is no object",
-                         count, SL_E_NOT_FOUND, err);
+    if (err->kind == SL_E_FORMAT && own->candidates[0].empty)
+        return (void)judge_marker(own, err), -1;
+    size_t count = err->kind == SL_E_NOT_FOUND ? count_below(own, &known) : 0;
+    if (count)
+        (void)slash_missing(own, "there is no object", count, err);
+    return -1;
 }
 
 int sl_plan_refuse_marker(struct sl_plan *plan, struct sl_err *err)
 {
-    struct sl_plan_own *own = plan->own;
-    if (!own->single || own->candidate_count != 1 || own->candidates[0].bytes)
-        return 0;
-    size_t count = count_below(own);
-    return count ? slash_missing(own, "there is only an empty object", count, SL_E_NOT_FOUND, err)
-                 : 0;
+    const struct sl_plan_own *own = plan->own;
+    return own->single && own->candidate_count == 1 && !own->candidates[0].bytes
+               ? judge_marker(own, err)
+               : 0;
 }
 
 /* The key is what the URI says behind the store's base; "": it is a prefix. */

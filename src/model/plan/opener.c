@@ -209,6 +209,7 @@ static int open_one(struct opener *opener, struct sl_candidate *candidate, struc
     uint64_t requests, bytes;
     sl_source_counts(source, &requests, &bytes);
     candidate->bytes = sl_source_bytes(source);
+    candidate->empty = candidate->bytes == 0;
     if (candidate->probe) {
         if (index_source(own, candidate, source, err) < 0)
             return -1;

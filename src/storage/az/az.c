@@ -204,6 +204,19 @@ static bool az_recover(struct sl_source *source, const struct sl_err *why, struc
     return sl_az_recover(source->store->impl, generation, why);
 }
 
+/* Of a hierarchical namespace, or as tools for others write it. The refusal of an empty blob's
+ * range tells neither. */
+static bool az_is_folder(struct sl_source *source)
+{
+    struct sl_answer answer = {0};
+    if (sl_http_ask_empty(source, &answer, NULL) < 0)
+        return false;
+    bool is_folder = sl_http_says(&answer, "x-ms-resource-type", "directory") ||
+                     sl_http_says(&answer, "x-ms-meta-hdi_isfolder", "true");
+    sl_answer_release(&answer);
+    return is_folder;
+}
+
 static const struct sl_http_hooks hooks = {
     .prepare = prepare, .refuse = refuse, .answered = answered, .labels = true};
 
@@ -226,6 +239,7 @@ const struct sl_store_kind sl_az_store = {
     .locate = az_locate,
     .forget = az_forget,
     .recover = az_recover,
+    .is_folder = az_is_folder,
     .describe = az_describe,
     .transport = &sl_http_transport,
     .hooks = &hooks,

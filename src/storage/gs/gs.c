@@ -356,6 +356,16 @@ static bool gs_recover(struct sl_source *source, const struct sl_err *why, struc
     return why->http_status == 401 && sl_gs_creds_renew(gs->creds, token);
 }
 
+static bool gs_is_folder(struct sl_source *source)
+{
+    struct sl_answer answer = {0};
+    if (sl_http_ask_empty(source, &answer, NULL) < 0)
+        return false;
+    bool is_folder = sl_http_says(&answer, "Content-Type", "application/x-directory");
+    sl_answer_release(&answer);
+    return is_folder;
+}
+
 static const struct sl_http_hooks hooks = {
     .prepare = prepare, .refuse = refuse, .answered = answered};
 
@@ -376,6 +386,7 @@ const struct sl_store_kind sl_gs_store = {
     .locate = gs_locate,
     .forget = gs_forget,
     .recover = gs_recover,
+    .is_folder = gs_is_folder,
     .describe = gs_describe,
     .transport = &sl_http_transport,
     .hooks = &hooks,

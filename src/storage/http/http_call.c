@@ -4,13 +4,19 @@
 
 #include <inttypes.h>
 #include <string.h>
+#include <strings.h>
 
 #include "http_base.h"
 #include "progress.h"
 #include "retry.h"
 #include "url.h"
 
-enum { REDIRECTS_MAX = 10, LOCATION_BYTES_MAX = 4096, EMPTY_PAGES_MAX = 1000 };
+enum {
+    REDIRECTS_MAX = 10,
+    LOCATION_BYTES_MAX = 4096,
+    EMPTY_PAGES_MAX = 1000,
+    EMPTY_ANSWER_BYTES_MAX = 4096
+};
 
 struct run {
     const struct sl_http_call *call;
@@ -182,6 +188,42 @@ int sl_http_ask(struct sl_store *store, const struct sl_http_call *call, struct 
                               answer, NULL, err);
     sl_store_give_channel(store, channel);
     return result;
+}
+
+/* ---- what is empty --------------------------------------------------------------------------- */
+
+static int prepare_empty(void *arg, struct sl_range_request *request, struct sl_err *err)
+{
+    struct sl_source *source = arg;
+    const struct sl_http_hooks *hooks = source->store->kind->hooks;
+    return hooks->prepare(source, request, err);
+}
+
+static int refuse_empty(void *arg, const struct sl_answer *answer, struct sl_err *err)
+{
+    (void)arg;
+    return sl_http_fail(err, answer->status, NULL, "cannot ask for an empty object", "");
+}
+
+int sl_http_ask_empty(struct sl_source *source, struct sl_answer *answer, struct sl_err *err)
+{
+    const struct sl_http_call call = {.what = "cannot ask for an empty object",
+                                      .method = "GET",
+                                      .answer_limit = EMPTY_ANSWER_BYTES_MAX,
+                                      .attempts = 2,
+                                      .arg = source,
+                                      .prepare = prepare_empty,
+                                      .refuse = refuse_empty};
+    return sl_http_ask(source->store, &call, answer, err);
+}
+
+bool sl_http_says(const struct sl_answer *answer, const char *header, const char *word)
+{
+    char text[256];
+    if (!sl_answer_header(answer, header, text, sizeof(text)))
+        return false;
+    size_t bytes = strcspn(text, "; \t");
+    return strlen(word) == bytes && strncasecmp(text, word, bytes) == 0;
 }
 
 /* ---- pages ----------------------------------------------------------------------------------- */

@@ -49,6 +49,13 @@ int sl_http_ask(struct sl_store *store, const struct sl_http_call *call, struct 
 int sl_http_follow(const struct sl_http_call *call, const char *from,
                    const struct sl_answer *answer, unsigned *count, struct sl_err *err);
 
+/** Ask for an object without a range, by its kind's prepare(), for what the headers say: of one
+ * that is known to be empty, since the refusal of a range says little. 0 (release the answer), or
+ * -1 as sl_http_call(). Blocks. */
+int sl_http_ask_empty(struct sl_source *source, struct sl_answer *answer, struct sl_err *err);
+/** Does the header say this word, in any case, whatever follows a ';'? */
+bool sl_http_says(const struct sl_answer *answer, const char *header, const char *word);
+
 /** A listing, page by page. */
 struct sl_http_walk {
     const char *what;

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "http_call.h"
 #include "log.h"
 #include "proxy.h"
 
@@ -422,6 +423,18 @@ static int s3_checksums(struct sl_source *source, struct sl_checksums *sums, str
     return sl_s3_checksums(object->s3, object->key, source, sums, err);
 }
 
+/* As tools that mount buckets mark it. */
+static bool s3_is_folder(struct sl_source *source)
+{
+    const struct object *object = source->impl;
+    struct sl_answer answer = {0};
+    if (sl_s3_head(object->s3, object->key, NULL, &answer, NULL) < 0)
+        return false;
+    bool is_folder = sl_http_says(&answer, "Content-Type", "application/x-directory");
+    sl_answer_release(&answer);
+    return is_folder;
+}
+
 static const struct sl_http_hooks hooks = {
     .prepare = prepare, .refuse = refuse, .redirect = redirect, .labels = true};
 
@@ -443,6 +456,7 @@ const struct sl_store_kind sl_s3_store = {
     .locate = s3_locate,
     .forget = s3_forget,
     .recover = s3_recover,
+    .is_folder = s3_is_folder,
     .checksums = s3_checksums,
     .range_bytes_min = range_bytes_min,
     .prestages = sl_s3_prestages,

@@ -59,31 +59,37 @@ static void take(const struct sl_answer *answer, bool whole, struct sl_checksums
     }
 }
 
-int sl_s3_checksums(struct sl_s3 *s3, const char *key, const struct sl_source *source,
-                    struct sl_checksums *sums, struct sl_err *err)
+int sl_s3_head(struct sl_s3 *s3, const char *key, const struct sl_sigv4_header *more,
+               struct sl_answer *answer, struct sl_err *err)
 {
-    static const struct sl_sigv4_header mode = {"x-amz-checksum-mode", "ENABLED"};
     sl_autofree char *query = NULL;
     if (sl_s3_version_query(s3, key, &query, err) < 0)
         return -1;
-    const struct sl_s3_call call = {.what = "cannot ask for checksums",
+    const struct sl_s3_call call = {.what = "cannot ask for an object's headers",
                                     .verb = SL_S3_READ,
                                     .method = "HEAD",
                                     .key = key,
                                     .query = query,
-                                    .more = &mode,
-                                    .more_count = 1,
+                                    .more = more,
+                                    .more_count = more != NULL,
                                     .answer_limit = ANSWER_BYTES_MAX,
                                     .attempts = 2};
-    struct sl_answer answer = {0};
-    char etag[SL_VERSION_TEXT_MAX] = "";
     struct sl_channel *channel = sl_store_take_channel(s3->store, err);
     if (!channel)
         return -1;
-    int asked = sl_s3_call(s3, sl_http_channel_exchange(channel), &call, &answer, NULL, err);
+    int asked = sl_s3_call(s3, sl_http_channel_exchange(channel), &call, answer, NULL, err);
     sl_store_give_channel(s3->store, channel);
-    if (asked < 0)
-        return -1;
+    return asked;
+}
+
+int sl_s3_checksums(struct sl_s3 *s3, const char *key, const struct sl_source *source,
+                    struct sl_checksums *sums, struct sl_err *err)
+{
+    static const struct sl_sigv4_header mode = {"x-amz-checksum-mode", "ENABLED"};
+    struct sl_answer answer = {0};
+    char etag[SL_VERSION_TEXT_MAX] = "";
+    if (sl_s3_head(s3, key, &mode, &answer, err) < 0)
+        return sl_wrap(err, "cannot ask for checksums");
     sl_answer_header(&answer, "ETag", etag, sizeof(etag));
     if (strcmp(etag, source->version.etag) == 0) /* else the load finds out by itself */
         take(&answer, is_whole(&answer, etag), sums);

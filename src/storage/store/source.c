@@ -302,12 +302,12 @@ struct wanted {
     void *arg;
 };
 
-/* An empty object that Hadoop's older tools leave for a folder. */
-static bool is_mark(const struct sl_entry *entry)
+/* Of an empty object that Hadoop's older tools leave for a folder. */
+static bool is_mark_name(const char *name)
 {
     static const char suffix[] = "_$folder$";
-    size_t bytes = strlen(entry->name), tail = sizeof(suffix) - 1;
-    return entry->bytes == 0 && bytes >= tail && strcmp(entry->name + bytes - tail, suffix) == 0;
+    size_t bytes = strlen(name), tail = sizeof(suffix) - 1;
+    return bytes >= tail && strcmp(name + bytes - tail, suffix) == 0;
 }
 
 /* What a store lists beside what it was asked for is passed over. */
@@ -319,7 +319,8 @@ static int take_wanted(const struct sl_entry *entry, void *arg, struct sl_err *e
     if (++wanted->listed > LISTED_MAX)
         return sl_fail(err, SL_E_FORMAT, "the listing of '%s' has more than %d entries",
                        wanted->store->uri, LISTED_MAX);
-    if (strncmp(entry->name, wanted->begin, strlen(wanted->begin)) != 0 || is_mark(entry))
+    if (strncmp(entry->name, wanted->begin, strlen(wanted->begin)) != 0 ||
+        (entry->bytes == 0 && is_mark_name(entry->name)))
         return 0;
     if (check_size(wanted->store->uri, entry->name, entry->bytes, err) < 0)
         return -1;
@@ -482,6 +483,18 @@ void sl_source_counts(const struct sl_source *source, uint64_t *requests, uint64
 {
     *requests = sl_counter_get(&source->requests);
     *bytes = sl_counter_get(&source->received);
+}
+
+bool sl_source_is_folder(struct sl_source *source)
+{
+    const struct sl_store_kind *kind = source->store->kind;
+    if (is_mark_name(source->name))
+        return kind->traits.listing && !kind->traits.local;
+    if (!kind->is_folder)
+        return false;
+    sl_counter_add(&source->requests, 1);
+    sl_metric_add(SL_M_SOURCE_REQUESTS, 1);
+    return kind->is_folder(source);
 }
 
 int sl_source_checksums(struct sl_source *source, struct sl_checksums *sums, struct sl_err *err)

@@ -273,6 +273,9 @@ int sl_source_read_checked(struct sl_source *source, uint64_t offset, void *data
  * (traits.checksums), none elsewhere. None at all (count 0) is not an error. Any thread; blocks.
  */
 int sl_source_checksums(struct sl_source *source, struct sl_checksums *sums, struct sl_err *err);
+/** Does the store say that this object, which is empty, only stands for a folder? One small request
+ * at most. Where nobody knows, or the request fails: no. Any thread; blocks. */
+bool sl_source_is_folder(struct sl_source *source);
 /** What a listing, or the first answer, said of the bytes of this version; copied. Before other
  * threads have the source. */
 int sl_source_set_checksums(struct sl_source *source, const struct sl_checksums *sums,

@@ -195,6 +195,9 @@ struct sl_store_kind {
     /** As sl_source_checksums(); NULL: without traits.checksums. */
     int (*checksums)(struct sl_source *source, struct sl_checksums *sums, struct sl_err *err);
 
+    /** As sl_source_is_folder(); NULL: never. */
+    bool (*is_folder)(struct sl_source *source);
+
     /** As sl_source_delivery(); NULL: always unchecked. */
     enum sl_delivery (*delivery)(const struct sl_source *source);
     /** How many times longer than usual a range is to be, since a request costs so much; NULL: 1.

@@ -15,6 +15,7 @@ struct sl_candidate {
     char *pin;                 /* from a listing, NULL: none; without both, ask the object */
     struct sl_checksums *sums; /* of a listing or the first answer; NULL: none */
     bool probe;                /* read its first bytes to find its format */
+    bool empty;                /* it was opened, and has no bytes */
     bool left_out;             /* once opened: the weights in it are there in another object too */
     bool named;                /* the ruling index brings it */
     bool ruled;                /* an index says which objects beside it have the weights */
@@ -78,8 +79,9 @@ struct sl_plan *sl_plan_new(const struct sl_spec *spec, const struct sl_plan_out
                             bool picks, struct sl_err *err);
 /** objects.c: store opened, objects listed, judged, filtered and sorted into own->candidates. */
 int sl_plan_gather(struct sl_plan *plan, const struct sl_source_config *config, struct sl_err *err);
-/** objects.c: *err says that the only object is not there. Where others lie below its name the
- * slash was forgotten, and err says so; it asks the store for them. Always -1. */
+/** objects.c: *err says that the only object is not there, or is empty. Where others lie below its
+ * name the slash was forgotten, and err says so, as of an empty folder's mark; it asks the store.
+ * Always -1. */
 int sl_plan_explain_missing(struct sl_plan *plan, struct sl_err *err);
 /** asked.c: plan->asked, if the listing is enough; plan->there. */
 int sl_plan_ask(struct sl_plan *plan, struct sl_err *err);
@@ -87,8 +89,8 @@ int sl_plan_ask(struct sl_plan *plan, struct sl_err *err);
 int sl_plan_add_candidate(struct sl_plan *plan, const struct sl_entry *entry, bool probe,
                           struct sl_err *err);
 void sl_candidate_release(struct sl_candidate *candidate);
-/** objects.c: *err says that the only object is empty: others may lie below its name. Then err says
- * so, and it is -1. */
+/** objects.c: -1 if the only object is empty, and others lie below its name, or the store says that
+ * it stands for a folder. SL_E_NOT_FOUND. */
 int sl_plan_refuse_marker(struct sl_plan *plan, struct sl_err *err);
 /** usual.c: of what a repository publishes several times, one leaves the others out. SL_E_USAGE: it
  * is for the user to choose. */

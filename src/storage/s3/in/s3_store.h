@@ -105,6 +105,11 @@ bool sl_s3_prestages(const struct sl_store *store);
 int sl_s3_prestage(struct sl_store *store, const char *const *names, size_t count,
                    struct sl_cancel *stop, struct sl_err *err);
 
+/** s3_checksum.c: ask for the headers of the object of this key, with this one more, if it is not
+ * NULL. Release the answer. Blocks. */
+int sl_s3_head(struct sl_s3 *s3, const char *key, const struct sl_sigv4_header *more,
+               struct sl_answer *answer, struct sl_err *err);
+
 /** sl_store_kind.checksums (s3_checksum.c), of the object of this key. */
 int sl_s3_checksums(struct sl_s3 *s3, const char *key, const struct sl_source *source,
                     struct sl_checksums *sums, struct sl_err *err);
