@@ -217,8 +217,10 @@ static int gs_locate(struct sl_source *source, struct sl_err *err)
     if (!object)
         return -1;
     pthread_mutex_init(&object->locked.mutex, NULL);
+    bool is_named = gs->generation && strcmp(source->name, gs->key) == 0;
     object->key = sl_asprintf(err, "%s%s", gs->prefix, source->name);
-    source->uri = sl_asprintf(err, "%s%s", source->store->uri, source->name);
+    source->uri = sl_asprintf(err, "%s%s%s%s", source->store->uri, source->name,
+                              is_named ? "#" : "", is_named ? gs->generation : "");
     if (!object->key || !source->uri)
         return -1;
     if (!*object->key || strlen(object->key) > SL_GS_KEY_BYTES_MAX)
@@ -227,7 +229,7 @@ static int gs_locate(struct sl_source *source, struct sl_err *err)
     static const char pin[] = "generation=";
     if (source->version.pin[0] && strncmp(source->version.pin, pin, sizeof(pin) - 1) != 0)
         return sl_fail(err, SL_E_USAGE, "the version of '%s' is not one of Google's", source->uri);
-    if (gs->generation && strcmp(source->name, gs->key) == 0 && !source->version.pin[0])
+    if (is_named && !source->version.pin[0])
         sl_gs_pin(source->version.pin, gs->generation);
     return 0;
 }

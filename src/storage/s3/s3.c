@@ -283,9 +283,13 @@ static int s3_locate(struct sl_source *source, struct sl_err *err)
     source->impl = object;
     object->s3 = s3;
     pthread_mutex_init(&object->locked.mutex, NULL);
+    sl_autofree char *query = NULL; /* of a version that was named, which messages name, too */
     object->key = sl_asprintf(err, "%s%s", s3->prefix, source->name);
-    source->uri = sl_asprintf(err, "%s%s", source->store->uri, source->name);
-    if (!object->key || !source->uri)
+    if (!object->key || sl_s3_version_query(s3, object->key, &query, err) < 0)
+        return -1;
+    source->uri =
+        sl_asprintf(err, "%s%s%s%s", source->store->uri, source->name, *query ? "?" : "", query);
+    if (!source->uri)
         return -1;
     if (!*object->key || strlen(object->key) > SL_S3_KEY_BYTES_MAX)
         return sl_fail(err, SL_E_USAGE, "'%.200s' names no object: a key has 1 to %d bytes",
