@@ -19,6 +19,7 @@
 #include "model_maker.h"
 #include "node.h"
 #include "node_pool.h"
+#include "node_pool_parts.h"
 #include "peer.h"
 #include "pool_link.h"
 #include "registry_settle.h"
@@ -200,6 +201,16 @@ SL_TEST(who_knows_the_key_attaches_to_what_was_deposited)
     await_residents(1);
     ck_assert_uint_eq(counts().held_bytes, before);
     expect_refusal(attach("k"), "absent");
+}
+
+SL_TEST(its_descriptors_count_for_the_uid_that_made_it)
+{
+    uint32_t uid = geteuid();
+    ck_assert_uint_eq(sl_node_deposited_fds(pool, SL_PEER_PRIVILEGED, uid), 0);
+    deposit_whole("k", 4096);
+    ck_assert_uint_gt(sl_node_deposited_fds(pool, SL_PEER_PRIVILEGED, uid), 0);
+    ck_assert_uint_eq(sl_node_deposited_fds(pool, SL_PEER_PRIVILEGED, uid + 1), 0);
+    ck_assert_uint_eq(sl_node_deposited_fds(pool, uid, uid), 0);
 }
 
 static int see_row(void *arg, const struct sluice_row *row)

@@ -423,6 +423,27 @@ SL_TEST(depositors_cannot_use_up_the_descriptors)
     expect_root_is_served();
 }
 
+/* What the daemon's own user has deposited is not root's, nor the other way round. */
+SL_TEST(deposits_of_root_count_for_root_at_another_users_daemon)
+{
+    static const uid_t users[] = {OTHER, 0};
+    if (skip("deposits_of_root_count_for_root_at_another_users_daemon"))
+        return;
+    limit_files(2048);
+    pool.kept_uid = OTHER;
+    pool.kept_fds = 2048 / 2 - 64;
+    start("a", 10, 1 << 20);
+    ck_assert_int_eq(seteuid(OTHER), 0);
+    for (int i = 0; i < 2; i++) {
+        const struct told *told_of = let(i, DEPOSIT, users[i], 16);
+        ck_assert_str_eq(told_of->error.code, "descriptors");
+        ck_assert_uint_le(told_of->done, users[i] ? 64 : 2048 / 4);
+        ck_assert_uint_ge(told_of->done, users[i] ? 32 : 2048 / 4 - 64);
+    }
+    ck_assert_ptr_nonnull(strstr(told[told_by(0)].error.message, "user 0"));
+    ck_assert_int_eq(seteuid(0), 0);
+}
+
 SL_TEST(what_is_still_to_be_closed_is_bounded)
 {
     enum { AT_ONCE = 200 };

@@ -240,6 +240,13 @@ void pool_case_init(struct pool_case *pool)
     pool->listening.fd = pool->listening.folder_fd = -1;
 }
 
+static size_t on_deposited_fds(void *arg, uint32_t user, uint32_t uid)
+{
+    const struct pool_case *pool = arg;
+    (void)user;
+    return uid == pool->kept_uid ? pool->kept_fds : 0;
+}
+
 void pool_case_start(struct pool_case *pool)
 {
     static const struct sl_pool_handler handler = {.attach = on_attach,
@@ -250,6 +257,7 @@ void pool_case_start(struct pool_case *pool)
                                                    .deposit_begin = on_begin,
                                                    .deposit_commit = on_commit,
                                                    .deposit_abort = on_abort,
+                                                   .deposited_fds = on_deposited_fds,
                                                    .defer = on_defer};
     struct sl_err err = SL_ERR_INIT;
     const struct sl_node_socket_options wanted = {pool->socket, SOCK_SEQPACKET, 512, 0666,

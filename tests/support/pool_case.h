@@ -21,6 +21,8 @@ struct pool_case_lease {
 struct pool_case {
     struct sl_pool_server *server;
     struct sl_pool_server_config config; /* set before pool_case_start() */
+    uint32_t kept_uid; /* who has deposited models of so many descriptors: set before, too */
+    size_t kept_fds;
     char socket[300];
     struct sl_node_socket listening; /* there; its fd is the server's */
     pthread_mutex_t lock;

@@ -204,22 +204,23 @@ void sl_node_deposit_abort(void *arg, const struct sl_pool_offer *offer)
 }
 
 struct counting {
-    uint32_t user;
+    uint32_t user, uid;
     size_t fds;
 };
 
 static int count_fds(void *arg, const struct sl_registry_entry *entry)
 {
     struct counting *counting = arg;
-    if (*entry->key && entry->body && entry->owner == counting->user)
+    if (*entry->key && entry->body && entry->owner == counting->user &&
+        sl_pool_model_giver(entry->body) == counting->uid)
         counting->fds += sl_pool_copy_fds(sl_pool_model_copy(entry->body, 0), 0, NULL, 0);
     return 0;
 }
 
-size_t sl_node_deposited_fds(void *arg, uint32_t user)
+size_t sl_node_deposited_fds(void *arg, uint32_t user, uint32_t uid)
 {
     const struct sl_node_pool *pool = arg;
-    struct counting counting = {.user = user};
+    struct counting counting = {.user = user, .uid = uid};
     sl_registry_each(pool->registry, "pool", count_fds, &counting);
     return counting.fds;
 }

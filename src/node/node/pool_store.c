@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "log.h"
+#include "peer.h"
 #include "pool_files.h"
 
 #define PREFIX "slab."
@@ -183,8 +184,9 @@ static bool is_of_all(const char *name)
 static int take_owner(struct sl_pool_model *model, const char *group, struct sl_err *err)
 {
     const char *at = strstr(group, "." OWNER);
+    uint32_t owner = at ? (uint32_t)strtoul(at + sizeof("." OWNER) - 1, NULL, 10) : 0;
     if (at)
-        sl_pool_model_set_owner(model, (uint32_t)strtoul(at + sizeof("." OWNER) - 1, NULL, 10));
+        sl_pool_model_set_owner(model, owner, sl_peer_user_uid(owner));
     else if (*sl_pool_model_key(model))
         return sl_fail(err, SL_E_INTEGRITY, "nothing says who deposited it: deposit it again");
     return 0;

@@ -193,9 +193,15 @@ bool sl_pool_model_owner(const struct sl_pool_model *model, uint32_t *uid)
     return model->has_owner;
 }
 
-void sl_pool_model_set_owner(struct sl_pool_model *model, uint32_t uid)
+uint32_t sl_pool_model_giver(const struct sl_pool_model *model)
 {
-    model->owner = uid;
+    return model->giver;
+}
+
+void sl_pool_model_set_owner(struct sl_pool_model *model, uint32_t owner, uint32_t uid)
+{
+    model->owner = owner;
+    model->giver = uid;
     model->has_owner = true;
 }
 

@@ -110,8 +110,11 @@ void sl_pool_model_fail(struct sl_pool_model *model, const struct sl_err *why);
 
 /** The user who deposited it; false: nobody did, it was loaded. */
 bool sl_pool_model_owner(const struct sl_pool_model *model, uint32_t *uid);
-/** Before others have it. */
-void sl_pool_model_set_owner(struct sl_pool_model *model, uint32_t uid);
+/** The uid of the process that deposited it: root and the daemon's own user are one owner. A
+ * deposit that was taken over is told as the daemon's own, if it is of either. */
+uint32_t sl_pool_model_giver(const struct sl_pool_model *model);
+/** Before others have it. uid: of the giver. */
+void sl_pool_model_set_owner(struct sl_pool_model *model, uint32_t owner, uint32_t uid);
 /** A model that was taken over was made earlier: wall clock. Before others have it. */
 void sl_pool_model_set_made(struct sl_pool_model *model, int64_t made_seconds);
 

@@ -202,7 +202,7 @@ static int publish(struct sl_pool_connection *connection, struct sl_pool_model *
         sl_pool_deposit_drop(connection, true);
         return -1;
     }
-    sl_pool_model_set_owner(model, offer->peer.user);
+    sl_pool_model_set_owner(model, offer->peer.user, offer->peer.uid);
     int done = server->handler.deposit_commit(server->arg, offer, model, err);
     sl_pool_deposit_drop(connection, false);
     if (done < 0)

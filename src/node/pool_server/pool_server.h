@@ -129,8 +129,9 @@ struct sl_pool_handler {
     int (*deposit_commit)(void *arg, const struct sl_pool_offer *offer, struct sl_pool_model *model,
                           struct sl_err *err);
     void (*deposit_abort)(void *arg, const struct sl_pool_offer *offer);
-    /** Descriptors that models have which this user deposited. May be left out. */
-    size_t (*deposited_fds)(void *arg, uint32_t user);
+    /** Descriptors that models have which this user deposited, as a process of this uid. May be
+     * left out. */
+    size_t (*deposited_fds)(void *arg, uint32_t user, uint32_t uid);
     /** Have call->run(call) called soon by another thread: it gives back memory of clients, which
      * takes the kernel a while. NULL: the server's thread does it itself. */
     void (*defer)(void *arg, struct sl_deferred_call *call);

@@ -255,7 +255,7 @@ int sl_pool_share_take(struct sl_pool_connection *connection, size_t fds, struct
     struct sl_pool_user *user = connection->user;
     size_t kept = 0;
     if (server->handler.deposited_fds)
-        kept = server->handler.deposited_fds(server->arg, user->user);
+        kept = server->handler.deposited_fds(server->arg, user->user, user->uid);
     size_t own = user->given_fds + kept;
     size_t most = user->privileged ? shares->others_fds : shares->user_fds;
     bool fits = own <= most && fds <= most - own;

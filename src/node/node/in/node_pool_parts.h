@@ -48,6 +48,6 @@ struct sl_gpu *sl_node_deposit_gpu(void *arg, const struct sl_pool_offer *offer)
 int sl_node_deposit_commit(void *arg, const struct sl_pool_offer *offer,
                            struct sl_pool_model *model, struct sl_err *err);
 void sl_node_deposit_abort(void *arg, const struct sl_pool_offer *offer);
-size_t sl_node_deposited_fds(void *arg, uint32_t user);
+size_t sl_node_deposited_fds(void *arg, uint32_t user, uint32_t uid);
 
 #endif

@@ -29,6 +29,7 @@ struct sl_pool_model {
     char *name, *key;
     uint8_t identity[32];
     uint32_t owner; /* of a deposit: its user */
+    uint32_t giver; /* and that one's uid */
     bool has_owner;
     bool counted; /* in the metrics */
     int64_t made_seconds;
