@@ -386,6 +386,82 @@ SL_TEST(one_connection_sends_all_in_one_order)
     free(first);
 }
 
+/* ---- headers far apart ----------------------------------------------------------------------- */
+
+enum { FAR_TENSORS = 40, FAR_ITEMS = 65536 };
+
+/* A .tensors file: each header lies behind the data of the tensor before. */
+static uint8_t *make_far_headers(size_t *bytes)
+{
+    struct sl_specs specs;
+    char names[8 * FAR_TENSORS] = "", more[SL_SCRATCH_PATH_BYTES + 100];
+    for (int i = 0; i < FAR_TENSORS; i++)
+        snprintf(names + strlen(names), 8, "%st%02d", i ? "," : "", i);
+    uint8_t *data = sl_model_safetensors(names, FAR_ITEMS, bytes);
+    server = sl_server_start();
+    sl_server_put(server, "/m.safetensors", data, *bytes, "\"e\"");
+    free(data);
+    snprintf(path, sizeof(path), "%s/far", scratch);
+    snprintf(more, sizeof(more), "sink: {tmpfs: {path: %s, layout: tensorizer}}\n", path);
+    sl_model_spec(&specs, sl_server_url(server, "/m.safetensors"), path, more);
+    ck_assert_msg(sl_load_run(&specs.items[0], NULL, NULL, NULL, &err) == 0, "%s", err.message);
+    sl_specs_release(&specs);
+    end_server();
+    data = sl_model_read(path, "model.tensors", bytes);
+    ck_assert_ptr_nonnull(data);
+    return data;
+}
+
+/* Which ranges were asked for, whenever and wherever: those that wait take the connection that is
+ * free first. */
+static char *requests_sorted(void)
+{
+    unsigned count = sl_server_request_count(server);
+    char **lines = calloc(count, sizeof(*lines)), *all = calloc(1, TEXT_BYTES);
+    for (unsigned i = 0; i < count; i++) {
+        char range[64] = "";
+        const struct sl_server_request *request = sl_server_request_at(server, i);
+        sl_server_header(request, "Range", range, sizeof(range));
+        ck_assert_int_gt(asprintf(&lines[i], "%s %s", request->method, range), 0);
+    }
+    qsort(lines, count, sizeof(*lines), by_text);
+    for (unsigned i = 0; i < count; i++) {
+        snprintf(all + strlen(all), TEXT_BYTES - strlen(all), "%s\n", lines[i]);
+        free(lines[i]);
+    }
+    free(lines);
+    return all;
+}
+
+SL_TEST_LOOP(headers_far_apart_are_asked_for_by_the_same_requests, 0, 3)
+{
+    static const char *const ways[] = {"connections=1 threads=1 openings=1", "usual",
+                                       "connections=4 threads=2 preconnect=3"};
+    pthread_t threads[BUSY];
+    char *first = NULL;
+    size_t bytes;
+    uint8_t *data = make_far_headers(&bytes);
+    begin_busy(threads);
+    for (int i = 0; i < TIMES; i++) {
+        struct sl_specs specs;
+        char readers[200];
+        server = sl_server_start();
+        sl_server_put(server, "/m.tensors", data, bytes, "\"e\"");
+        snprintf(path, sizeof(path), "%s/model%d", scratch, i);
+        snprintf(readers, sizeof(readers), "readers: {fixed: \"%s\"}\n", ways[_i]);
+        sl_model_spec(&specs, sl_server_url(server, "/m.tensors"), path, readers);
+        ck_assert_msg(sl_load_run(&specs.items[0], NULL, NULL, NULL, &err) == 0, "%s", err.message);
+        sl_specs_release(&specs);
+        ck_assert(sl_model_same(path, "m.tensors", data, bytes));
+        ck_assert_uint_gt(sl_server_request_count(server), FAR_TENSORS);
+        expect_same(&first, _i ? requests_sorted() : requests_in_order());
+        end_server();
+    }
+    end_busy(threads);
+    free(first);
+    free(data);
+}
+
 /* ---- what is usual --------------------------------------------------------------------------- */
 
 SL_TEST(what_is_left_out_is_no_matter_of_the_machine)
