@@ -299,6 +299,38 @@ SL_TEST(a_model_is_served_only_when_it_is_ready)
     ck_assert_int_eq(status_of("/readyz"), 200);
 }
 
+/* A node's directory that is shared: whoever asks is not who brought the specs. */
+SL_TEST(what_a_node_keeps_for_itself_is_given_to_nobody)
+{
+    static const char *const kept[] = {"name/model.yaml", "name/0123456789abcdef.whole", ".lock",
+                                       ".volumes/salt", ".volumes/0a.json"};
+    char path[512], url[300];
+    struct http_reply reply;
+    make_directory("name");
+    make_directory("name/0123456789abcdef");
+    make_directory(".volumes");
+    put("name/0123456789abcdef/model.yaml", "mine", 4); /* of a model: everybody may read it */
+    for (size_t i = 0; i < SL_COUNT(kept); i++) {
+        put(kept[i], "secret", 6);
+        snprintf(path, sizeof(path), "%s/%s", directory, kept[i]);
+        ck_assert_int_eq(chmod(path, 0600), 0);
+    }
+    for (size_t i = 0; i < SL_COUNT(kept); i++) {
+        snprintf(url, sizeof(url), "/%s", kept[i]);
+        ck_assert_int_eq(status_of(url), 404);
+    }
+    ck_assert_int_eq(status_of("/.volumes/"), 404);
+    ck_assert_int_eq(status_of("/name/0123456789abcdef/model.yaml"), 200);
+    ck_assert_int_eq(ask("/name/", "", &reply), 200);
+    ck_assert_ptr_null(strstr(reply.body, "model.yaml"));
+    ck_assert_ptr_null(strstr(reply.body, ".whole"));
+    http_release(&reply);
+    ck_assert_int_eq(ask("/", "Accept: application/json\r\n", &reply), 200);
+    ck_assert_ptr_null(strstr(reply.body, ".volumes"));
+    ck_assert_ptr_null(strstr(reply.body, ".lock"));
+    http_release(&reply);
+}
+
 SL_TEST(files_win_over_our_own_names)
 {
     struct http_reply reply;

@@ -39,3 +39,18 @@ bool sl_own_name(const char *name, size_t bytes)
     }
     return false;
 }
+
+static bool is(const char *name, size_t bytes, const char *text)
+{
+    return bytes == strlen(text) && memcmp(name, text, bytes) == 0;
+}
+
+bool sl_own_name_of_node(const char *name, size_t bytes, bool closed)
+{
+    static const char whole[] = ".whole";
+    size_t end = sizeof(whole) - 1;
+    if (is(name, bytes, ".volumes"))
+        return true;
+    return closed && (is(name, bytes, "model.yaml") || is(name, bytes, ".lock") ||
+                      (bytes > end && memcmp(name + bytes - end, whole, end) == 0));
+}

@@ -11,5 +11,10 @@
  * own_names.def say of files beside others, in any folder. Any thread; cannot fail.
  */
 bool sl_own_name(const char *name, size_t bytes);
+/**
+ * Does a node keep this for itself, below its directory? name: `bytes` bytes, one component.
+ * closed: only its owner can read it; a model may have a model.yaml, too. Any thread; cannot fail.
+ */
+bool sl_own_name_of_node(const char *name, size_t bytes, bool closed);
 
 #endif

@@ -31,7 +31,7 @@ static bool segment_refused(const char *segment, size_t bytes, bool last)
     if (bytes == 0)
         return !last;
     return bytes > NAME_MAX || (bytes <= 2 && memcmp(segment, "..", bytes) == 0) ||
-           sl_own_name(segment, bytes);
+           sl_own_name(segment, bytes) || sl_own_name_of_node(segment, bytes, false);
 }
 
 /* After decoding, since "%2e%2e" is ".." too. */

@@ -52,7 +52,7 @@ static int add_entry(struct listing *listing, int directory, const char *name, s
 {
     struct stat stat;
     if (fstatat(directory, name, &stat, AT_SYMLINK_NOFOLLOW) < 0 ||
-        (!S_ISREG(stat.st_mode) && !S_ISDIR(stat.st_mode)))
+        (!S_ISREG(stat.st_mode) && !S_ISDIR(stat.st_mode)) || web_share_is_kept(name, &stat))
         return 0;
     if (listing->count == ENTRIES_MAX) {
         listing->truncated = true;
@@ -73,7 +73,8 @@ static int add_entry(struct listing *listing, int directory, const char *name, s
 
 static bool is_hidden(const char *name)
 {
-    return strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || sl_own_name(name, strlen(name));
+    return strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || sl_own_name(name, strlen(name)) ||
+           sl_own_name_of_node(name, strlen(name), false);
 }
 
 /* Adds the files below a folder; false: there are too many, or it cannot be read. */
@@ -93,7 +94,7 @@ static bool add_tree(int parent, const char *name, unsigned depth, unsigned *loo
         *looks -= *looks > 0;
         if (whole && S_ISDIR(stat.st_mode))
             whole = add_tree(fd, found->d_name, depth + 1, looks, bytes);
-        else if (whole && S_ISREG(stat.st_mode))
+        else if (whole && S_ISREG(stat.st_mode) && !web_share_is_kept(found->d_name, &stat))
             *bytes = sl_add_capped(*bytes, (uint64_t)stat.st_size);
     }
     if (folder)

@@ -21,6 +21,7 @@
 
 #include "mem.h"
 #include "metrics.h"
+#include "own_names.h"
 #include "thread.h"
 #include "web_http.h"
 #include "web_parts.h"
@@ -108,6 +109,12 @@ bool web_share_unready(int share_fd, const char *path)
         if (!path[i])
             return false;
     }
+}
+
+bool web_share_is_kept(const char *name, const struct stat *stat)
+{
+    return S_ISREG(stat->st_mode) &&
+           sl_own_name_of_node(name, strlen(name), !(stat->st_mode & 077));
 }
 
 /* ---- answering ------------------------------------------------------------------------------ */
@@ -250,7 +257,10 @@ static enum MHD_Result answer_open(const struct request *request, const char *pa
     struct stat stat;
     size_t bytes = strlen(path);
     bool slash = bytes == 0 || path[bytes - 1] == '/';
-    *found = fstat(*fd, &stat) == 0 && (S_ISDIR(stat.st_mode) || (S_ISREG(stat.st_mode) && !slash));
+    const char *before = strrchr(path, '/');
+    *found = fstat(*fd, &stat) == 0 &&
+             (S_ISDIR(stat.st_mode) || (S_ISREG(stat.st_mode) && !slash)) &&
+             !web_share_is_kept(before ? before + 1 : path, &stat);
     if (!*found)
         return MHD_NO;
     if (S_ISDIR(stat.st_mode) && !slash)

@@ -5,6 +5,7 @@
 
 #include <pthread.h>
 #include <stdbool.h>
+#include <sys/stat.h>
 
 #include "buf.h"
 #include "history.h"
@@ -165,6 +166,8 @@ enum MHD_Result web_share_answer(const struct request *request, bool must, bool 
 int web_share_open(struct sl_web *web, const struct sl_web_config *config, struct sl_err *err);
 /** Is a directory (below the shared one) in the middle of being published? */
 bool web_share_unready(int share_fd, const char *path);
+/** Is the file of this name, a component, a node's own, such as a spec with a password? */
+bool web_share_is_kept(const char *name, const struct stat *stat);
 /** web_listing.c: a directory, as HTML or JSON. Takes fd. */
 enum MHD_Result web_listing_answer(const struct request *request, int fd);
 
