@@ -8,7 +8,9 @@
 #include <unistd.h>
 
 #include "await.h"
+#include "buf.h"
 #include "claims.h"
+#include "cpu_time.h"
 #include "fake_clock.h"
 #include "oci_store.h"
 #include "stores.h"
@@ -130,6 +132,40 @@ SL_TEST(names_come_from_annotations_and_kinds)
         ck_assert_uint_eq(manifest.files[i].sha256[1], 0x11);
     }
     sl_oci_manifest_release(&manifest);
+}
+
+/* How long it takes to read a manifest of so many layers, with names of their own or without. */
+static uint64_t read_layers(const char *type, bool named, unsigned count)
+{
+    struct sl_err err = SL_ERR_INIT;
+    struct sl_oci_manifest manifest;
+    sl_autobuf text = SL_BUF_INIT(8 << 20);
+    ck_assert_int_eq(sl_buf_text(&text, "{\"layers\":[", &err), 0);
+    for (unsigned i = 0; i < count; i++) {
+        sl_buf_printf(&text, &err, "%s{\"mediaType\":\"%s\",\"size\":7,\"digest\":\"" DIGEST "\"",
+                      i ? "," : "", type);
+        if (named)
+            sl_buf_printf(&text, &err, ",\"name\":\"LICENSE-%05u-of-%05u\"", i + 1, count);
+        ck_assert_int_eq(sl_buf_text(&text, "}", &err), 0);
+    }
+    ck_assert_int_eq(sl_buf_text(&text, "]}", &err), 0);
+    struct sl_cpu_time before = sl_cpu_time();
+    ck_assert_msg(parse(sl_buf_string(&text), &manifest, &err) == 0, "%s", err.message);
+    uint64_t used_ns = sl_cpu_time_between(before, sl_cpu_time()).used_ns;
+    ck_assert_uint_eq(manifest.count, count);
+    ck_assert_str_eq(manifest.files[count - 1].name, "LICENSE-20000-of-20000");
+    sl_oci_manifest_release(&manifest);
+    return used_ns;
+}
+
+/* Those are numbered, and each number must not be counted anew. */
+SL_TEST(the_work_on_layers_without_names_grows_with_their_number_alone)
+{
+    static const char type[] = "application/vnd.ollama.image.license";
+    uint64_t named_ns = read_layers(type, true, 20000);
+    uint64_t unnamed_ns = read_layers(type, false, 20000);
+    ck_assert_msg(unnamed_ns < 20 * named_ns, "%u ms with names, %u ms without",
+                  (unsigned)(named_ns / SL_NS_PER_MS), (unsigned)(unnamed_ns / SL_NS_PER_MS));
 }
 
 static const struct {

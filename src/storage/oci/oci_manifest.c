@@ -52,23 +52,24 @@ static const char *type_of(const json_t *layer)
     return type ? type : "";
 }
 
-/* How many layers are of its kind, and the how manieth it is, from 1 on. */
-static size_t place_of(const json_t *layers, size_t index, size_t *all)
+/* Of each kind: how many layers there are, and how many came until now. */
+struct kinds {
+    size_t all[SL_COUNT(unnamed)], come[SL_COUNT(unnamed)];
+};
+
+static void count_kinds(const json_t *layers, struct kinds *kinds)
 {
-    const char *type = type_of(json_array_get(layers, index));
-    size_t place = 0;
-    *all = 0;
+    *kinds = (struct kinds){{0}};
     for (size_t i = 0; i < json_array_size(layers); i++) {
-        *all += strcmp(type_of(json_array_get(layers, i)), type) == 0;
-        place = i == index ? *all : place;
+        const struct unnamed *kind = find_unnamed(type_of(json_array_get(layers, i)));
+        if (kind)
+            kinds->all[kind - unnamed]++;
     }
-    return place;
 }
 
-static char *make_name(const json_t *layers, size_t index, struct sl_err *err)
+static char *make_name(const struct unnamed *kind, const struct kinds *kinds, struct sl_err *err)
 {
-    const struct unnamed *kind = find_unnamed(type_of(json_array_get(layers, index)));
-    size_t all, place = place_of(layers, index, &all);
+    size_t all = kinds->all[kind - unnamed], place = kinds->come[kind - unnamed];
     if (all == 1)
         return sl_asprintf(err, "%s%s", kind->stem, kind->extension);
     return sl_asprintf(err, "%s-%05zu-of-%05zu%s", kind->stem, place, all, kind->extension);
@@ -154,22 +155,24 @@ static int take_tar(const json_t *layer, const char *what, struct sl_oci_manifes
 }
 
 /* Nothing is added for a layer that is not a file, such as a signature. */
-static int take_layer(const json_t *layers, size_t index, const char *what,
+static int take_layer(const json_t *layer, struct kinds *kinds, const char *what,
                       struct sl_oci_manifest *manifest, struct sl_err *err)
 {
-    const json_t *layer = json_array_get(layers, index);
+    const struct unnamed *kind = find_unnamed(type_of(layer));
     const char *name = given_name(layer);
     struct sl_oci_file *file = &manifest->files[manifest->count];
+    if (kind)
+        kinds->come[kind - unnamed]++;
     if (is_archive(layer))
         return take_tar(layer, what, manifest, err);
-    if (!name && !find_unnamed(type_of(layer)))
+    if (!name && !kind)
         return 0;
     if (take_size(layer, what, &file->bytes, err) < 0 ||
         take_digest(layer, what, file->pin, err) < 0)
         return -1;
     sl_unhex(file->pin + sizeof("sha256:") - 1, file->sha256, sizeof(file->sha256));
     file->hashed = true;
-    file->name = name ? sl_strdup(name, err) : make_name(layers, index, err);
+    file->name = name ? sl_strdup(name, err) : make_name(kind, kinds, err);
     manifest->count += file->name != NULL;
     return file->name ? 0 : -1;
 }
@@ -178,12 +181,14 @@ static int take_layers(const json_t *layers, const char *what, struct sl_oci_man
                        struct sl_err *err)
 {
     size_t count = json_array_size(layers);
+    struct kinds kinds;
     manifest->files = sl_alloc_array(count + 1, sizeof(*manifest->files), err);
     manifest->layers = sl_alloc_array(count + 1, sizeof(*manifest->layers), err);
     if (!manifest->files || !manifest->layers)
         return -1;
+    count_kinds(layers, &kinds);
     for (size_t i = 0; i < count; i++)
-        if (take_layer(layers, i, what, manifest, err) < 0)
+        if (take_layer(json_array_get(layers, i), &kinds, what, manifest, err) < 0)
             return -1;
     if (manifest->count || manifest->layer_count)
         return 0;
