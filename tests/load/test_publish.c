@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -11,7 +12,9 @@
 #include <unistd.h>
 
 #include "alloc_fail.h"
+#include "buf.h"
 #include "claims.h"
+#include "cpu_time.h"
 #include "fake_clock.h"
 #include "memory_store.h"
 #include "model_maker.h"
@@ -315,6 +318,56 @@ SL_TEST(a_file_takes_the_place_of_an_old_folder_unless_others_live_there)
     ck_assert(is_current(&new));
     version_release(&new);
     version_release(&old);
+}
+
+enum { MANY = 20000 };
+
+/* A version of that many files, as its manifest has it: turn/00000 and so on, or, if flat, the same
+ * without the folder, and a file zz. Returns what it takes to read it. */
+static uint64_t write_many(struct sl_publish *publish, bool flat)
+{
+    struct sl_err err = SL_ERR_INIT;
+    struct sl_published read;
+    sl_autobuf text = SL_BUF_INIT(8 << 20);
+    sl_buf_text(&text, "{\"identity\":\"x\",\"files\":[", &err);
+    for (unsigned i = 0; i <= MANY; i++) {
+        char name[32];
+        const char *leaf;
+        snprintf(name, sizeof(name), i == MANY ? "zz" : flat ? "%05u" : "turn/%05u", i);
+        int folder = sl_tree_parent(publish->root_fd, name, true, &leaf);
+        close(openat(folder, leaf, O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+        close(folder);
+        sl_buf_printf(&text, &err, "%s{\"name\":\"%s\",\"bytes\":0,\"crc32c\":\"00000000\"}",
+                      i ? "," : "", name);
+    }
+    ck_assert_int_eq(sl_buf_text(&text, "]}", &err), 0);
+    ck_assert_int_eq(sl_tree_write(publish->state_fd, SL_MANIFEST, text.data, text.used, &err), 0);
+    struct sl_cpu_time before = sl_cpu_time();
+    ck_assert_int_eq(sl_published_read(publish->state_fd, SL_MANIFEST, &read, &err), 0);
+    sl_published_release(&read);
+    return sl_cpu_time_between(before, sl_cpu_time()).used_ns;
+}
+
+/* A folder becomes a file; a file becomes a folder of folders. */
+SL_TEST_LOOP(the_work_on_what_is_in_the_way_grows_with_the_names_alone, 0, 2)
+{
+    struct sl_err err = SL_ERR_INIT;
+    struct sl_plan plan = {.file_count = _i ? MANY : 1};
+    plan.files = calloc(MANY, sizeof(*plan.files));
+    ck_assert_ptr_nonnull(plan.files);
+    for (unsigned i = 0; i < plan.file_count; i++)
+        plan.files[i].name = _i ? sl_asprintf(&err, "zz/%05u/x", i) : sl_strdup("turn", &err);
+    struct sl_publish *publish = open_publish();
+    uint64_t read_ns = write_many(publish, _i);
+    struct sl_cpu_time before = sl_cpu_time();
+    ck_assert_msg(sl_publish_look_ahead(publish, &plan, &err) == 0, "%s", err.message);
+    uint64_t looked_ns = sl_cpu_time_between(before, sl_cpu_time()).used_ns;
+    ck_assert_msg(looked_ns < 20 * read_ns, "%u ms to read the names, %u ms to look",
+                  (unsigned)(read_ns / SL_NS_PER_MS), (unsigned)(looked_ns / SL_NS_PER_MS));
+    sl_publish_free(publish);
+    for (unsigned i = 0; i < plan.file_count; i++)
+        free((void *)(uintptr_t)plan.files[i].name);
+    free(plan.files);
 }
 
 static void note_waiting(void *arg)

@@ -23,6 +23,7 @@
 
 #include "hash.h"
 #include "log.h"
+#include "lower_bound.h"
 #include "owners.h"
 #include "publish_parts.h"
 
@@ -295,6 +296,25 @@ static int describe(struct sl_tree_walk *staging, const struct sl_plan_file *fro
     return hash_file(fd, from->bytes, &file->crc32c, err);
 }
 
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct sl_published_file *)a)->name,
+                  ((const struct sl_published_file *)b)->name);
+}
+
+/* Of the old version, whose files are sorted: the first that is not before these bytes. */
+static const char *find_old(const struct sl_published *old, const char *name, size_t bytes)
+{
+    size_t at = SL_LOWER_BOUND(i, old->count, strncmp(old->files[i].name, name, bytes) < 0);
+    return at < old->count ? old->files[at].name : "";
+}
+
+static bool is_old_file(const struct sl_published *old, const char *name, size_t bytes)
+{
+    const char *found = find_old(old, name, bytes);
+    return strncmp(found, name, bytes) == 0 && !found[bytes];
+}
+
 /* Will this folder be gone when the old version's files are? True if nothing else is in it. Takes
  * fd. */
 static bool folder_goes(int fd, const char *name, const struct sl_published *old, unsigned depth)
@@ -313,12 +333,10 @@ static bool folder_goes(int fd, const char *name, const struct sl_published *old
         empty = goes = false;
         if (snprintf(below, sizeof(below), "%s/%s", name, entry->d_name) >= (int)sizeof(below))
             break;
-        for (size_t i = 0; i < old->count && !goes; i++)
-            goes = strcmp(old->files[i].name, below) == 0;
-        if (!goes)
-            goes = folder_goes(openat(dirfd(folder), entry->d_name,
-                                      O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC),
-                               below, old, depth + 1);
+        goes = is_old_file(old, below, strlen(below)) ||
+               folder_goes(openat(dirfd(folder), entry->d_name,
+                                  O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC),
+                           below, old, depth + 1);
     }
     closedir(folder);
     return goes && !empty;
@@ -327,11 +345,9 @@ static bool folder_goes(int fd, const char *name, const struct sl_published *old
 /* The parent of `name` cannot be entered: fine if a file of the old version is in the way. */
 static bool parent_goes(const char *name, const struct sl_published *old)
 {
-    for (size_t i = 0; i < old->count; i++) {
-        size_t bytes = strlen(old->files[i].name);
-        if (strncmp(name, old->files[i].name, bytes) == 0 && name[bytes] == '/')
+    for (const char *slash = name; (slash = strchr(slash, '/')); slash++)
+        if (is_old_file(old, name, (size_t)(slash - name)))
             return true;
-    }
     return false;
 }
 
@@ -342,10 +358,9 @@ static int refuse_foreign(struct sl_publish *publish, const char *name,
 {
     uint32_t owner;
     size_t bytes = sl_owners_foreign_folder(publish->root_fd, name, &owner);
-    for (size_t i = 0; bytes && i < old->count; i++)
-        if (strncmp(old->files[i].name, name, bytes + 1) == 0) /* with its slash */
-            bytes = 0;
-    return bytes ? sl_owners_fail_folder(err, name, bytes, owner) : 0;
+    if (!bytes || strncmp(find_old(old, name, bytes + 1), name, bytes + 1) == 0) /* and its slash */
+        return 0;
+    return sl_owners_fail_folder(err, name, bytes, owner);
 }
 
 static int look_at(struct sl_tree_walk *root, const char *name, const struct sl_published *old,
@@ -371,6 +386,8 @@ int sl_publish_look_ahead(struct sl_publish *publish, const struct sl_plan *plan
     __attribute__((cleanup(sl_published_release))) struct sl_published old = {0};
     struct sl_err unreadable = SL_ERR_INIT; /* then nothing is known to be ours */
     sl_published_read(publish->state_fd, SL_MANIFEST, &old, &unreadable);
+    if (old.count)
+        qsort(old.files, old.count, sizeof(*old.files), by_name);
     SL_AUTO_WALK root = {.root_fd = publish->root_fd, .fd = -1};
     for (size_t i = 0; i < plan->file_count; i++) {
         const char *name = plan->files[i].name;
