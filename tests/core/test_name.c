@@ -20,7 +20,7 @@ SL_TEST(ordinary_names_pass)
 {
     static const char *const names[] = {
         "model.safetensors", "a/b/c.json",      "...",           "a..b",         ".hidden",
-        ".sluice2",          "a/.sluice",       "a b+c%20",      "ü/日",         "-",
+        ".sluice2",          "a/.sluice2",      "a b+c%20",      "ü/日",         "-",
         "a/..b/c",           ".sluice.json",    "m.sluice-edit", ".sluice-edit", ".sluice-new",
         ".m.sluice-edits",   "a/m.sluice-lock",
     };
@@ -49,6 +49,8 @@ SL_TEST(names_that_leave_or_confuse_are_refused)
         "\x01",
         ".sluice",
         ".sluice/ready",
+        "a/.sluice",
+        "a/.sluice/initializer/0.mark",
         ".m.sluice-edit",
         "a/.m.sluice-new",
         ".m.sluice-lock/x",

@@ -251,11 +251,15 @@ SL_TEST(names_of_ours_are_left_out_of_a_directory)
     ck_assert_int_eq(symlink("nowhere", path_of(".m.sluice-edit")), 0);
     ck_assert_int_eq(mkfifo(path_of(".m.sluice-lock"), 0600), 0);
     ck_assert_int_eq(mkdir(path_of("sub/.x.sluice-new"), 0700), 0);
+    ck_assert_int_eq(mkdir(path_of("sub/.sluice"), 0700), 0);
+    write_file("sub/.sluice/ready", "r", 1);
     ck_assert_int_eq(list(base, &seen, &err), 0);
     ck_assert_str_eq(seen.text, "m=1000000 sub/x=1 ");
     unlink(path_of(".m.sluice-edit"));
     unlink(path_of(".m.sluice-lock"));
     rmdir(path_of("sub/.x.sluice-new"));
+    unlink(path_of("sub/.sluice/ready"));
+    rmdir(path_of("sub/.sluice"));
 }
 
 SL_TEST(an_empty_directory_is_not_found)

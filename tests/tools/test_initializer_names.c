@@ -52,7 +52,7 @@ static const struct combination table[] = {
     {"the prefix, then up", false, {{'0', "llama/../../victim/x", NULL}}},
     {"the prefix and our folder", true, {{'0', "llama.sluice/ready", NULL}}},
     {"our folder", false, {{'0', "config.json", NULL}, {'0', ".sluice/ready", NULL}}},
-    {"our folder below the prefix", true, {{'0', "llama/.sluice/ready", NULL}}},
+    {"our folder below the prefix", false, {{'0', "llama/.sluice/ready", NULL}}},
     {"a neighbour's name", true, {{'0', "llama-config.json", NULL}, {'0', "llama/x", NULL}}},
     {"a longer name", true, {{'0', "llamax", NULL}, {'0', "x", NULL}}},
     {"two that meet by a cut", true, {{'0', "llama/x", NULL}, {'0', "llamax", NULL}}},
@@ -352,11 +352,10 @@ static const char *cut(const char *name, enum prefix prefix)
 
 static bool is_good(const char *name)
 {
-    bool first = true;
-    for (const char *p = name;; first = false) {
+    for (const char *p = name;;) {
         size_t bytes = strcspn(p, "/");
         if (bytes == 0 || (bytes == 1 && *p == '.') || (bytes == 2 && strncmp(p, "..", 2) == 0) ||
-            (first && bytes == 7 && strncmp(p, ".sluice", 7) == 0))
+            (bytes == 7 && strncmp(p, ".sluice", 7) == 0))
             return false;
         if (!p[bytes])
             return true;

@@ -25,24 +25,23 @@ static bool is_beside(const char *text, size_t bytes)
     return false;
 }
 
+static bool is(const char *name, size_t bytes, const char *text)
+{
+    return bytes == strlen(text) && memcmp(name, text, bytes) == 0;
+}
+
 bool sl_own_name(const char *name, size_t bytes)
 {
-    static const char state[] = ".sluice";
     for (size_t begin = 0; begin < bytes;) {
         const char *slash = memchr(name + begin, '/', bytes - begin);
         size_t end = slash ? (size_t)(slash - name) : bytes;
-        if (begin == 0 && end == sizeof(state) - 1 && memcmp(name, state, end) == 0)
+        if (is(name + begin, end - begin, ".sluice"))
             return true;
         if (is_beside(name + begin, end - begin))
             return true;
         begin = end + 1;
     }
     return false;
-}
-
-static bool is(const char *name, size_t bytes, const char *text)
-{
-    return bytes == strlen(text) && memcmp(name, text, bytes) == 0;
 }
 
 bool sl_own_name_of_node(const char *name, size_t bytes, bool closed)

@@ -7,8 +7,9 @@
 
 /**
  * Is it a name of sluice's own files? name: `bytes` bytes, a path relative to the folder of a
- * model, or one component of it. Ours is what lies below .sluice, and what the rows of
- * own_names.def say of files beside others, in any folder. Any thread; cannot fail.
+ * model, or one component of it. Ours is what lies below a .sluice, and what the rows of
+ * own_names.def say of files beside others, in any folder: another model may be put into it. Any
+ * thread; cannot fail.
  */
 bool sl_own_name(const char *name, size_t bytes);
 /**
