@@ -2,6 +2,7 @@
 #include <check.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -9,6 +10,7 @@
 
 #include "claims.h"
 #include "json.h"
+#include "model_maker.h"
 #include "range_certificate.h"
 #include "range_server.h"
 #include "run_sluice.h"
@@ -177,6 +179,32 @@ SL_TEST(a_published_model_is_shown_and_removed)
     RUN(&ran, "rm", out);
     EXPECT(0, "removed words");
     ck_assert(!is_there(out));
+}
+
+/* Who makes a folder makes its manifest, too. */
+SL_TEST(what_a_manifest_says_cannot_move_the_cursor)
+{
+    char path[PATH_BYTES * 2];
+    size_t bytes;
+    snprintf(path, sizeof(path), "%s/.sluice", out);
+    RUN(&ran, "load", model, "--to", out, "--name", "words");
+    ck_assert_int_eq(ran.exit_code, 0);
+    sl_autofree char *text = (char *)sl_model_read(path, "manifest.json", &bytes);
+    sl_autofree char *hostile = malloc(bytes + 64);
+    ck_assert(text && hostile);
+    char *name = memmem(text, bytes, "\"words\"", 7);
+    ck_assert_ptr_nonnull(name);
+    snprintf(hostile, bytes + 64, "%.*s\"\\u001b[2J\\u202e\\nwords\"%.*s", (int)(name - text), text,
+             (int)(text + bytes - name - 7), name + 7);
+    strcat(path, "/manifest.json");
+    ck_assert_int_eq(unlink(path), 0);
+    write_file(out, ".sluice/manifest.json", hostile);
+    RUN(&ran, "status", out);
+    EXPECT(0, "?[2J");
+    ck_assert(!strpbrk(ran.out, "\x1b") && !strstr(ran.out, "\u202e"));
+    RUN(&ran, "rm", out);
+    EXPECT(0, "removed ?[2J");
+    ck_assert(!strpbrk(ran.out, "\x1b") && !strstr(ran.out, "\u202e"));
 }
 
 /* As `--to "$DIR/"` is while DIR is not set. The model is not there, so that nothing is written

@@ -146,27 +146,28 @@ static const char *surveyed_name(const void *arg, size_t i)
     return ((const struct sl_published *)arg)->files[i].name;
 }
 
-static void copy_text(const json_t *document, const char *key, char *text, size_t capacity)
+/* Facts are shown to people, and a manifest may be anybody's. */
+static void copy_text(const char *value, char *text, size_t capacity)
 {
-    const char *value = sl_json_get_string(document, key);
     snprintf(text, capacity, "%s", value ? value : "");
+    sl_sanitize(text);
 }
 
 static void take_facts(const struct sl_published *published, struct sl_publish_facts *facts)
 {
     const json_t *document = published->document, *verified = json_object_get(document, "verified");
-    copy_text(document, "name", facts->name, sizeof(facts->name));
-    copy_text(document, "uri", facts->uri, sizeof(facts->uri));
-    copy_text(document, "time", facts->time, sizeof(facts->time));
-    copy_text(document, "asked", facts->asked, sizeof(facts->asked));
-    snprintf(facts->identity, sizeof(facts->identity), "%s", published->identity);
+    copy_text(sl_json_get_string(document, "name"), facts->name, sizeof(facts->name));
+    copy_text(sl_json_get_string(document, "uri"), facts->uri, sizeof(facts->uri));
+    copy_text(sl_json_get_string(document, "time"), facts->time, sizeof(facts->time));
+    copy_text(sl_json_get_string(document, "asked"), facts->asked, sizeof(facts->asked));
+    copy_text(published->identity, facts->identity, sizeof(facts->identity));
     facts->checks = sl_json_get_uint(verified, "checks", 0);
     facts->unhashed = sl_json_get_uint(verified, "unhashed_bytes", 0);
     facts->objects = sl_json_get_uint(document, "objects", 0);
     facts->tensors = sl_json_get_uint(document, "tensors", 0);
     facts->files = published->count;
     for (size_t i = 0; i < published->count; i++)
-        facts->bytes += published->files[i].bytes;
+        facts->bytes = sl_add_capped(facts->bytes, published->files[i].bytes);
 }
 
 /* By the file beside it. */
@@ -179,7 +180,7 @@ static int survey_beside(struct sl_publish *publish, struct sl_publish_facts *fa
         compare(publish, published.document, published.identity, surveyed_name, &published,
                 published.count, NULL, err) < 0)
         return -1;
-    snprintf(facts->identity, sizeof(facts->identity), "%s", published.identity);
+    copy_text(published.identity, facts->identity, sizeof(facts->identity));
     facts->bytes = sl_json_get_uint(published.document, "bytes", 0);
     facts->files = published.count;
     return 0;

@@ -56,14 +56,18 @@ static int references_of(const json_t *model)
 
 static void print_model(const json_t *model)
 {
-    char size[32], name[260], why[800];
+    char size[32], name[260], state[16], version[17], why[800];
     const json_t *error = json_object_get(model, "error");
     snprintf(name, sizeof(name), "%.255s", text_of(model, "name"));
+    snprintf(state, sizeof(state), "%s", text_of(model, "state"));
+    snprintf(version, sizeof(version), "%s", text_of(model, "version"));
     sl_sanitize(name);
-    printf("%-32s %-9s %-7s %10s %6d  %.16s\n", name, text_of(model, "state"),
+    sl_sanitize(state);
+    sl_sanitize(version);
+    printf("%-32s %-9s %-7s %10s %6d  %s\n", name, state,
            json_is_true(json_object_get(model, "pinned")) ? "pinned" : "-",
            sl_human_bytes(sl_json_get_uint(model, "bytes", 0), size), references_of(model),
-           text_of(model, "version"));
+           version);
     if (!json_is_object(error))
         return;
     snprintf(why, sizeof(why), "%.767s", text_of(error, "message"));

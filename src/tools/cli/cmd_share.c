@@ -89,7 +89,7 @@ const struct sl_command sl_cmd_share = {
         "lists its directory, as JSON if the Accept header asks for application/json. "
         "Symbolic links\n"
         "that lead out of DIR are not followed. Never shown are .sluice and what a node daemon "
-        "keeps for itself: specs that it was given, in files that only its user can read.\n"
+        "keeps for itself, such as specs of clients, in files that only its user can read.\n"
         "\n"
         "A directory into which sluice loads a model is served only while the model is "
         "complete; 503 with\n"
