@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "buf.h"
 #include "claims.h"
 #include "golden.h"
 #include "scratch.h"
@@ -395,6 +396,30 @@ SL_TEST(fields_of_zips_that_lie_are_refused)
 }
 
 /* The name of an entry in both places. */
+/* A second archive behind the first, bytes in front of it, a second end record in the comment of
+ * the first, bytes before the end record: others find or shift places where we would not. */
+SL_TEST_LOOP(an_archive_that_others_read_otherwise_is_refused, 0, 4)
+{
+    enum { END = 22, COMMENT = 20 };
+    size_t bytes;
+    sl_autofree char *data = (char *)read_archive("deflated.zip", &bytes);
+    const char *end = data + bytes - END;
+    const struct {
+        const char *data;
+        size_t bytes;
+    } parts[][3] = {{{data, bytes}, {data, bytes}},
+                    {{"stub", 4}, {data, bytes}},
+                    {{data, bytes}, {end, END}, {"x", 1}},
+                    {{data, bytes - END}, {"x", 1}, {end, END}}};
+    sl_autobuf whole = SL_BUF_INIT(1 << 20);
+    for (size_t i = 0; i < 3; i++)
+        ck_assert_int_eq(sl_buf_append(&whole, parts[_i][i].data, parts[_i][i].bytes, &err), 0);
+    if (_i == 2)
+        whole.data[bytes - END + COMMENT] = END + 1;
+    ck_assert_int_eq(unpack(whole.data, whole.used, true), -1);
+    ck_assert_str_eq(err.code, "zip");
+}
+
 SL_TEST(names_of_zips_cannot_leave_the_directory)
 {
     size_t bytes;

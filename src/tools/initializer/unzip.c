@@ -78,23 +78,26 @@ static int read_at(const struct zip *zip, uint64_t offset, void *data, size_t by
 
 /* ---- the end -------------------------------------------------------------------------------- */
 
-/* The 64-bit end record in front of the other one, if its locator is there. */
-static int read_end64(struct zip *zip, uint64_t end, bool *found, struct sl_err *err)
+/* The 64-bit end record in front of the other one, if its locator is there; *end: where the first
+ * of them begins. */
+static int read_end64(struct zip *zip, uint64_t *end, bool *found, struct sl_err *err)
 {
     uint8_t locator[LOCATOR_BYTES], wide[END64_BYTES];
     *found = false;
-    if (end < LOCATOR_BYTES || read_at(zip, end - LOCATOR_BYTES, locator, LOCATOR_BYTES, err) < 0)
-        return end < LOCATOR_BYTES ? 0 : -1;
+    if (*end < LOCATOR_BYTES || read_at(zip, *end - LOCATOR_BYTES, locator, LOCATOR_BYTES, err) < 0)
+        return *end < LOCATOR_BYTES ? 0 : -1;
     if (sl_get_le32(locator) != LOCATOR_MAGIC)
         return 0;
     uint64_t at = sl_get_le64(locator + 8);
     if (read_at(zip, at, wide, END64_BYTES, err) < 0)
         return -1;
-    if (sl_get_le32(wide) != END64_MAGIC || sl_get_le64(wide + 24) != sl_get_le64(wide + 32))
+    if (at + END64_BYTES + LOCATOR_BYTES != *end || sl_get_le32(wide) != END64_MAGIC ||
+        sl_get_le64(wide + 24) != sl_get_le64(wide + 32))
         return broken(err, "its end records disagree");
     zip->count = sl_get_le64(wide + 32);
     zip->row_bytes = sl_get_le64(wide + 40);
     zip->directory = sl_get_le64(wide + 48);
+    *end = at;
     *found = true;
     return 0;
 }
@@ -106,9 +109,10 @@ static int find_end(struct zip *zip, uint64_t *at, uint8_t end[END_BYTES], struc
     if (!data || read_at(zip, zip->bytes - tail, data, tail, err) < 0)
         return -1;
     for (size_t i = tail < END_BYTES ? 0 : tail - END_BYTES + 1; i-- > 0;) {
-        if (sl_get_le32(data + i) != END_MAGIC ||
-            i + END_BYTES + sl_get_le16(data + i + 20) != tail)
+        if (sl_get_le32(data + i) != END_MAGIC)
             continue;
+        if (i + END_BYTES + sl_get_le16(data + i + 20) != tail) /* others would take this one */
+            return broken(err, "something follows its end record");
         memcpy(end, data + i, END_BYTES);
         *at = zip->bytes - tail + i;
         return 0;
@@ -121,7 +125,7 @@ static int read_directory(struct zip *zip, struct sl_err *err)
     uint8_t end[END_BYTES] = {0};
     uint64_t at = 0;
     bool wide = false;
-    if (find_end(zip, &at, end, err) < 0 || read_end64(zip, at, &wide, err) < 0)
+    if (find_end(zip, &at, end, err) < 0 || read_end64(zip, &at, &wide, err) < 0)
         return -1;
     if (!wide) {
         zip->count = sl_get_le16(end + 10);
@@ -130,8 +134,8 @@ static int read_directory(struct zip *zip, struct sl_err *err)
         if (sl_get_le16(end + 4) || sl_get_le16(end + 6) || sl_get_le16(end + 8) != zip->count)
             return broken(err, "it is one of several volumes");
     }
-    if (zip->directory > at || zip->row_bytes > at - zip->directory)
-        return broken(err, "its directory lies behind its end");
+    if (zip->directory > at || zip->row_bytes != at - zip->directory)
+        return broken(err, "its directory does not end where its end record begins");
     if (zip->row_bytes > DIRECTORY_BYTES_MAX || zip->count > SL_UNPACK_ENTRIES_MAX ||
         zip->count > zip->row_bytes / CENTRAL_BYTES)
         return broken(err, "its directory is too large, or too small for its entries");
