@@ -168,6 +168,15 @@ SL_TEST(what_was_deposited_cannot_be_written_any_more)
 
 /* ---- by hand --------------------------------------------------------------------------------- */
 
+/* The size of a file that another process answers for may never come: of an index that is none the
+ * seals are asked for, not the size, which is wrong here. */
+SL_TEST(an_index_that_is_no_memory_is_not_asked_for_its_size)
+{
+    int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    ck_assert_int_eq(deposit_by_hand(make_fd(4096, SEALED, NULL), null_fd, 4096, 4096),
+                     SLUICE_INTEGRITY);
+}
+
 SL_TEST(only_sealed_files_that_fit_are_taken)
 {
     uint64_t index[64], other[64];

@@ -156,12 +156,15 @@ static int check_files(const struct sl_pool_deposit *deposit, struct sl_err *err
     return 0;
 }
 
-/* The index is looked at while others wait, so it is as large as it was said to be, or nothing. */
+/* The index is looked at while others wait, so it is as large as it was said to be, or nothing. And
+ * it is memory: who answers for another file, as with FUSE, could let us wait for its size. */
 static int check_index(int fd, uint64_t announced, struct sl_err *err)
 {
     struct stat status;
     if (announced > INDEX_BYTES_MAX)
         return sl_fail(err, SL_E_USAGE, "a deposit's index has at most %d bytes", INDEX_BYTES_MAX);
+    if (fcntl(fd, F_GET_SEALS) < 0)
+        return sl_fail(err, SL_E_INTEGRITY, "the index is not a memfd that can be sealed");
     if (fstat(fd, &status) < 0 || status.st_size < 0 || (uint64_t)status.st_size != announced)
         return sl_fail(err, SL_E_FORMAT, "the index has %lld bytes, and %llu were announced",
                        (long long)status.st_size, (unsigned long long)announced);
