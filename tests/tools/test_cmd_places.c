@@ -291,6 +291,32 @@ SL_TEST(a_load_at_work_is_seen_and_left_alone)
     ck_assert(!is_there(staging));
 }
 
+/* What an initializer has fetched so far is not yet what is published; nor is it nobody's. */
+SL_TEST(an_initializer_at_work_is_seen_and_left_alone)
+{
+    char work[PATH_BYTES * 2], lock[PATH_BYTES * 2 + 8], left[PATH_BYTES * 2 + 8];
+    snprintf(work, sizeof(work), "%s/.sluice", out);
+    ck_assert_int_eq(mkdir(out, 0755) + mkdir(work, 0755), 0);
+    strcat(work, "/initializer");
+    ck_assert_int_eq(mkdir(work, 0755), 0);
+    write_file(work, "0.mark", "half");
+    snprintf(left, sizeof(left), "%s/0.mark", work);
+    snprintf(lock, sizeof(lock), "%s/lock", work);
+    int fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    ck_assert_int_eq(flock(fd, LOCK_EX), 0);
+    RUN(&ran, "status", out);
+    EXPECT(4, "a load is at work");
+    RUN(&ran, "rm", out, "--force");
+    EXPECT(2, "an initializer is at work");
+    ck_assert(is_there(left));
+    close(fd);
+    RUN(&ran, "status", out);
+    EXPECT(4, "an interrupted load left");
+    RUN(&ran, "rm", out);
+    EXPECT(0, "removed an unfinished load");
+    ck_assert(!is_there(out));
+}
+
 SL_TEST(a_daemons_model_is_not_removed_behind_its_back)
 {
     char lock[PATH_BYTES * 2];

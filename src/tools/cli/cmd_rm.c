@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "cli.h"
+#include "initializer.h"
 #include "json.h"
 #include "owners.h"
 #include "publish.h"
@@ -55,12 +56,17 @@ static int remove_held(struct sl_publish *publish, bool force, struct sl_publish
     if (sl_publish_survey(publish, facts, &why) < 0 && why.kind != SL_E_NOT_FOUND && !force)
         return sl_fail(err, why.kind, "%s: nothing was removed; --force removes it all the same",
                        why.message);
-    return sl_publish_remove(publish, err);
+    return sl_initializer_clear(sl_publish_state(publish), err) < 0
+               ? -1
+               : sl_publish_remove(publish, err);
 }
 
 static int remove_model(const char *path, bool force, struct sl_publish_facts *facts,
                         struct sl_err *err)
 {
+    uint64_t bytes;
+    if (sl_initializer_is_at_work(path, &bytes))
+        return sl_fail(err, SL_E_USAGE, "an initializer is at work in '%s': stop it first", path);
     /* A cancel that is raised already: a lock that is held is not waited for. */
     struct sl_cancel *at_once = sl_cancel_new(err);
     if (!at_once)

@@ -18,6 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "initializer.h"
 #include "log.h"
 #include "moving.h"
 #include "owners.h"
@@ -161,6 +162,23 @@ static int take_lock(struct sl_destination *destination, struct sl_cancel *cance
             return -1;
     }
     return done;
+}
+
+bool sl_initializer_is_at_work(const char *path, uint64_t *bytes)
+{
+    sl_autofree char *name = sl_asprintf(NULL, "%s/" STATE, path);
+    sl_autoclose int state = name ? open(name, FOLDER | O_NOFOLLOW) : -1;
+    sl_autoclose int work = state < 0 ? -1 : openat(state, WORK, FOLDER | O_NOFOLLOW);
+    sl_autoclose int fd =
+        work < 0 ? -1 : openat(work, LOCK, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    *bytes = work < 0 ? 0 : sl_tree_bytes(work);
+    return fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK;
+}
+
+int sl_initializer_clear(int state_fd, struct sl_err *err)
+{
+    return sl_tree_remove(state_fd, WORK) < 0 ? sl_tree_fail(err, errno, "remove", STATE "/" WORK)
+                                              : 0;
 }
 
 /* ---- the directory -------------------------------------------------------------------------- */
