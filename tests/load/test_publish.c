@@ -370,6 +370,48 @@ SL_TEST_LOOP(the_work_on_what_is_in_the_way_grows_with_the_names_alone, 0, 2)
     free(plan.files);
 }
 
+enum { OBJECTS = 100000 }; /* of one load, at most */
+
+static uint64_t write_manifest(const struct sl_plan *plan, const struct version *version)
+{
+    struct sl_err err = SL_ERR_INIT;
+    struct sl_published published = {.identity = "x"};
+    struct sl_json json;
+    sl_json_init(&json, SL_MANIFEST_BYTES_MAX);
+    struct sl_cpu_time before = sl_cpu_time();
+    ck_assert_msg(sl_manifest_write(&json, plan, &version->specs.items[0], &published, &err) == 0,
+                  "%s", err.message);
+    uint64_t used_ns = sl_cpu_time_between(before, sl_cpu_time()).used_ns;
+    ck_assert_int_eq(strstr(sl_buf_string(&json.buf), "sha256") != NULL, plan->check_count > 0);
+    sl_json_release(&json);
+    return used_ns;
+}
+
+SL_TEST(the_work_on_hashes_of_objects_grows_with_the_objects_alone)
+{
+    struct version version;
+    version_make(&version, old_names, "old");
+    struct sl_plan plan = *version.plan;
+    plan.sources = calloc(OBJECTS, sizeof(*plan.sources));
+    plan.checks = calloc(OBJECTS, sizeof(*plan.checks));
+    ck_assert(plan.sources && plan.checks);
+    for (uint32_t i = 0; i < OBJECTS; i++) {
+        plan.sources[i] = version.plan->sources[0];
+        plan.checks[i] =
+            (struct sl_check){.given = true, .kind = SL_HASH_SHA256, .source = i, .end = 1};
+    }
+    plan.source_count = OBJECTS;
+    plan.check_count = 0;
+    uint64_t without_ns = write_manifest(&plan, &version);
+    plan.check_count = OBJECTS;
+    uint64_t with_ns = write_manifest(&plan, &version);
+    ck_assert_msg(with_ns < 20 * without_ns, "%u ms without hashes, %u ms with them",
+                  (unsigned)(without_ns / SL_NS_PER_MS), (unsigned)(with_ns / SL_NS_PER_MS));
+    free(plan.sources);
+    free(plan.checks);
+    version_release(&version);
+}
+
 static void note_waiting(void *arg)
 {
     sl_cancel_raise(arg, SIGTERM);

@@ -213,8 +213,21 @@ bool sl_published_old(const struct sl_publish *publish, struct sl_published *pub
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-static void write_objects(struct sl_json *json, const struct sl_plan *plan)
+/* Of each source: the first check by a SHA-256 that the user gave; NULL if there is none. */
+static const struct sl_check **find_given(const struct sl_plan *plan, struct sl_err *err)
 {
+    const struct sl_check **given = sl_alloc_array(plan->source_count, sizeof(*given), err);
+    for (size_t i = plan->check_count; given && i-- > 0;)
+        if (plan->checks[i].given && plan->checks[i].kind == SL_HASH_SHA256)
+            given[plan->checks[i].source] = &plan->checks[i];
+    return given;
+}
+
+static int write_objects(struct sl_json *json, const struct sl_plan *plan, struct sl_err *err)
+{
+    sl_autofree const struct sl_check **given = find_given(plan, err);
+    if (!given)
+        return -1;
     sl_json_key(json, "objects");
     sl_json_array(json);
     for (size_t i = 0; i < plan->source_count; i++) {
@@ -233,17 +246,15 @@ static void write_objects(struct sl_json *json, const struct sl_plan *plan)
         if (version->last_modified[0])
             sl_json_key_string(json, "last_modified", version->last_modified);
         sl_json_key_bool(json, "versioned", source->version != SL_PLAN_VERSION_NONE);
-        for (size_t c = 0; c < plan->check_count; c++)
-            if (plan->checks[c].given && plan->checks[c].source == i &&
-                plan->checks[c].kind == SL_HASH_SHA256) {
-                char hex[65];
-                sl_hex(plan->checks[c].expected, 32, hex);
-                sl_json_key_string(json, "sha256", hex);
-                break;
-            }
+        if (given[i]) {
+            char hex[65];
+            sl_hex(given[i]->expected, 32, hex);
+            sl_json_key_string(json, "sha256", hex);
+        }
         sl_json_end(json);
     }
     sl_json_end(json);
+    return 0;
 }
 
 static void write_files(struct sl_json *json, const struct sl_published *published)
@@ -318,7 +329,8 @@ int sl_manifest_write(struct sl_json *json, const struct sl_plan *plan, const st
     sl_json_key_uint(json, "checks", plan->check_count);
     sl_json_key_uint(json, "unhashed_bytes", plan->unhashed_bytes);
     sl_json_end(json);
-    write_objects(json, plan);
+    if (write_objects(json, plan, err) < 0)
+        return -1;
     write_files(json, published);
     write_tensors(json, plan);
     sl_json_end(json);

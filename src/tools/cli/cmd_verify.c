@@ -230,13 +230,13 @@ static size_t check_object(struct report *report, const struct sl_plan *plan, si
     return end;
 }
 
-/* Whether the user gave a hash or a signature of it. */
-static bool is_given(const struct sl_plan *plan, uint32_t source)
+/* Of each source, whether the user gave a hash or a signature of it. */
+static bool *find_given(const struct sl_plan *plan, struct sl_err *err)
 {
-    for (size_t i = 0; i < plan->check_count; i++)
-        if (plan->checks[i].given && plan->checks[i].source == source)
-            return true;
-    return false;
+    bool *given = sl_alloc_array(plan->source_count, sizeof(*given), err);
+    for (size_t i = 0; given && i < plan->check_count; i++)
+        given[plan->checks[i].source] |= plan->checks[i].given;
+    return given;
 }
 
 static bool has_hashes(const struct sl_index *index)
@@ -250,13 +250,16 @@ static bool has_hashes(const struct sl_index *index)
 static int check_plan(struct report *report, const struct sl_plan *plan, struct sl_cancel *cancel,
                       struct sl_err *first)
 {
+    sl_autofree bool *given = find_given(plan, first);
+    if (!given)
+        return -1;
     for (uint32_t i = 0; i < plan->source_count; i++) {
         struct sl_index *index = plan->sources[i].index;
         if (index && has_hashes(index)) {
             if ((i == 0 || plan->sources[i - 1].index != index) &&
                 check_index(report, index, cancel, first) < 0)
                 return -1;
-        } else if (!is_given(plan, i)) {
+        } else if (!given[i]) {
             add_verdict(report, "object", plan->sources[i].name, BARE,
                         index ? "its format carries none, or its writer left them out" : NULL);
         }
