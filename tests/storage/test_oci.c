@@ -134,6 +134,28 @@ SL_TEST(names_come_from_annotations_and_kinds)
     sl_oci_manifest_release(&manifest);
 }
 
+/* In any order, below a folder or not; of two of one name the first. */
+SL_TEST(a_file_is_found_by_its_name)
+{
+    static const char text[] =
+        "{\"layers\":[" LAYER("x", NAMED("s/b")) "," LAYER("x", NAMED("s.b")) "," LAYER(
+            "x", NAMED("a")) "," LAYER("x", NAMED("s/a")) "," LAYER("x", NAMED("a")) "]}";
+    struct sl_oci_manifest manifest;
+    struct sl_err err;
+    ck_assert_int_eq(parse(text, &manifest, &err), 0);
+    ck_assert_int_eq(sl_oci_manifest_sort(&manifest, &err), 0);
+    ck_assert_ptr_eq(sl_oci_manifest_find(&manifest, "", "s/b"), &manifest.files[0]);
+    ck_assert_ptr_eq(sl_oci_manifest_find(&manifest, "s/", "b"), &manifest.files[0]);
+    ck_assert_ptr_eq(sl_oci_manifest_find(&manifest, "s/", "a"), &manifest.files[3]);
+    ck_assert_ptr_eq(sl_oci_manifest_find(&manifest, "", "a"), &manifest.files[2]);
+    ck_assert_ptr_eq(sl_oci_manifest_find(&manifest, "", "s.b"), &manifest.files[1]);
+    ck_assert_ptr_null(sl_oci_manifest_find(&manifest, "s/", ""));
+    ck_assert_ptr_null(sl_oci_manifest_find(&manifest, "s/", "c"));
+    ck_assert_ptr_null(sl_oci_manifest_find(&manifest, "", "z"));
+    ck_assert_ptr_null(sl_oci_manifest_find(&manifest, "", ""));
+    sl_oci_manifest_release(&manifest);
+}
+
 /* How long it takes to read a manifest of so many layers, with names of their own or without. */
 static uint64_t read_layers(const char *type, bool named, unsigned count)
 {

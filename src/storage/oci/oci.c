@@ -189,17 +189,6 @@ static int oci_locate(struct sl_source *source, struct sl_err *err)
     return source->version.pin[0] ? find_blob(source, err) : 0;
 }
 
-static const struct sl_oci_file *find_file(const struct sl_oci *oci,
-                                           const struct sl_oci_manifest *manifest, const char *name)
-{
-    size_t below = strlen(oci->folder);
-    for (size_t i = 0; i < manifest->count; i++)
-        if (strncmp(manifest->files[i].name, oci->folder, below) == 0 &&
-            strcmp(manifest->files[i].name + below, name) == 0)
-            return &manifest->files[i];
-    return NULL;
-}
-
 /* Of a packed layer's file: what was kept when the layer was read. */
 static int take_head(struct sl_source *source, const struct sl_oci_file *file, struct sl_err *err)
 {
@@ -220,7 +209,7 @@ static int oci_resolve(struct sl_source *source, struct sl_err *err)
     struct sl_checksums sums = {.count = 1, .items[0].kind = SL_HASH_SHA256};
     if (sl_oci_files(oci, &manifest, err) < 0)
         return -1;
-    const struct sl_oci_file *file = find_file(oci, manifest, source->name);
+    const struct sl_oci_file *file = sl_oci_manifest_find(manifest, oci->folder, source->name);
     if (!file)
         return sl_fail(err, SL_E_NOT_FOUND,
                        "'%s': the artifact has no such file; a folder is written with '/' at its "

@@ -245,7 +245,8 @@ static int make(struct sl_oci *oci, const char *what, struct sl_oci_manifest *ma
 {
     for (;;) {
         struct sl_err why = SL_ERR_INIT;
-        if (resolve(oci, what, made, &why) == 0 && sl_oci_unpack(oci, made, what, &why) == 0)
+        if (resolve(oci, what, made, &why) == 0 && sl_oci_unpack(oci, made, what, &why) == 0 &&
+            sl_oci_manifest_sort(made, &why) == 0)
             return 0;
         sl_oci_manifest_release(made);
         if ((why.kind == SL_E_FORMAT || why.kind == SL_E_INTEGRITY) &&

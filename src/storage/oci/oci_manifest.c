@@ -9,6 +9,7 @@
 #include <sys/utsname.h>
 
 #include "json.h"
+#include "lower_bound.h"
 #include "oci_store.h"
 
 static int hostile(const char *what, struct sl_err *err, const char *why)
@@ -284,6 +285,44 @@ void sl_oci_manifest_release(struct sl_oci_manifest *manifest)
     for (size_t i = 0; i < manifest->layer_count; i++)
         sl_oci_layer_release(&manifest->layers[i]);
     free(manifest->files);
+    free(manifest->sorted);
     free(manifest->layers);
     *manifest = (struct sl_oci_manifest){0};
+}
+
+/* ---- by name --------------------------------------------------------------------------------- */
+
+static int by_name(const void *a, const void *b)
+{
+    const struct sl_oci_file *x = *(const struct sl_oci_file *const *)a,
+                             *y = *(const struct sl_oci_file *const *)b;
+    int order = strcmp(x->name, y->name);
+    return order ? order : (x > y) - (x < y);
+}
+
+int sl_oci_manifest_sort(struct sl_oci_manifest *manifest, struct sl_err *err)
+{
+    free(manifest->sorted);
+    manifest->sorted = sl_alloc_array(manifest->count + 1, sizeof(*manifest->sorted), err);
+    if (!manifest->sorted)
+        return -1;
+    for (size_t i = 0; i < manifest->count; i++)
+        manifest->sorted[i] = &manifest->files[i];
+    qsort(manifest->sorted, manifest->count, sizeof(*manifest->sorted), by_name);
+    return 0;
+}
+
+static int compare(const struct sl_oci_file *file, const char *folder, const char *name)
+{
+    size_t below = strlen(folder);
+    int order = strncmp(file->name, folder, below);
+    return order ? order : strcmp(file->name + below, name);
+}
+
+const struct sl_oci_file *sl_oci_manifest_find(const struct sl_oci_manifest *manifest,
+                                               const char *folder, const char *name)
+{
+    size_t at = SL_LOWER_BOUND(i, manifest->count, compare(manifest->sorted[i], folder, name) < 0);
+    bool found = at < manifest->count && compare(manifest->sorted[at], folder, name) == 0;
+    return found ? manifest->sorted[at] : NULL;
 }

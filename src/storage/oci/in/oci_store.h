@@ -59,7 +59,8 @@ void sl_oci_layer_release(struct sl_oci_layer *layer);
 struct sl_oci_manifest {
     struct sl_oci_file *files; /* in the order of the manifest, or sorted behind sl_oci_unpack() */
     size_t count;
-    struct sl_oci_layer *layers; /* in the order of the manifest */
+    const struct sl_oci_file **sorted; /* by name; NULL before sl_oci_manifest_sort() */
+    struct sl_oci_layer *layers;       /* in the order of the manifest */
     size_t layer_count;
     char child[SL_OCI_DIGEST_BYTES]; /* it is an index: the manifest to ask for instead; else "" */
 };
@@ -71,6 +72,11 @@ struct sl_oci_manifest {
 int sl_oci_manifest_parse(const char *text, size_t bytes, const char *what,
                           struct sl_oci_manifest *manifest, struct sl_err *err);
 void sl_oci_manifest_release(struct sl_oci_manifest *manifest);
+/** When all files are there; they must not move any more. SL_E_NO_SPACE. */
+int sl_oci_manifest_sort(struct sl_oci_manifest *manifest, struct sl_err *err);
+/** The first file with this name, FOLDER and then NAME; NULL if there is none. It is sorted. */
+const struct sl_oci_file *sl_oci_manifest_find(const struct sl_oci_manifest *manifest,
+                                               const char *folder, const char *name);
 
 /** Where a pin leads: "sha256:…", the whole blob; "sha256:…+AT/OF", a piece of one of so many
  * bytes; "sha256:…+AT/OF+gzip", a piece, from there on, of what that is unpacked to. */
