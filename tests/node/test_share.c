@@ -367,6 +367,10 @@ SL_TEST(a_directory_is_listed_for_people_and_programs)
     ck_assert_int_eq(ask("/sub", "", &reply), 301);
     ck_assert_str_eq(http_header(&reply, "Location"), "/sub/");
     http_release(&reply);
+    make_directory("\\other.example"); /* browsers would read "//other.example" */
+    ck_assert_int_eq(ask("/\\other.example", "", &reply), 301);
+    ck_assert_str_eq(http_header(&reply, "Location"), "/%5Cother.example/");
+    http_release(&reply);
     ck_assert_int_eq(status_of("/sub/"), 200);
 }
 

@@ -240,11 +240,18 @@ static enum MHD_Result answer_file(const struct request *request, struct file *f
     return answer_bytes(request, file, range == SL_WEB_RANGE_ONE ? 206 : 200);
 }
 
-/* "/models" to "/models/", so that the names of the listing are relative to it. */
+/* "/models" to "/models/", so that the names of the listing are relative to it. To a browser a
+ * backslash is a slash, and two of them begin the name of another host. */
 static enum MHD_Result answer_redirect(const struct request *request)
 {
     char place[SL_WEB_PATH_BYTES * 3 + 2];
-    snprintf(place, sizeof(place), "%s/", request->url);
+    size_t used = 0;
+    for (const char *at = request->url; *at && used + 4 < sizeof(place); at++) {
+        size_t bytes = *at == '\\' ? 3 : 1;
+        memcpy(place + used, bytes > 1 ? "%5C" : at, bytes);
+        used += bytes;
+    }
+    memcpy(place + used, "/", 2);
     struct MHD_Response *response = web_empty();
     if (response)
         sl_libmicrohttpd.add_response_header(response, "Location", place);
