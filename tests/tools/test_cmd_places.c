@@ -362,6 +362,15 @@ SL_TEST(what_a_daemon_that_has_ended_left_goes_at_once)
     RUN(&ran, "rm", node);
     EXPECT(2, "a node daemon runs in");
     close(fd);
+    char records[PATH_BYTES * 2], record[PATH_BYTES * 2 + 16];
+    snprintf(records, sizeof(records), "%s/.volumes", node);
+    snprintf(record, sizeof(record), "%s/00.json", records);
+    ck_assert_int_eq(mkdir(records, 0755), 0);
+    write_file(records, "00.json", "{}");
+    RUN(&ran, "rm", node);
+    EXPECT(2, "volumes of pods (1) show models of");
+    ck_assert_int_eq(unlink(record), 0);
+    ck_assert_int_eq(rmdir(records), 0);
     RUN(&ran, "rm", node);
     EXPECT(0, "removed 3 models from ");
     snprintf(path, sizeof(path), "%s/two/other/mine", node);

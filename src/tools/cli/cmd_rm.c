@@ -26,7 +26,8 @@ struct rm_options {
 };
 static const struct sl_option rows[] = {
     SL_OPTION(rm_options, force, BOOL, "false",
-              "remove the files even if they are not those that were published"),
+              "remove the files even if they are not those that were published, or if volumes of "
+              "pods show them"),
     SL_OPTION_END,
 };
 static const struct sl_option_table table = {"rm", sizeof(struct rm_options), rows};
@@ -162,6 +163,23 @@ static int remove_name(const char *folder, void *arg, struct sl_err *err)
     return 0;
 }
 
+/* How many pods' volumes show models of it, by the daemon's records: mounts outlive it. */
+static unsigned count_volumes(const char *path)
+{
+    static const char end[] = ".json";
+    sl_autofree char *name = sl_asprintf(NULL, "%s/.volumes", path);
+    DIR *dir = name ? opendir(name) : NULL;
+    unsigned count = 0;
+    for (struct dirent *entry; dir && (entry = readdir(dir)) != NULL;) {
+        size_t bytes = strlen(entry->d_name);
+        count +=
+            bytes >= sizeof(end) && strcmp(entry->d_name + bytes - (sizeof(end) - 1), end) == 0;
+    }
+    if (dir)
+        closedir(dir);
+    return count;
+}
+
 /* The lock keeps a daemon from starting meanwhile. 1: there was such a directory. */
 static int remove_node(const char *path, struct node_removal *removal, struct sl_err *err)
 {
@@ -176,6 +194,12 @@ static int remove_node(const char *path, struct node_removal *removal, struct sl
         return sl_fail(err, SL_E_USAGE,
                        "a node daemon runs in '%s': end it first, or use `sluice node evict NAME`",
                        path);
+    unsigned volumes = removal->force ? 0 : count_volumes(path);
+    if (volumes)
+        return sl_fail(err, SL_E_USAGE,
+                       "volumes of pods (%u) show models of '%s', and would be empty: end those pods "
+                       "first; --force removes the models all the same",
+                       volumes, path);
     if (each_folder(path, remove_name, removal, err) < 0)
         return -1;
     if (!removal->models)
@@ -244,7 +268,8 @@ const struct sl_command sl_cmd_rm = {
         "Removes the files that the manifest names, what an interrupted load left, and the "
         "directory if it is empty then; of a node daemon's directory, when it has ended, all "
         "models. Files of others stay. Nothing is removed while a load is at work there, from the "
-        "directory of a running node daemon, or if the files are not those that were published. "
+        "directory of a running node daemon, while volumes of pods show its models, or if the "
+        "files are not those that were published. "
         "A program that has the files open or mapped keeps their "
         "memory until it ends.",
     .examples = "sluice rm /dev/shm/model\n"
