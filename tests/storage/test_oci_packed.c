@@ -11,7 +11,9 @@
 #include "hash.h"
 #include "http_case.h"
 #include "oci_options.h"
+#include "oci_store.h"
 #include "packed_stream.h"
+#include "store_kind.h"
 #include "stores.h"
 #include "tar_maker.h"
 
@@ -242,6 +244,62 @@ SL_TEST(what_unpacks_to_far_too_much_is_refused)
     ck_assert_int_eq(open_wrong(&err), -1);
     ck_assert_msg(err.kind == SL_E_FORMAT && strcmp(err.code, "archive.ratio") == 0, "%s",
                   err.message);
+}
+
+/* The same layer so many times: what does not pack, then zeros, and that again. */
+static void put_many(unsigned count, unsigned parts, size_t noise, size_t zeros,
+                     struct sl_buf *text)
+{
+    char one[256];
+    size_t bytes = parts * (noise + zeros);
+    sl_autofree uint8_t *file = calloc(1, bytes);
+    sl_autobuf large = SL_BUF_INIT(bytes + 4096);
+    ck_assert_uint_le(parts * noise, SL_BLOB_BYTES);
+    for (size_t i = 0; i < parts; i++)
+        memcpy(file + i * (noise + zeros), sl_blob() + i * noise, noise);
+    tar_entry(&large, '0', "models/m.bin", NULL, file, bytes);
+    tar_end(&large);
+    pack(SL_PACKING_GZIP, large.data, large.used);
+    put(layer.data, layer.used, "application/vnd.oci.image.layer.v1.tar+gzip", "");
+    snprintf(one, sizeof(one), "%.*s", (int)(strlen(manifest) - strlen("{\"layers\":[]}")),
+             manifest + strlen("{\"layers\":["));
+    ck_assert_int_eq(sl_buf_text(text, "{\"layers\":[", NULL), 0);
+    for (unsigned i = 0; i < count; i++)
+        ck_assert_int_eq(sl_buf_printf(text, NULL, "%s%s", i ? "," : "", one), 0);
+    ck_assert_int_eq(sl_buf_text(text, "]}", NULL), 0);
+    sl_server_put(registry, "/v2/org/m/manifests/v1", text->data, text->used, "\"m\"");
+}
+
+/* What is free for one layer is free once. */
+SL_TEST_LOOP(what_layers_unpack_to_together_is_limited, 1, 3)
+{
+    struct sl_err err;
+    sl_autobuf text = SL_BUF_INIT(4096);
+    put_many((unsigned)_i, 1, 1, 40 << 20, &text);
+    ck_assert_int_eq(open_wrong(&err), _i == 1 ? 0 : -1);
+    ck_assert_str_eq(err.code, _i == 1 ? "" : "archive.ratio");
+}
+
+/* A point takes 32 KiB. */
+SL_TEST(many_small_layers_have_few_points)
+{
+    enum { LAYERS = 150, POINTS = 4, ALL = 256 };
+    struct sl_err err;
+    struct opened opened;
+    size_t points = 0;
+    sl_autobuf text = SL_BUF_INIT(64 << 10);
+    put_many(LAYERS, 5, 64 << 10, 1 << 20, &text);
+    ck_assert_msg(open_model(&opened, &err) == 0, "%s", err.message);
+    const struct sl_oci *oci = opened.store->impl;
+    ck_assert_uint_eq(oci->locked.manifest.layer_count, LAYERS);
+    ck_assert_uint_gt(oci->locked.manifest.layers[0].point_count, 1);
+    ck_assert_uint_le(oci->locked.manifest.layers[0].point_count, POINTS);
+    for (size_t i = 0; i < LAYERS; i++)
+        points += oci->locked.manifest.layers[i].point_count;
+    ck_assert_uint_le(points, ALL);
+    ck_assert_uint_eq(oci->locked.manifest.layers[LAYERS - 1].point_count, 0);
+    ck_assert_int_eq(read_at(&opened, 300, &err), 0);
+    close_model(&opened);
 }
 
 SL_TEST(what_else_a_layer_is_packed_by_is_refused)

@@ -62,7 +62,13 @@ struct sl_oci_tree {
     struct group *groups;
     size_t group_count;
     uint8_t *buffer; /* COPY_BYTES */
+    struct sl_oci_packed packed;
 };
+
+struct sl_oci_packed *sl_oci_tree_packed(struct sl_oci_tree *tree)
+{
+    return &tree->packed;
+}
 
 struct sl_oci_tree *sl_oci_tree_new(const char *folder, const struct sl_cancel *cancel,
                                     struct sl_err *err)

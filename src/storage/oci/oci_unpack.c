@@ -19,7 +19,8 @@ enum {
     UNPACKED_BYTES = 256 * 1024,
     POINTS_MAX = 1024, /* of a layer of that size or more: */
     LARGE_BYTES = 1024 * 1024 * 1024,
-    POINTS_MIN = 4,
+    POINTS_MIN = 4,         /* of a small one, */
+    SPARE_POINTS_MAX = 256, /* as long as there are not too many of those */
     SPAN_BYTES_MIN = 1024 * 1024,
     GAP_BYTES_MAX = 16 * 1024 * 1024, /* that is unpacked in vain for a range */
     GAPS = 64,                        /* or such a part of all */
@@ -32,9 +33,10 @@ struct unpacking {
     struct sl_fetch *fetch;
     struct sl_sha256 *sha;
     struct sl_packed_stream *stream;
-    uint64_t at;         /* unpacked bytes that were taken */
-    uint64_t limit;      /* of them */
-    uint64_t span;       /* between two points */
+    uint64_t at;    /* unpacked bytes that were taken */
+    uint64_t limit; /* of them */
+    uint64_t span;  /* between two points */
+    size_t points_max;
     size_t used, have;   /* of packed */
     size_t given, ready; /* of unpacked */
     bool ended;          /* there are no more packed bytes */
@@ -43,10 +45,19 @@ struct unpacking {
 
 /* ---- points ---------------------------------------------------------------------------------- */
 
-static size_t points_max(const struct sl_oci_layer *layer)
+/* By its size. */
+static size_t own_points(const struct sl_oci_layer *layer)
 {
     uint64_t bytes = SL_MIN(layer->bytes, (uint64_t)LARGE_BYTES);
-    return SL_MAX((size_t)(bytes * POINTS_MAX / LARGE_BYTES), (size_t)POINTS_MIN);
+    return (size_t)(bytes * POINTS_MAX / LARGE_BYTES);
+}
+
+/* A manifest may name 25,000 layers of a few KiB that unpack to much. */
+static size_t points_max(const struct sl_oci_layer *layer, const struct sl_oci_packed *all)
+{
+    size_t own = own_points(layer),
+           spare = SPARE_POINTS_MAX - SL_MIN(all->spare_points, (size_t)SPARE_POINTS_MAX);
+    return own < POINTS_MIN ? own + SL_MIN(POINTS_MIN - own, spare) : own;
 }
 
 static void thin_out(struct unpacking *unpacking)
@@ -75,7 +86,7 @@ static int note_point(struct unpacking *unpacking, struct sl_err *err)
     if (sl_packed_stream_mark(unpacking->stream, &layer->points[count], err) < 0)
         return -1;
     layer->point_count++;
-    if (layer->point_count > points_max(layer))
+    if (layer->point_count > unpacking->points_max)
         thin_out(unpacking);
     return 0;
 }
@@ -126,8 +137,8 @@ static int unpack_some(struct unpacking *unpacking, struct sl_err *err)
         unpacking->used += taken;
         if (sl_packed_stream_out(unpacking->stream) > unpacking->limit)
             return sl_fail_code(err, SL_E_FORMAT, "archive.ratio",
-                                "its %" PRIu64 " bytes unpack to more than %d times as many: push "
-                                "the model's files one by one",
+                                "its %" PRIu64 " bytes, and those of the layers before it, unpack "
+                                "to more than %d times as many: push the model's files one by one",
                                 unpacking->layer->bytes, SL_PACKED_RATIO_MAX);
         if (unpacking->ready)
             return 0;
@@ -221,12 +232,19 @@ int sl_oci_unpack_layer(struct sl_source *source, struct sl_oci_layer *layer,
     sl_autofree struct unpacking *unpacking = sl_alloc(sizeof(*unpacking), err);
     if (!unpacking)
         return -1;
+    struct sl_oci_packed *all = sl_oci_tree_packed(tree);
     unpacking->layer = layer;
     unpacking->span = SPAN_BYTES_MIN;
-    unpacking->limit = sl_packed_limit(layer->bytes);
+    unpacking->points_max = points_max(layer, all);
+    all->bytes = sl_add_capped(all->bytes, layer->bytes);
+    unpacking->limit = sl_packed_limit(all->bytes) - all->unpacked_bytes;
     sl_log(SL_LOG_INFO,
            "layer %.19s… is packed by %s: its %" PRIu64 " bytes are read once to find its files, "
            "and again by the load; a layer without compression is read once",
            layer->digest, sl_packing_name(layer->packing), layer->bytes);
-    return unpack(unpacking, source, tree, err);
+    if (unpack(unpacking, source, tree, err) < 0)
+        return -1;
+    all->unpacked_bytes += layer->unpacked_bytes;
+    all->spare_points += layer->point_count - SL_MIN(layer->point_count, own_points(layer));
+    return 0;
 }

@@ -15,6 +15,12 @@
 enum { SL_OCI_ENTRIES_MAX = 200000, SL_OCI_NAMES_BYTES_MAX = 64 * 1024 * 1024 };
 
 struct sl_oci_tree;
+/** Of its packed layers, so far. */
+struct sl_oci_packed {
+    uint64_t bytes, unpacked_bytes;
+    size_t spare_points; /* that small ones have, beside one for each MiB of a layer */
+};
+struct sl_oci_packed *sl_oci_tree_packed(struct sl_oci_tree *tree);
 /** folder: what of images is wanted, without '/' at its end; "": all. cancel (may be NULL) ends
  * everything with SL_E_CANCELED. Both are borrowed. SL_E_NO_SPACE. */
 struct sl_oci_tree *sl_oci_tree_new(const char *folder, const struct sl_cancel *cancel,
