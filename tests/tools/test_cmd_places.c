@@ -196,7 +196,7 @@ SL_TEST(what_a_manifest_says_cannot_move_the_cursor)
     ck_assert_ptr_nonnull(name);
     snprintf(hostile, bytes + 64, "%.*s\"\\u001b[2J\\u202e\\nwords\"%.*s", (int)(name - text), text,
              (int)(text + bytes - name - 7), name + 7);
-    strcat(path, "/manifest.json");
+    snprintf(path, sizeof(path), "%s/.sluice/manifest.json", out);
     ck_assert_int_eq(unlink(path), 0);
     write_file(out, ".sluice/manifest.json", hostile);
     RUN(&ran, "status", out);
@@ -297,7 +297,7 @@ SL_TEST(an_initializer_at_work_is_seen_and_left_alone)
     char work[PATH_BYTES * 2], lock[PATH_BYTES * 2 + 8], left[PATH_BYTES * 2 + 8];
     snprintf(work, sizeof(work), "%s/.sluice", out);
     ck_assert_int_eq(mkdir(out, 0755) + mkdir(work, 0755), 0);
-    strcat(work, "/initializer");
+    snprintf(work, sizeof(work), "%s/.sluice/initializer", out);
     ck_assert_int_eq(mkdir(work, 0755), 0);
     write_file(work, "0.mark", "half");
     snprintf(left, sizeof(left), "%s/0.mark", work);

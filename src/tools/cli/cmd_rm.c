@@ -196,10 +196,11 @@ static int remove_node(const char *path, struct node_removal *removal, struct sl
                        path);
     unsigned volumes = removal->force ? 0 : count_volumes(path);
     if (volumes)
-        return sl_fail(err, SL_E_USAGE,
-                       "volumes of pods (%u) show models of '%s', and would be empty: end those pods "
-                       "first; --force removes the models all the same",
-                       volumes, path);
+        return sl_fail(
+            err, SL_E_USAGE,
+            "volumes of pods (%u) show models of '%s', and would be empty: end those pods "
+            "first; --force removes the models all the same",
+            volumes, path);
     if (each_folder(path, remove_name, removal, err) < 0)
         return -1;
     if (!removal->models)

@@ -39,7 +39,7 @@ int sl_initializer_run(const struct sl_initializer *job, struct sl_initialized *
 /** Is another initializer at work in this directory? false, too, where its lock cannot be opened.
  * *bytes: what it, or one that was ended, has fetched so far. Any thread. */
 bool sl_initializer_is_at_work(const char *path, uint64_t *bytes);
-/** Remove what one that was ended has left. state_fd: .sluice. */
+/** Remove what one that was ended has left. state_fd: .sluice. SL_E_NO_SPACE. */
 int sl_initializer_clear(int state_fd, struct sl_err *err);
 
 #endif
