@@ -21,6 +21,7 @@
 #include "claims.h"
 #include "golden.h"
 #include "scratch.h"
+#include "thread.h"
 
 /* The vector of the format's specification, section 11.3. */
 static const char vector_passphrase[] = "correct horse b\xc3\xa4ttery staple";
@@ -209,6 +210,49 @@ SL_TEST(work_beyond_the_limits_is_refused_before_it_begins)
     kdf.opslimit = SL_KDF_OPSLIMIT_MAX; /* at the limit; the other limit would take 2 GiB */
     ck_assert_ptr_nonnull(sl_keys_find(keys, &kdf, NULL));
     sl_keys_free(keys);
+}
+
+/* A file has few derivations, but a model may have many files. */
+SL_TEST(what_all_files_ask_for_together_is_limited)
+{
+    enum { WORST = 32 };
+    struct sl_err err = SL_ERR_INIT;
+    struct sl_keys *keys = sl_keys_from_passphrase("p", 1, NULL);
+    struct sl_kdf kdf = vector_kdf;
+    kdf.opslimit = SL_KDF_OPSLIMIT_MAX;
+    kdf.memlimit = SL_KDF_MEMLIMIT_MAX;
+    sl_keys_defer(keys);
+    for (unsigned i = 0; i < WORST; i++) {
+        kdf.salt[0] = (uint8_t)i;
+        ck_assert_ptr_nonnull(sl_keys_find(keys, &kdf, &err));
+    }
+    ck_assert_ptr_nonnull(sl_keys_find(keys, &kdf, &err)); /* that one is wanted already */
+    kdf.salt[0] = WORST;
+    ck_assert_ptr_null(sl_keys_find(keys, &kdf, &err));
+    ck_assert_str_eq(err.code, "E_KDF");
+    sl_keys_free(keys);
+}
+
+/* At once, or deferred. */
+SL_TEST_LOOP(keys_that_nobody_waits_for_any_more_are_not_made, 0, 2)
+{
+    static const uint8_t nothing[SL_KEY_BYTES];
+    struct sl_err err = SL_ERR_INIT;
+    struct sl_cancel *cancel = sl_cancel_new(NULL);
+    struct sl_keys *keys = sl_keys_from_passphrase("p", 1, NULL);
+    sl_cancel_raise(cancel, 0);
+    sl_keys_heed(keys, cancel);
+    if (_i)
+        sl_keys_defer(keys);
+    const uint8_t *key = sl_keys_find(keys, &vector_kdf, &err);
+    ck_assert_int_eq(key != NULL, _i);
+    ck_assert(!_i || (sl_keys_begin(keys, NULL) == 0 && sl_keys_wait(keys, &err) < 0));
+    ck_assert_int_eq(err.kind, SL_E_CANCELED);
+    while (sl_keys_busy(keys))
+        ;
+    ck_assert(!_i || memcmp(key, nothing, SL_KEY_BYTES) == 0);
+    sl_keys_free(keys);
+    sl_cancel_free(cancel);
 }
 
 static void *find_many(void *arg)

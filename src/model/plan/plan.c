@@ -260,8 +260,10 @@ static int unlock(struct sl_plan *plan, struct sl_err *err)
         return 0;
     if (open_keys(decrypt, &own->keys, err) < 0)
         return -1;
-    if (own->keys)
+    if (own->keys) {
+        sl_keys_heed(own->keys, sl_store_cancel(own->store));
         sl_keys_defer(own->keys);
+    }
     for (size_t i = 0; i < own->candidate_count; i++)
         if (own->candidates[i].index &&
             sl_index_unlock(own->candidates[i].index, own->keys, err) < 0)

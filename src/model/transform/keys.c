@@ -24,6 +24,7 @@
 
 #include "log.h"
 #include "thread.h"
+#include "thread_cancel.h"
 
 enum { PASSPHRASE_BYTES_MAX = 64 * 1024, PAGE_BYTES = 4096 };
 
@@ -38,13 +39,16 @@ struct sl_keys {
     uint8_t *secret; /* the key, or the passphrase */
     size_t bytes;
     bool passphrase, deferred;
-    pthread_t thread; /* of whoever calls sl_keys_begin() */
+    struct sl_cancel *cancel; /* may be NULL */
+    pthread_t thread;         /* of whoever calls sl_keys_begin() */
     bool joinable;
     pthread_mutex_t lock;
     struct {
         struct derived *derived;
         struct sl_err failure; /* of one that is FAILED */
         bool busy;             /* somebody makes the wanted ones */
+        bool ending;           /* nobody wants them any more */
+        uint64_t work;         /* of all: passes over memory, in bytes */
         pthread_cond_t rested; /* no longer busy */
     } locked;
 };
@@ -85,7 +89,7 @@ static struct sl_keys *keys_new(size_t bytes, bool passphrase, struct sl_err *er
     if (!keys)
         return NULL;
     pthread_mutex_init(&keys->lock, NULL);
-    pthread_cond_init(&keys->locked.rested, NULL);
+    sl_thread_cancel_cond_init(&keys->locked.rested);
     keys->bytes = bytes;
     keys->passphrase = passphrase;
     keys->secret = secret_new(bytes, err);
@@ -96,6 +100,10 @@ void sl_keys_free(struct sl_keys *keys)
 {
     if (!keys)
         return;
+    {
+        SL_LOCKED(&keys->lock);
+        keys->locked.ending = true;
+    }
     if (keys->joinable)
         pthread_join(keys->thread, NULL);
     while (keys->locked.derived) {
@@ -357,13 +365,14 @@ static struct derived *find_wanted(const struct sl_keys *keys)
     return derived;
 }
 
-/* One derivation after another until none is wanted. */
+/* One derivation after another until none is wanted, or nobody wants them any more. */
 static void *derive_all(void *arg)
 {
     struct sl_keys *keys = arg;
     SL_LOCKED(&keys->lock);
     struct derived *wanted;
-    while ((wanted = find_wanted(keys))) {
+    while ((wanted = find_wanted(keys)) && !keys->locked.ending &&
+           sl_cancel_check(keys->cancel, NULL) == 0) {
         struct sl_err why = SL_ERR_INIT;
         pthread_mutex_unlock(&keys->lock);
         int done = derive(keys, &wanted->kdf, wanted->key, &why);
@@ -391,9 +400,10 @@ int sl_keys_wait(struct sl_keys *keys, struct sl_err *err)
 {
     SL_LOCKED(&keys->lock);
     while (keys->locked.busy)
-        pthread_cond_wait(&keys->locked.rested, &keys->lock);
+        if (sl_thread_cancel_wait(&keys->locked.rested, &keys->lock, keys->cancel, err) < 0)
+            return -1;
     if (!keys->locked.failure.kind)
-        return 0;
+        return sl_cancel_check(keys->cancel, err);
     if (err)
         *err = keys->locked.failure;
     return -1;
@@ -410,6 +420,14 @@ static struct derived *find_derived(const struct sl_keys *keys, const struct sl_
 static struct derived *add_wanted(struct sl_keys *keys, const struct sl_kdf *kdf,
                                   struct sl_err *err)
 {
+    uint64_t work = kdf->opslimit * kdf->memlimit; /* both were checked */
+    if (work > SL_KDF_WORK_MAX - keys->locked.work) {
+        sl_fail_code(err, SL_E_FORMAT, "E_KDF",
+                     "the key derivations of its files ask for more than %" PRIu64
+                     " bytes of memory to be passed over, all together: encrypt them with a key",
+                     SL_KDF_WORK_MAX);
+        return NULL;
+    }
     struct derived *derived = sl_alloc(sizeof(*derived), err);
     if (!derived)
         return NULL;
@@ -421,6 +439,7 @@ static struct derived *add_wanted(struct sl_keys *keys, const struct sl_kdf *kdf
     }
     derived->next = keys->locked.derived;
     keys->locked.derived = derived;
+    keys->locked.work += work;
     return derived;
 }
 
@@ -453,6 +472,11 @@ const uint8_t *sl_keys_find(struct sl_keys *keys, const struct sl_kdf *kdf, stru
     if (!keys->deferred && sl_keys_wait(keys, err) < 0)
         return NULL;
     return derived->key;
+}
+
+void sl_keys_heed(struct sl_keys *keys, struct sl_cancel *cancel)
+{
+    keys->cancel = cancel;
 }
 
 void sl_keys_defer(struct sl_keys *keys)

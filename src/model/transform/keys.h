@@ -15,6 +15,8 @@ struct sl_keys;
 /** How much work an untrusted file may ask of us (section 11.3). */
 enum { SL_KDF_OPSLIMIT_MAX = 16 };
 #define SL_KDF_MEMLIMIT_MAX (UINT64_C(2) * 1024 * 1024 * 1024)
+/* Of all files together, passes times memory: some half an hour, or 1,365 of the usual ones. */
+static const uint64_t SL_KDF_WORK_MAX = 1099511627776;
 
 /**
  * Read what is there. Exactly one of the two is given, NULL or "" means not: SL_E_USAGE for both;
@@ -27,7 +29,7 @@ enum { SL_KDF_OPSLIMIT_MAX = 16 };
  */
 int sl_keys_open(const char *key_file, const char *passphrase_file, struct sl_keys **keys,
                  struct sl_err *err);
-/** Waits for derivations, and wipes. NULL is fine. */
+/** Waits for the derivation in hand, and wipes. NULL is fine. */
 void sl_keys_free(struct sl_keys *keys);
 SL_AUTO_DEFINE(sl_keys)
 /** Keys from memory; the bytes are copied. SL_E_USAGE for a passphrase that is empty or too long;
@@ -47,6 +49,10 @@ int sl_keys_passphrase(const struct sl_keys *keys, char *text, size_t limit, str
  */
 const uint8_t *sl_keys_find(struct sl_keys *keys, const struct sl_kdf *kdf, struct sl_err *err);
 
+struct sl_cancel;
+/** This ends what waits for keys, at once, and what makes them, after the derivation in hand:
+ * SL_E_CANCELED. Borrowed as long as they are; NULL: nothing does. Before keys are shared. */
+void sl_keys_heed(struct sl_keys *keys, struct sl_cancel *cancel);
 /**
  * Derive later: from now on sl_keys_find() checks and returns at once, and its bytes are the key
  * only after sl_keys_begin() and sl_keys_wait(). A derivation takes half a second and one
@@ -57,7 +63,8 @@ void sl_keys_defer(struct sl_keys *keys);
 int sl_keys_begin(struct sl_keys *keys, struct sl_err *err);
 /** Is a derivation still going on? */
 bool sl_keys_busy(struct sl_keys *keys);
-/** Block until all that has begun is done. SL_E_NO_SPACE: there is no memory for a derivation. */
+/** Block until all that has begun is done. SL_E_NO_SPACE: there is no memory for a derivation.
+ * SL_E_CANCELED. */
 int sl_keys_wait(struct sl_keys *keys, struct sl_err *err);
 
 #endif

@@ -239,6 +239,8 @@ static int inspect_uri(struct sl_cli *cli, const struct sl_spec *spec, struct sl
     if (sl_keys_open(spec->decrypt.key_file, spec->decrypt.passphrase_file, &keys, err) < 0 ||
         sl_store_open(spec->source.uri, &config, &store, &key, err) < 0)
         return -1;
+    if (keys)
+        sl_keys_heed(keys, cli->cancel);
     struct place place = {store, keys};
     int result = key[0] ? inspect_object(cli, &place, key, json, err)
                         : inspect_prefix(cli, &place, json, err);

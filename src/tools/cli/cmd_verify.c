@@ -299,6 +299,8 @@ static int verify_model(struct sl_cli *cli, struct sl_spec *spec, struct report 
     report->require |= options->require || spec->verify.hashes == SL_HASHES_REQUIRE;
     if (sl_keys_open(decrypt.key_file, decrypt.passphrase_file, &keys, first) < 0)
         return -1;
+    if (keys)
+        sl_keys_heed(keys, cli->cancel);
     spec->verify.hashes = SL_HASHES_ALL;
     spec->decrypt = (struct sl_spec_decrypt){NULL, NULL}; /* whole objects stay encrypted */
     sl_spec_source_config(spec, cli->cancel, NULL, &config);
