@@ -460,7 +460,7 @@ int sl_destination_clean(struct sl_destination *destination, struct sl_err *err)
         return errno == ENOENT ? 0 : work_fail(destination, err);
     sl_autoclose_(&destination->work_fd);
     destination->work_fd = -1;
-    if (sl_tree_remove(state, WORK) < 0)
+    if (sl_tree_remove(state, WORK) < 0 && errno != ENOTEMPTY) /* then who waits has a lock there */
         return sl_tree_fail(err, errno, "clear " STATE "/" WORK " in", destination->path);
     (void)unlinkat(destination->fd, STATE, AT_REMOVEDIR); /* somebody else's state may be there */
     return 0;
