@@ -269,18 +269,15 @@ SL_TEST_LOOP(a_mark_of_which_one_byte_is_another_is_none, 0, 7)
 {
     size_t bytes;
     make_file(SAFETENSORS);
-    uint8_t *was = take_file(&bytes);
     leave_marked();
     uint8_t *data = take_file(&bytes);
     ck_assert_uint_eq(data[7], 0xff);
-    write_at(path, (size_t)_i, &(uint8_t){(uint8_t)~was[_i]}, 1);
-    free(data);
-    data = take_file(&bytes);
+    data[_i] = (uint8_t)~data[_i];
+    write_at(path, (size_t)_i, &data[_i], 1);
     ck_assert_int_eq(complete(), -1);
     ck_assert_int_eq(error.kind, SLUICE_FORMAT);
     expect_file(data, bytes);
     free(data);
-    free(was);
 }
 
 SL_TEST(a_journal_is_completed_through_a_link_and_is_no_part_of_a_folder)
