@@ -171,10 +171,11 @@ int sl_format_index(struct sl_source *source, struct sl_index **index, struct sl
 int sl_format_index_files(struct sl_source *source, const char *name, struct sl_index **index,
                           struct sl_err *err);
 /**
- * The same of an index of a model in several files, whatever it is called: of its tensors, or for a
- * load of whole files. there: what it names and is not there is a warning. *index is NULL, with 0,
- * if a file has no format that is read; for whole files, if this is no such index, by its name
- * either.
+ * Index a model in several files by the index that names them, whatever that one is called. files:
+ * for a load of whole files; else for its tensors. there: a missing file or tensor is a warning, no
+ * error. *index is NULL, with 0, if one of the files has an unknown format; with `files` also if
+ * the source is other JSON under a name that no format reserves for indexes. Errors and ownership
+ * are those of sl_format_index().
  */
 int sl_format_index_shards(struct sl_source *source, bool files, bool there,
                            struct sl_index **index, struct sl_err *err);

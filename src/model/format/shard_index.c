@@ -277,8 +277,10 @@ int sl_format_index_shards(struct sl_source *source, bool files, bool there, str
     name_format(index, &model);
     if (known)
         result = merge(index, &model, &why);
-    if (result < 0 && is_other_data(index, &model, &why))
-        result = known = 0;
+    if (result < 0 && is_other_data(index, &model, &why)) {
+        result = 0;
+        known = false;
+    }
     model_release(&model);
     if (result < 0) {
         if (err)

@@ -263,8 +263,8 @@ static int count_entry(const struct sl_entry *entry, void *arg, struct sl_err *e
     return ++*count < FORGOTTEN_MAX ? 0 : sl_fail(err, SL_E_CANCELED, "enough");
 }
 
-/* How many objects lie below the only one's name, as if it were a folder's. *known: or it was not
- * to be had. */
+/* How many objects lie below the only one's name, as if it were a folder's. *known: the store has
+ * listed them. */
 static size_t count_below(const struct sl_plan_own *own, bool *known)
 {
     const struct sl_store_traits *traits = sl_store_traits(own->store);
@@ -319,8 +319,10 @@ int sl_plan_explain_missing(struct sl_plan *plan, struct sl_err *err)
     bool known;
     if (!err || !own->single || own->candidate_count != 1)
         return -1;
-    if (err->kind == SL_E_FORMAT && own->candidates[0].empty)
-        return (void)judge_marker(own, err), -1;
+    if (err->kind == SL_E_FORMAT && own->candidates[0].empty) {
+        (void)judge_marker(own, err);
+        return -1;
+    }
     size_t count = err->kind == SL_E_NOT_FOUND ? count_below(own, &known) : 0;
     if (count)
         (void)slash_missing(own, "there is no object", count, err);

@@ -63,8 +63,8 @@ void sl_keys_defer(struct sl_keys *keys);
 int sl_keys_begin(struct sl_keys *keys, struct sl_err *err);
 /** Is a derivation still going on? */
 bool sl_keys_busy(struct sl_keys *keys);
-/** Block until all that has begun is done. SL_E_NO_SPACE: there is no memory for a derivation.
- * SL_E_CANCELED. */
+/** Block until all derivations that have begun are done. SL_E_NO_SPACE: one of them needs more
+ * memory than it gets. SL_E_CANCELED. */
 int sl_keys_wait(struct sl_keys *keys, struct sl_err *err);
 
 #endif
