@@ -13,17 +13,19 @@ _EVERY_SECONDS = 0.5
 _TEXT_BYTES = 1000
 
 
-def _tell(told: int) -> int:
+def _latest() -> tuple[int, str]:
+    """The last sentence of this process, by whichever call, and its number; 0 where there is none."""
     waits_for = optional("sluice_waits_for")
     text = ctypes.create_string_buffer(_TEXT_BYTES)
     number: int = waits_for(text, _TEXT_BYTES) if waits_for else 0
-    if number > told:
-        _LOG.warning("%s", text.value.decode("utf-8", "replace"))
-    return max(told, number)
+    return number, text.value.decode("utf-8", "replace")
 
 
 def until(ended: threading.Event) -> None:
-    """Wait for it, and tell what it waits for."""
-    told = 0
+    """Wait for it, and tell what it waits for; what calls before it waited for is no news."""
+    told, _ = _latest()
     while not ended.wait(_EVERY_SECONDS):
-        told = _tell(told)
+        number, text = _latest()
+        if number > told:
+            _LOG.warning("%s", text)
+            told = number

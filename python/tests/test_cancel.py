@@ -13,7 +13,7 @@ import torch
 from case import Case, Server, make
 
 import sluice
-from sluice import _cancel, _native, _progress
+from sluice import _cancel, _native, _progress, _waits
 from sluice._stream import _Stream
 
 NEVER = {"readers": {"stallSeconds": 3600, "hedge": "off"}}
@@ -330,6 +330,19 @@ class Unreached(Case):
             sluice.open("http://127.0.0.1:1/m.safetensors", framework="torch", spec={"readers": {"unreachableSeconds": 3600}})
         self.assertIn("cannot connect to '127.0.0.1:1'", teller.text)
         self.assertIn("going on until", teller.text)
+
+    def test_what_was_waited_for_before_is_not_told(self):
+        sentences = iter([(7, b"old"), (7, b"old"), (8, b"new"), (8, b"new"), (0, b"")])
+
+        def waits_for(text, _):
+            number, text.value = next(sentences)
+            return number
+
+        ended = unittest.mock.Mock()
+        ended.wait.side_effect = [False, False, False, False, True]
+        with unittest.mock.patch.object(_waits, "optional", lambda _: waits_for), self.assertLogs("sluice", "WARNING") as logs:
+            _waits.until(ended)
+        self.assertEqual([record.getMessage() for record in logs.records], ["new"])
 
 
 if __name__ == "__main__":
