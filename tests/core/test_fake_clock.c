@@ -3,6 +3,7 @@
 
 #include <check.h>
 #include <netinet/in.h>
+#include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -348,6 +349,92 @@ SL_TEST(it_stands_still_while_bytes_are_on_their_way)
     for (int i = 0; i < 2 * PAIRS; i++)
         pthread_join(threads[i / 2][i % 2], NULL);
     ck_assert_uint_eq(sl_now_ns(), begin_ns);
+}
+
+/* A server that works for a while before it answers. */
+static void *answer_late(void *arg)
+{
+    int fd = *(const int *)arg;
+    char byte;
+    while (recv(fd, &byte, 1, 0) == 1) {
+        work(20 * SL_NS_PER_MS);
+        ck_assert_int_eq((int)send(fd, &byte, 1, MSG_NOSIGNAL), 1);
+    }
+    return NULL;
+}
+
+/* It waits a second for each answer, which is there before the second turn. */
+static void ask(void *arg)
+{
+    struct pollfd fd = {*(const int *)arg, POLLIN, 0};
+    char byte = 0;
+    for (int i = 0; i < 10; i++) {
+        uint64_t begin_ns = sl_now_ns();
+        ck_assert_int_eq((int)send(fd.fd, &byte, 1, MSG_NOSIGNAL), 1);
+        while (!poll(&fd, 1, 1000))
+            ;
+        ck_assert_uint_le(sl_now_ns() - begin_ns, SL_NS_PER_S);
+        ck_assert_int_eq((int)recv(fd.fd, &byte, 1, 0), 1);
+        ck_assert_int_eq(sl_sleep_ms(1000, NULL, NULL), 0);
+    }
+}
+
+SL_TEST(a_server_answers_between_two_turns)
+{
+    int pair[2];
+    pthread_t server;
+    struct fake_clock_work client;
+    struct sl_err err = SL_ERR_INIT;
+    connect_pair(pair);
+    fake_clock_hold();
+    ck_assert_int_eq(sl_thread_start(&server, "server", answer_late, &pair[1], &err), 0);
+    fake_clock_begin(&client, ask, &pair[0]);
+    fake_clock_turn_until(&client.done, SL_NS_PER_S, 1);
+    fake_clock_end(&client);
+    close(pair[0]);
+    pthread_join(server, NULL);
+    close(pair[1]);
+}
+
+/* More than the two sockets hold, to one who reads after each second. */
+enum { MUCH = 24 << 20, BITE = 4 << 20 };
+
+static void *send_much(void *arg)
+{
+    char *bytes = calloc(1, MUCH);
+    ck_assert_ptr_nonnull(bytes);
+    ck_assert_int_eq((int)send(*(const int *)arg, bytes, MUCH, MSG_NOSIGNAL), MUCH);
+    free(bytes);
+    return NULL;
+}
+
+static void read_slowly(void *arg)
+{
+    char *bytes = malloc(BITE);
+    ck_assert_ptr_nonnull(bytes);
+    for (int i = 0; i < MUCH / BITE; i++) {
+        ck_assert_int_eq(sl_sleep_ms(1000, NULL, NULL), 0);
+        ck_assert_int_eq((int)recv(*(const int *)arg, bytes, BITE, MSG_WAITALL), BITE);
+    }
+    free(bytes);
+}
+
+SL_TEST(what_waits_for_its_reader_is_not_under_way)
+{
+    int pair[2];
+    pthread_t sender;
+    struct fake_clock_work reader;
+    struct sl_err err = SL_ERR_INIT;
+    connect_pair(pair);
+    fake_clock_hold();
+    ck_assert_int_eq(sl_thread_start(&sender, "sender", send_much, &pair[1], &err), 0);
+    fake_clock_begin(&reader, read_slowly, &pair[0]);
+    fake_clock_turn_until(&reader.done, SL_NS_PER_S, 1);
+    fake_clock_end(&reader);
+    ck_assert_uint_ge(reader.took_ns, MUCH / BITE * SL_NS_PER_S);
+    pthread_join(sender, NULL);
+    close(pair[0]);
+    close(pair[1]);
 }
 
 SL_TEST(it_can_be_held_again)

@@ -175,8 +175,7 @@ SL_TEST_LOOP(a_canceled_load_waits_for_nobody, 0, 2 * SILENT_ALL)
 
 /* ---- held to a bandwidth --------------------------------------------------------------------- */
 
-/* So short that a server whose processor others have is not silent for a second. */
-static const uint64_t STEP_NS = 5 * SL_NS_PER_MS;
+static const uint64_t STEP_NS = 50 * SL_NS_PER_MS;
 
 static void load_slowly(void *ignored)
 {

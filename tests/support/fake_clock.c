@@ -24,7 +24,7 @@
 
 enum {
     SLICE_MS = 1,
-    LONG_SLICE_MS = 100, /* while the clock runs: each turn wakes whoever waits */
+    LONG_SLICE_MS = 100, /* where each turn wakes whoever waits */
     LOOK_US = 200,
     POLL_MAX = 64,
 };
@@ -44,7 +44,7 @@ WRAPPED(int, pthread_cond_timedwait, pthread_cond_t *condition, pthread_mutex_t 
 struct wait {
     uint64_t turn, end_ns;
     struct wait *next;
-    int wake; /* an eventfd that a turn makes ready, while the clock runs; -1: none */
+    int wake; /* an eventfd that a turn makes ready; -1: none */
     pthread_cond_t *condition;
 };
 
@@ -52,6 +52,7 @@ static _Atomic uint64_t turns;    /* 0: the clock is not in hand */
 static _Atomic uint64_t held_ns;  /* 0: it goes */
 static _Atomic uint64_t ahead_ns; /* of the machine's clock, while it goes */
 static atomic_bool runs;          /* fake_clock_run() */
+static atomic_bool wakes;         /* a turn wakes who waits; otherwise they look by themselves */
 static struct {
     pthread_mutex_t mutex;
     unsigned settled; /* threads, since the last turn */
@@ -112,6 +113,7 @@ void fake_clock_hold(void)
 {
     SL_LOCKED(&hand.mutex);
     atomic_store(&runs, false);
+    atomic_store(&wakes, false);
     atomic_store(&held_ns, now_ns());
     begin_turn();
 }
@@ -123,6 +125,7 @@ void fake_clock_release(void)
     if (!held)
         return;
     atomic_store(&runs, false);
+    atomic_store(&wakes, false);
     atomic_store(&ahead_ns, held - __real_sl_now_ns());
     atomic_store(&held_ns, 0);
     begin_turn();
@@ -141,7 +144,7 @@ void fake_clock_turn(uint64_t ns)
 static void list_wait(struct wait *wait)
 {
     wait->wake = -1;
-    if (atomic_load(&runs) && !wait->condition)
+    if (atomic_load(&wakes) && !wait->condition)
         wait->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); /* none: a slice after another */
     wait->next = hand.waits;
     hand.waits = wait;
@@ -266,7 +269,7 @@ int __wrap_pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *mu
         return __real_pthread_cond_timedwait(condition, mutex, end);
     if (!begin_wait(&wait, ns_of(end)))
         return 0;
-    unsigned slice_ms = atomic_load(&runs) ? LONG_SLICE_MS : SLICE_MS;
+    unsigned slice_ms = atomic_load(&wakes) ? LONG_SLICE_MS : SLICE_MS;
     uint64_t slice = __real_sl_now_ns() + (now_ns() < wait.end_ns ? slice_ms * SL_NS_PER_MS : 0);
     struct timespec at = {(time_t)(slice / SL_NS_PER_S), (long)(slice % SL_NS_PER_S)};
     int result = pthread_cond_clockwait(condition, mutex, CLOCK_MONOTONIC, &at);
@@ -321,6 +324,7 @@ void fake_clock_run(void)
     struct sl_err err = SL_ERR_INIT;
     SL_LOCKED(&hand.mutex);
     atomic_store(&runs, true);
+    atomic_store(&wakes, true);
     atomic_store(&held_ns, now_ns());
     begin_turn();
     if (runner.process)
@@ -380,10 +384,13 @@ void fake_clock_await_all(unsigned waits, uint64_t ns)
 
 void fake_clock_turn_until(const struct sl_counter *done, uint64_t step, unsigned threads)
 {
+    atomic_store(&wakes, true);
     while (!sl_counter_get(done)) {
         fake_clock_turn(step);
-        SL_AWAIT(is_settled(threads) || sl_counter_get(done), "those who wait, or their end");
+        SL_AWAIT((is_settled(threads) && quiet_now()) || sl_counter_get(done),
+                 "those who wait, or their end");
     }
+    atomic_store(&wakes, atomic_load(&runs));
 }
 
 /* ---- work ------------------------------------------------------------------------------------ */

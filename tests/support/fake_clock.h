@@ -57,7 +57,8 @@ void fake_clock_await(uint64_t ns);
 void fake_clock_await_between(uint64_t least, uint64_t most);
 void fake_clock_await_all(unsigned waits, uint64_t ns);
 /** Turn it by `step`, again and again, until `done` is not 0; each time when so many threads have
- * settled. */
+ * settled and nothing goes on in this process (quiet.h): its servers answer between two turns, and
+ * nothing is late because the machine is. */
 void fake_clock_turn_until(const struct sl_counter *done, uint64_t step, unsigned threads);
 
 /** Work in a thread of its own, while the test turns the clock for it. */

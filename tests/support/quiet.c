@@ -9,8 +9,8 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <linux/sockios.h>
+#include <linux/tcp.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -21,7 +21,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "mem.h"
+
 enum { TASKS_MAX = 512, STATUS_BYTES = 4096 };
+/* The states that the C library gives in a header which does not go with that of the kernel. */
+enum { TCP_SYN_SENT = 2, TCP_SYN_RECV = 3, TCP_CLOSE = 7 };
 
 struct look {
     unsigned count;
@@ -140,16 +144,26 @@ static void flush_loopback(void)
     must(sched_setaffinity(0, sizeof(all), &all) == 0);
 }
 
+/* Not what waits until its reader makes room for it. */
+static bool has_more_to_send(int fd, const struct tcp_info *info)
+{
+    int unsent = 0, unacknowledged = 0;
+    if (ioctl(fd, SIOCOUTQNSD, &unsent) != 0 || !unsent ||
+        ioctl(fd, SIOCOUTQ, &unacknowledged) != 0)
+        return false;
+    unsigned next = SL_MIN((unsigned)unsent, info->tcpi_snd_mss);
+    return (unsigned)(unacknowledged - unsent) + next <= info->tcpi_snd_wnd;
+}
+
 static bool is_under_way(int fd)
 {
     struct tcp_info info = {0};
     socklen_t bytes = sizeof(info);
-    int unsent = 0;
     if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0 ||
         info.tcpi_state == TCP_CLOSE) /* what it had to send is not forgotten in the counts */
         return false;
     return info.tcpi_state == TCP_SYN_SENT || info.tcpi_state == TCP_SYN_RECV ||
-           (ioctl(fd, SIOCOUTQNSD, &unsent) == 0 && unsent > 0);
+           has_more_to_send(fd, &info);
 }
 
 static bool is_any_under_way(void)
