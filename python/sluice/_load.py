@@ -22,6 +22,8 @@ def load(
     timeout   seconds until all is there. None: no limit.
     progress  True for a bar, or a function of bytes done and bytes in all.
     """
+    if names is None and filter is None:
+        options.setdefault("whole", True)
     with Limit(timeout).step(), open_model(uri, device=device, framework=framework, **options) as model:
         return model.load(names, filter=filter, dtype=dtype, progress=progress)
 
@@ -44,6 +46,8 @@ def stream(
     limit = Limit(timeout)
     wanted = None if names is None else set(names)
     missing = set(wanted or ())
+    if names is None and filter is None:
+        options.setdefault("whole", True)
     for uri in _each(uris):
         with limit.step():
             model = open_model(uri, device=device, framework=framework, **options)

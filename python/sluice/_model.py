@@ -13,7 +13,7 @@ from ._cancel import Limit, limit_of
 from ._dtypes import find, library, nbytes, torch_dtype
 from ._error import SluiceError
 from ._key import Key, secret_of
-from ._native import Entry, Read, Source
+from ._native import WHOLE, Entry, Read, Source
 from ._options import Credentials, spec_text
 from ._stream import GROUP_BYTES, arriving
 
@@ -150,11 +150,12 @@ class _Wish(NamedTuple):
     spec: str
     timeout: Optional[float]
     meta: str = "zeros"
+    whole: bool = False
 
 
 def _opened(wish: _Wish, progress: _progress.Wanted) -> Source:
     with _progress.shown(progress, str(wish.uri)) as tell:
-        return Source(wish.uri, wish.spec, wish.key, wish.verify, 0, wish.timeout, tell)
+        return Source(wish.uri, wish.spec, wish.key, wish.verify, WHOLE if wish.whole else 0, wish.timeout, tell)
 
 
 class Model(Mapping[str, Any]):
@@ -477,6 +478,10 @@ class Model(Mapping[str, Any]):
         """Give connections and memory back; arrays stay good."""
         self._source.close()
 
+    def forget(self) -> None:
+        """Give back what opening it whole keeps; what is read later comes from the store. Nothing is done while somebody reads."""
+        self._source.forget()
+
     def cancel(self) -> None:
         """End what other threads read from it, with SluiceError of kind CANCELED. Nothing more can be read from it then."""
         self._source.cancel()
@@ -506,7 +511,7 @@ def open_model(
     key: Union[Key, bytes, str, None] = None, verify: str = "auto", include: Optional[Iterable[str]] = None,
     exclude: Optional[Iterable[str]] = None, rename: Optional[list[dict[str, str]]] = None,
     spec: Union[str, dict[str, Any], None] = None, timeout: Optional[float] = None, meta: str = "zeros",
-    progress: _progress.Wanted = None,
+    progress: _progress.Wanted = None, whole: bool = False,
 ) -> Model:
     """Open a model without reading its tensors: a URI, a path, or a folder of several objects, of any format and store.
 
@@ -521,6 +526,8 @@ def open_model(
     timeout      seconds until it is open. None: no limit.
     meta         what a meta tensor of a .tensors file becomes: "zeros", or "keep": a tensor of torch's meta device, which takes no memory.
     progress     True for a bar, or a function of bytes done and bytes in all: of the heads that are read to open it.
+    whole        all of it will be read, and soon: of .tensors files up to 128 MiB come at once, in few requests, and are kept until the
+                 model is closed. load() and stream() of all tensors ask for it by themselves.
     """
     name = _frameworks.framework_name(framework)
     if meta not in ("zeros", "keep") or (meta == "keep" and name not in (None, "torch")):
@@ -529,4 +536,4 @@ def open_model(
     text = spec_text(credentials, spec, {key: value for key, value in tensors.items() if value})
     where = _frameworks.device_name(device, name)
     given = device if isinstance(device, str) else where
-    return Model(_Wish(uri, name, where, given, credentials, secret_of(key), verify, text, timeout, meta), progress)
+    return Model(_Wish(uri, name, where, given, credentials, secret_of(key), verify, text, timeout, meta, whole), progress)

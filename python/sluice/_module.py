@@ -169,6 +169,8 @@ def _loaded(
 ) -> tuple[list[str], list[str]]:
     if isinstance(device, str):
         device = _frameworks.device_name(device, "torch")
+    if filter is None:
+        options.setdefault("whole", True)
     opened = uri if isinstance(uri, Model) else open_model(uri, framework="torch", **options)
     try:
         filling = _Filling(module, opened, filter, device, dtype)

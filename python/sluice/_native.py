@@ -19,7 +19,7 @@ from ._library import KIND_FILE, Error, Meta, Tensor
 from ._structs import function
 
 VERIFY = {"auto": 0, "require": 1, "off": 2}
-AS_FILES, REPLACE, BORROW, BARE_HEAD, EDIT_COPY = 1, 1, 2, 4, 1
+AS_FILES, WHOLE, REPLACE, BORROW, BARE_HEAD, EDIT_COPY = 1, 2, 1, 2, 4, 1
 ROLES = ("entry", "parameter", "buffer")
 
 
@@ -282,6 +282,12 @@ class Source:
         handle = self.__dict__.get("handle")
         if handle:
             self._close(handle)
+
+    def forget(self) -> None:
+        """What was opened whole is given back, unless somebody reads."""
+        with self._lock:
+            if self.handle and not self._going and not self._parents:
+                function("sluice_source_forget")(self.handle)
 
     @contextmanager
     def _using(self) -> Generator[c_void_p, None, None]:

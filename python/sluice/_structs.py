@@ -83,6 +83,7 @@ _DECLARED: dict[str, tuple[Any, list[Any]]] = {
     "sluice_key_derive": (c_int, [POINTER(Key), c_void_p, POINTER(Error)]),
     "sluice_open": (c_int, [c_char_p, POINTER(OpenOptions), POINTER(c_void_p), POINTER(Error)]),
     "sluice_close": (None, [c_void_p]),
+    "sluice_source_forget": (None, [c_void_p]),
     "sluice_cancel": (None, [c_void_p]),
     "sluice_device": (c_int, [c_char_p, POINTER(c_int32), POINTER(Error)]),
     "sluice_source_info": (None, [c_void_p, POINTER(SourceInfo)]),

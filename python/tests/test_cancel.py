@@ -23,7 +23,8 @@ class Stalled(Case):
     def setUp(self):
         super().setUp()
         path = self.at("m.safetensors")
-        make({"a": torch.arange(60000.0).reshape(300, 200), "b": torch.ones(50000)}, path)
+        tensors = {"0": torch.zeros(40000), "a": torch.arange(60000.0).reshape(300, 200), "b": torch.ones(50000)}
+        make(tensors, path)  # the first lies in what opening brings
         self.server = Server(path)
         self.addCleanup(self.server.close)
         self.url = self.server.url

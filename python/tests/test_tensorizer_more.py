@@ -108,6 +108,24 @@ class Beside(Case):
                 with self.assertRaisesRegex(OSError, "(^|\n)the key was guessed$"):
                     file.read(20)
 
+    def test_all_of_a_file_comes_in_few_requests(self):
+        tensors = {f"t{number:02}": torch.full((1 << 16,), float(number)) for number in range(40)}
+        sluice.save(tensors, self.at("m.tensors"))
+        server = Server(self.at("m.tensors"))
+        self.addCleanup(server.close)
+        with sluice.open(server.url, framework="torch", whole=True) as model:
+            found = model.load()
+            self.assertLess(model.requests, 5)
+            model.forget()
+            self.assertEqual(model["t07"][5], 7.0)
+            self.assertGreater(model.bytes_fetched, os.path.getsize(self.at("m.tensors")))
+        with door.TensorDeserializer(server.url, device="cpu") as file:
+            self.assertEqual(file.total_bytes_read, os.path.getsize(self.at("m.tensors")))
+            self.assertEqual([file[name].tolist() for name in tensors], [found[name].tolist() for name in tensors])
+        with door.TensorDeserializer(server.url, device="cpu", lazy_load=True) as file:
+            self.assertEqual(file["t07"][5], 7.0)
+            self.assertLess(file.total_bytes_read, os.path.getsize(self.at("m.tensors")) / 2)
+
     def test_parts_of_a_bucket_are_files(self):
         with open(self.at("f"), "wb") as file:
             file.write(b"0123456789")

@@ -448,7 +448,8 @@ SL_TEST_LOOP(headers_far_apart_are_asked_for_by_the_same_requests, 0, 3)
         server = sl_server_start();
         sl_server_put(server, "/m.tensors", data, bytes, "\"e\"");
         snprintf(path, sizeof(path), "%s/model%d", scratch, i);
-        snprintf(readers, sizeof(readers), "readers: {fixed: \"%s\"}\n", ways[_i]);
+        snprintf(readers, sizeof(readers), "readers: {memoryBytes: 4Mi, fixed: \"%s\"}\n",
+                 ways[_i]); /* so that it is not fetched whole */
         sl_model_spec(&specs, sl_server_url(server, "/m.tensors"), path, readers);
         ck_assert_msg(sl_load_run(&specs.items[0], NULL, NULL, NULL, &err) == 0, "%s", err.message);
         sl_specs_release(&specs);

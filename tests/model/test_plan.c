@@ -364,7 +364,7 @@ SL_TEST(small_objects_begin_with_more_connections)
     char name[32];
     for (int i = 0; i < 200; i++) {
         snprintf(name, sizeof(name), "m/%d", i);
-        put_text(name, "x");
+        put_text(name, "xy"); /* one byte comes when it is opened */
     }
     struct sl_plan *plan = expect_plan("", &specs);
     ck_assert_uint_eq(plan->connections.first, 16);

@@ -394,14 +394,14 @@ static void drain(struct sl_fetch *fetch)
     }
 }
 
-/* As many fetches at once as there are connections, or more. */
+/* As many fetches at once as there are connections, or more; behind the head, which is there. */
 static void fetch_at_once(size_t count)
 {
     struct sl_fetch *fetches[2 * AHEAD];
     for (size_t i = 0; i < count; i++) {
         fetches[i] = sl_fetch_new(opened.store, &err);
-        int result =
-            sl_fetch_start(fetches[i], opened.source, i * HEAD_BYTES, (i + 1) * HEAD_BYTES, &err);
+        int result = sl_fetch_start(fetches[i], opened.source, (i + 1) * HEAD_BYTES,
+                                    (i + 2) * HEAD_BYTES, &err);
         ck_assert_msg(result == 0, "%s", err.message);
     }
     for (size_t i = 0; i < count; i++)

@@ -88,23 +88,24 @@ class TensorDeserializer(Mapping[Any, Any]):
         self._lock = threading.Lock()
         self._place: Optional[Readable] = Readable(file_obj)
         try:
-            self._open(encryption)
+            self._open(encryption, not lazy_load and filter_func is None)
             chosen = [entry for entry in self._entries if filter_func is None or filter_func(normal(entry.path))]
             self._found = {entry.path: entry for entry in chosen}
             self._structure = nested(self._found)
             if not lazy_load:
                 self._fetch(chosen)
+                self._model.forget()
         except BaseException:
             self.close()
             raise
 
-    def _open(self, encryption: Optional[DecryptionParams]) -> None:
+    def _open(self, encryption: Optional[DecryptionParams], whole: bool) -> None:
         place = self._place
         assert place is not None
         with translated():
             self._model: Model = open_model(
                 place.uri, framework="torch", device=str(self._device), credentials=place.credentials,
-                key=None if encryption is None else encryption.secret(), meta=self._meta,
+                key=None if encryption is None else encryption.secret(), meta=self._meta, whole=whole,
             )
             self._entries = self._model.entries()
             encrypted = self._model.encrypted

@@ -397,7 +397,12 @@ struct sluice_key {
  * blocks. SLUICE_USAGE: no passphrase, no salt, limits out of their range. SLUICE_NO_SPACE. */
 SLUICE_API int sluice_key_derive(const struct sluice_key *key, uint8_t derived[32],
                                  struct sluice_error *error);
-enum { SLUICE_AS_FILES = 1 /* objects are not looked into: each is one SLUICE_KIND_FILE */ };
+enum {
+    SLUICE_AS_FILES = 1, /* objects are not looked into: each is one SLUICE_KIND_FILE */
+    SLUICE_WHOLE = 2, /* all of it will be read, and soon: of objects that are read in many places
+                         to open them, as a .tensors file is, up to 128 MiB come at once, in few
+                         requests, and are kept until sluice_source_forget() or sluice_close() */
+};
 struct sluice_open_options {
     size_t size;
     const char *spec; /* YAML: what a model's spec (docs/reference/spec.md) may say beside its URI,
@@ -424,6 +429,9 @@ SLUICE_API int sluice_open(const char *uri, const struct sluice_open_options *op
 SLUICE_API void sluice_close(struct sluice_source *source);
 /** One more owner, who calls sluice_close() once more. Any thread. */
 SLUICE_API void sluice_source_hold(struct sluice_source *source);
+/** Give back what SLUICE_WHOLE keeps; who reads it later asks the store. No other call may be going
+ * on. */
+SLUICE_API void sluice_source_forget(struct sluice_source *source);
 /** Every call that reads from it, now or later, ends with SLUICE_CANCELED. Any thread. */
 SLUICE_API void sluice_cancel(struct sluice_source *source);
 

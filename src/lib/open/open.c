@@ -50,6 +50,8 @@ static int plan_it(void *arg, struct sl_cancel *cancel, struct sl_err *err)
     struct sl_err why = SL_ERR_INIT;
     (void)cancel; /* it is the source's */
     sl_spec_source_config(spec, source->cancel, source->progress, &source->config);
+    if (source->whole)
+        source->config.hold_bytes = sl_plan_may_hold(spec, SL_LAYOUT_SLABS);
     int done = sl_plan_make_listed(spec, source->as_files, &source->config, &source->plan, &why);
     for (size_t i = 0;
          done < 0 && i < from->mirrors.count &&
@@ -104,6 +106,7 @@ int sluice_open(const char *uri, const struct sluice_open_options *given,
     source->owners = 1;
     source->process = getpid();
     source->as_files = options.flags & SLUICE_AS_FILES;
+    source->whole = options.flags & SLUICE_WHOLE;
     pthread_mutex_init(&source->lock, NULL);
     if (open_it(source, uri, &options, &err) < 0) {
         source_free(source);
@@ -117,6 +120,12 @@ void sluice_close(struct sluice_source *source)
 {
     if (source && source->process == getpid() && sl_refcount_drop(&source->owners))
         source_free(source);
+}
+
+void sluice_source_forget(struct sluice_source *source)
+{
+    for (size_t i = 0; source->process == getpid() && i < source->plan->source_count; i++)
+        sl_source_forget(source->plan->sources[i].source);
 }
 
 void sluice_source_hold(struct sluice_source *source)

@@ -196,6 +196,7 @@ static int make_plan(struct load *load, const struct sl_spec *spec, struct sl_pl
     if (load->elsewhere)
         config.unreachable_seconds = 0;
     config.no_mirrors = load->blamed;
+    config.hold_bytes = sl_plan_may_hold(spec, load->to->output.layout);
     load->result->reading = (struct sl_reader_outcome){0};
     sl_progress_set_state(load->progress, SL_LOAD_PLANNING);
     struct sl_plan_output output = load->to->output;

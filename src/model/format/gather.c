@@ -15,6 +15,7 @@
 #include "index.h"
 
 enum { PIECE_BYTES = 64 * 1024, STREAM_PIECE_BYTES = 512 * 1024, WAIT_MS_MAX = 1000 };
+enum { HOLD_RUN_BYTES = 8 << 20 }; /* of an object that is fetched whole */
 enum { CONNECTIONS_FEW = 8, RUNS_EACH = 8, RUNS_EACH_FAR = 2 };
 
 /* Consecutive items [first, last) fetched by one request. */
@@ -31,6 +32,7 @@ struct gather {
     struct sl_gather_item *items;
     size_t count, next; /* items without a run */
     size_t width;       /* connections that are used */
+    bool apart;         /* a request for each item */
     struct run runs[SL_GATHER_CONNECTIONS_MAX];
 };
 
@@ -77,7 +79,7 @@ static void cut_run(struct gather *gather, struct run *run)
     run->item = gather->next;
     run->at = gather->items[gather->next].begin;
     run->end = gather->items[gather->next].end;
-    while (++gather->next < gather->count &&
+    while (++gather->next < gather->count && !gather->apart &&
            gather->items[gather->next].begin - run->end <= SL_GATHER_GAP_BYTES)
         run->end = SL_MAX(run->end, gather->items[gather->next].end);
     run->last = gather->next;
@@ -88,7 +90,7 @@ static size_t choose_width(const struct gather *gather)
     const struct sl_gather_item *items = gather->items;
     size_t runs = 1;
     for (size_t i = gather->next + 1; i < gather->count; i++)
-        runs += items[i].begin > items[i - 1].end + SL_GATHER_GAP_BYTES;
+        runs += gather->apart || items[i].begin > items[i - 1].end + SL_GATHER_GAP_BYTES;
     struct sl_store *store = sl_source_store(gather->source);
     bool is_far = sl_store_connected_ahead(store) > 0;
     size_t width = runs / (is_far ? RUNS_EACH_FAR : RUNS_EACH);
@@ -171,8 +173,8 @@ static int turn(struct gather *gather, struct sl_err *err)
     return waiting_count > 0 || gather->next < gather->count;
 }
 
-int sl_gather(struct sl_source *source, struct sl_gather_item *items, size_t count,
-              struct sl_err *err)
+static int gather_all(struct sl_source *source, struct sl_gather_item *items, size_t count,
+                      bool apart, struct sl_err *err)
 {
     if (count > 1)
         qsort(items, count, sizeof(*items), by_begin);
@@ -182,13 +184,43 @@ int sl_gather(struct sl_source *source, struct sl_gather_item *items, size_t cou
             sl_source_read(source, items[first].begin, items[first].data,
                            items[first].end - items[first].begin, err) < 0)
             return -1;
-    struct gather gather = {.source = source, .items = items, .count = count, .next = first};
+    struct gather gather = {
+        .source = source, .items = items, .count = count, .next = first, .apart = apart};
     gather.width = choose_width(&gather);
     int more = first < count;
     while (more > 0)
         more = turn(&gather, err);
     release(&gather);
     return more;
+}
+
+int sl_gather(struct sl_source *source, struct sl_gather_item *items, size_t count,
+              struct sl_err *err)
+{
+    return gather_all(source, items, count, false, err);
+}
+
+/* ---- all of an object ------------------------------------------------------------------------ */
+
+int sl_gather_hold(struct sl_source *source, size_t runs, struct sl_err *err)
+{
+    uint64_t held = sl_source_held(source), bytes = sl_source_bytes(source);
+    size_t count = (bytes - held + HOLD_RUN_BYTES - 1) / HOLD_RUN_BYTES;
+    if (count >= runs || !sl_source_may_hold(source))
+        return 0;
+    sl_autofree uint8_t *data = sl_alloc(bytes, err);
+    sl_autofree struct sl_gather_item *items = sl_alloc_array(count, sizeof(*items), err);
+    if (!data || !items || (held && sl_source_read(source, 0, data, held, err) < 0))
+        return -1;
+    for (size_t i = 0; i < count; i++) {
+        uint64_t begin = held + i * HOLD_RUN_BYTES;
+        items[i] =
+            (struct sl_gather_item){begin, SL_MIN(begin + HOLD_RUN_BYTES, bytes), data + begin};
+    }
+    if (gather_all(source, items, count, true, err) < 0)
+        return -1;
+    sl_source_hold(source, sl_steal(&data));
+    return 0;
 }
 
 /* ---- one long range -------------------------------------------------------------------------- */

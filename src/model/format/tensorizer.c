@@ -6,7 +6,7 @@
  *
  * The metadata block says all that people ask of a file; headers stand before each tensor, and a
  * large file has as many places to read as it has large tensors. So whoever only lists it gets an
- * outline.
+ * outline, and whoever will read all of it may have it fetched at once.
  *
  * Encrypted files are indexed without a key: names, shapes and places are readable, and their
  * tensors are listed as refused with E_KEY_REQUIRED.
@@ -17,6 +17,7 @@
 
 #include "buf.h"
 #include "format.h"
+#include "gather.h"
 
 enum { OUTLINE_RUNS_MAX = 16 }; /* requests for headers that are worth what they check */
 
@@ -104,7 +105,10 @@ static int read_index(struct sl_index *index, bool outline, struct sl_err *err)
     if (sl_tzr_metadata(index, &file, &entries, &count, err) < 0 ||
         sl_tzr_check_paths(entries, count, err) < 0)
         return -1;
-    index->outline = outline && sl_tzr_header_runs(entries, count) > OUTLINE_RUNS_MAX;
+    size_t runs = sl_tzr_header_runs(entries, count);
+    index->outline = outline && runs > OUTLINE_RUNS_MAX;
+    if (!index->outline && sl_gather_hold(index->sources[0], runs, err) < 0)
+        return -1;
     return index->outline ? sl_tzr_outline(index, &file, entries, count, err)
                           : sl_tzr_headers(index, &file, entries, count, err);
 }

@@ -388,6 +388,17 @@ int sl_plan_make_given(const struct sl_spec *spec, struct sl_store *store, struc
     return 0;
 }
 
+enum { HOLD_BYTES_MAX = 128 << 20 };
+
+uint64_t sl_plan_may_hold(const struct sl_spec *spec, enum sl_sink_layout layout)
+{
+    const struct sl_spec_tensors *tensors = &spec->tensors;
+    bool some = tensors->include.count || tensors->exclude.count || tensors->shard.rules.count;
+    if (some && layout != SL_LAYOUT_VERBATIM)
+        return 0;
+    return SL_MIN(spec->readers.memory_bytes, (uint64_t)HOLD_BYTES_MAX);
+}
+
 int sl_plan_make(const struct sl_spec *spec, const struct sl_plan_output *output,
                  const struct sl_source_config *config, struct sl_plan **out, struct sl_err *err)
 {

@@ -173,6 +173,10 @@ uint64_t sl_plan_row_bytes(const struct sl_plan *plan);
 /** What sink.tmpfs asks for: its layout, shardBytes and alignBytes. */
 struct sl_plan_output sl_plan_output_of_spec(const struct sl_spec *spec);
 
+/** What config.hold_bytes may be for a load of the whole model: 128 MiB, or readers.memoryBytes if
+ * that is less; 0 where only some of its tensors are read. */
+uint64_t sl_plan_may_hold(const struct sl_spec *spec, enum sl_sink_layout layout);
+
 /**
  * Open the store, list or open the object(s), read indexes, select tensors, lay out, cut and order
  * ranges. SL_E_FORMAT for hostile names and for broken files of a known format; with layout

@@ -78,18 +78,27 @@ static uint64_t choose_range_bytes(const struct sl_plan *plan, uint64_t total)
     return SL_MAX((wanted + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES, (uint64_t)PAGE_BYTES);
 }
 
+/* Have all of them come already? */
+static bool is_held(const struct sl_plan *plan)
+{
+    for (size_t i = 0; i < plan->range_count; i++)
+        if (plan->ranges[i].end > sl_source_held(plan->sources[plan->ranges[i].source].source))
+            return false;
+    return plan->range_count > 0;
+}
+
 static void choose_connections(struct sl_plan *plan)
 {
-    struct sl_plan_facts facts = {.given = plan->own->spec->readers.connections,
-                                  .local = sl_store_traits(plan->own->store)->local,
-                                  .in_order = sl_store_in_order(plan->own->store),
-                                  .ranges = plan->range_count,
-                                  .fetch_bytes = sl_plan_expected_bytes(plan),
-                                  .descriptors = sl_descriptors_for_connections(),
-                                  .requests = plan->range_count - plan->rows.whole.requests +
-                                              plan->rows.wanted.requests,
-                                  .rows = plan->rows.rows > 0,
-                                  .fixed = plan->fixed.on};
+    struct sl_plan_facts facts = {
+        .given = plan->own->spec->readers.connections,
+        .local = sl_store_traits(plan->own->store)->local || is_held(plan),
+        .in_order = sl_store_in_order(plan->own->store),
+        .ranges = plan->range_count,
+        .fetch_bytes = sl_plan_expected_bytes(plan),
+        .descriptors = sl_descriptors_for_connections(),
+        .requests = plan->range_count - plan->rows.whole.requests + plan->rows.wanted.requests,
+        .rows = plan->rows.rows > 0,
+        .fixed = plan->fixed.on};
     for (size_t i = 0; plan->mappings && i < plan->target_count; i++)
         facts.composed += plan->mappings[i].composed;
     plan->connections = sl_concurrency_of_plan(&facts);

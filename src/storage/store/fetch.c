@@ -4,7 +4,8 @@
  * A failed try becomes a deadline in the future (IN_BACKOFF), so a thread that drives several
  * fetches never sleeps for one of them; when it has passed, the channel starts again at the first
  * byte that has not been delivered. Channels of fetches that end between ranges go back to the
- * store with their connection, and the next fetch takes one from there.
+ * store with their connection, and the next fetch takes one from there. A range that the source
+ * keeps since its opening needs none.
  */
 #include "fetch.h"
 
@@ -22,14 +23,15 @@ struct sl_fetch {
     struct sl_store *store;
     struct sl_channel *channel;
     struct sl_source *source;
-    enum { IDLE, ACTIVE, IN_BACKOFF, DONE } phase;
+    enum { IDLE, ACTIVE, FROM_MEMORY, IN_BACKOFF, DONE } phase;
     uint64_t at, end;        /* still to come */
     uint64_t try_begin;      /* where this try began */
     uint64_t try_started_ns; /* when */
     uint64_t wake_ns;        /* IN_BACKOFF */
     struct sl_retry retry;
     unsigned throttled;
-    bool hedged, again; /* again: its first range, which came wrong before */
+    bool hedged, apart;
+    bool again; /* apart, and its first range, which came wrong before */
     enum sl_vouch vouch;
 };
 
@@ -67,7 +69,7 @@ static struct sl_fetch *make(struct sl_store *store, bool apart, struct sl_err *
     if (!fetch)
         return NULL;
     fetch->store = store;
-    fetch->again = apart;
+    fetch->apart = fetch->again = apart;
     fetch->channel =
         apart ? store->transport->channel_new(store, err) : sl_store_take_channel(store, err);
     if (!fetch->channel) {
@@ -209,8 +211,8 @@ static int start_try(struct sl_fetch *fetch, struct sl_err *err)
 int sl_fetch_start(struct sl_fetch *fetch, struct sl_source *source, uint64_t begin, uint64_t end,
                    struct sl_err *err)
 {
-    if (fetch->phase == ACTIVE || fetch->phase == IN_BACKOFF || source->store != fetch->store ||
-        begin >= end || (source->opened && end > source->bytes))
+    if (fetch->phase == ACTIVE || fetch->phase == FROM_MEMORY || fetch->phase == IN_BACKOFF ||
+        source->store != fetch->store || begin >= end || (source->opened && end > source->bytes))
         return sl_fail(err, SL_E_INTERNAL, "bad fetch of bytes %" PRIu64 " to %" PRIu64 " of '%s'",
                        begin, end, source->uri);
     uint64_t random = fetch->retry.random;
@@ -221,6 +223,10 @@ int sl_fetch_start(struct sl_fetch *fetch, struct sl_source *source, uint64_t be
     fetch->at = begin;
     fetch->end = end;
     struct sl_err problem = SL_ERR_INIT;
+    if (end <= source->head_bytes && !fetch->apart) {
+        fetch->phase = FROM_MEMORY;
+        return 0;
+    }
     if (take_channel(fetch, err) < 0)
         return -1;
     if (start_try(fetch, &problem) < 0) {
@@ -274,6 +280,17 @@ static void learn_length(struct sl_fetch *fetch)
     fetch->end = SL_MIN(fetch->end, fetch->source->bytes);
 }
 
+static enum sl_io_state read_memory(struct sl_fetch *fetch, void *data, size_t bytes, size_t *got)
+{
+    *got = SL_MIN(bytes, fetch->end - fetch->at);
+    memcpy(data, fetch->source->head + fetch->at, *got);
+    fetch->at += *got;
+    if (*got)
+        return SL_IO_DATA;
+    fetch->phase = DONE;
+    return SL_IO_END;
+}
+
 enum sl_io_state sl_fetch_read(struct sl_fetch *fetch, void *data, size_t bytes, size_t *got,
                                struct sl_err *err)
 {
@@ -287,6 +304,8 @@ enum sl_io_state sl_fetch_read(struct sl_fetch *fetch, void *data, size_t bytes,
     }
     if (fetch->phase == IN_BACKOFF)
         return SL_IO_WAIT;
+    if (fetch->phase == FROM_MEMORY)
+        return read_memory(fetch, data, bytes, got);
     if (fetch->phase != ACTIVE)
         return SL_IO_END;
 

@@ -566,6 +566,32 @@ uint64_t sl_source_held(const struct sl_source *source)
     return source->head_bytes;
 }
 
+bool sl_source_may_hold(struct sl_source *source)
+{
+    struct sl_store *store = source->store;
+    if (sl_store_traits(store)->local || source->in_order)
+        return false;
+    SL_LOCKED(&store->locked.mutex);
+    if (source->bytes > store->config.hold_bytes - store->locked.held_bytes)
+        return false;
+    store->locked.held_bytes += source->bytes;
+    return true;
+}
+
+void sl_source_hold(struct sl_source *source, uint8_t *data)
+{
+    free(source->head);
+    source->head = data;
+    source->head_bytes = source->bytes;
+}
+
+void sl_source_forget(struct sl_source *source)
+{
+    free(source->head);
+    source->head = NULL;
+    source->head_bytes = 0;
+}
+
 /* fetch: owned; NULL: it failed. */
 static int read_past(struct sl_source *source, uint64_t offset, void *data, size_t bytes,
                      struct sl_fetch *fetch, struct sl_err *err)

@@ -56,14 +56,16 @@ struct sl_source_config {
     unsigned unresolved_seconds;  /* if it is shorter, while the host's name does not exist; 0: the
                                      same */
     unsigned host_connections;    /* of this process to one host; 0: any number */
-    unsigned preconnect;      /* connections made at once to a server that turns out to be far away,
-                            while the store's first request is out; 0: none */
-    bool ahead_always;        /* they are made whether it is far away or not */
-    unsigned openings;        /* small requests side by side while objects are opened; 0:
-                            SL_OPENINGS_MAX */
-    uint64_t bandwidth;       /* bytes/s that loads of this process read together; 0: no limit */
-    enum sl_hedge hedge;      /* of what comes before the ranges; theirs is sl_reader_config's */
-    struct sl_cancel *cancel; /* may be NULL */
+    unsigned preconnect; /* connections made at once to a server that turns out to be far away,
+                       while the store's first request is out; 0: none */
+    bool ahead_always;   /* they are made whether it is far away or not */
+    unsigned openings;   /* small requests side by side while objects are opened; 0:
+                       SL_OPENINGS_MAX */
+    uint64_t hold_bytes; /* all objects will be read whole, and of those with many places to read in
+                            their opening so many bytes may be kept from then on; 0: none */
+    uint64_t bandwidth;  /* bytes/s that loads of this process read together; 0: no limit */
+    enum sl_hedge hedge; /* of what comes before the ranges; theirs is sl_reader_config's */
+    struct sl_cancel *cancel;     /* may be NULL */
     struct sl_progress *progress; /* may be NULL; fetched bytes and retries are counted there */
     size_t beneath_bytes; /* local files: nothing outside of what the first bytes of the URI name is
                              opened, whatever links there are; 0: anything may be */
@@ -240,6 +242,14 @@ struct sl_store *sl_source_store(const struct sl_source *source);
 void sl_source_counts(const struct sl_source *source, uint64_t *requests, uint64_t *bytes);
 /** How many of its first bytes it keeps, which cost no request. */
 uint64_t sl_source_held(const struct sl_source *source);
+/** May all of it be kept, by its store's configuration? Then that much less is left for others; for
+ * sl_source_hold(). Never of local files, and of what its server gives only whole. */
+bool sl_source_may_hold(struct sl_source *source);
+/** Its bytes, all of them, owned from now on: no range costs a request any more, but for those of
+ * sl_fetch_new_apart(). Before other threads have the source. */
+void sl_source_hold(struct sl_source *source, uint8_t *data);
+/** Free what it keeps; while nobody reads. */
+void sl_source_forget(struct sl_source *source);
 
 /**
  * Read [offset, offset + bytes) into data; all of it or -1. Beyond the end is SL_E_FORMAT, code

@@ -52,6 +52,7 @@ struct sl_store {
         unsigned channel_count;
         bool in_order, unsized; /* sl_store_note_in_order() */
         bool preconnected;
+        uint64_t held_bytes;    /* of config.hold_bytes */
         uint64_t first_byte_ns; /* the shortest so far, 0: none */
     } locked;
     struct sl_store *next; /* of all that are open */

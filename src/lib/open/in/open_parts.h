@@ -34,7 +34,7 @@ struct sluice_source {
     struct sl_progress *progress; /* counts what is fetched */
     struct sl_source_config config;
     struct sl_plan *plan;
-    bool as_files;
+    bool as_files, whole;
     uint32_t *files;   /* plan->sources that are data files, which follow the targets */
     char **paths;      /* one a source of the plan: the local file that it is; NULL: it is none */
     uint64_t *sizes;   /* of the data files, for their shapes */

@@ -23,6 +23,13 @@ int sl_gather(struct sl_source *source, struct sl_gather_item *items, size_t cou
               struct sl_err *err);
 
 /**
+ * Instead of fetching `runs` small parts of an object that will be read whole: all of it now, if
+ * that takes fewer requests and its source may hold it, for all reads to come; else nothing is
+ * done. Blocks; memory as above.
+ */
+int sl_gather_hold(struct sl_source *source, size_t runs, struct sl_err *err);
+
+/**
  * Read [begin, end) in one request and hand the bytes on piece by piece, in order; `each` returns
  * -1 (err filled) to stop. As sl_gather: what the source holds costs no request.
  */
