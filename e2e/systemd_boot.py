@@ -183,6 +183,9 @@ def boot(h, dist):
 
 
 def main():
+    if {"-h", "--help"} & set(sys.argv[1:]):
+        print(__doc__.strip())
+        return 0
     dist = os.path.abspath(sys.argv[1]) if len(sys.argv) > 1 else os.path.join(ROOT, "build-release", "dist")
     h = Harness(os.path.join(ROOT, "build", "sluice"))
     try:

@@ -26,6 +26,9 @@ def there():
 
 
 def main():
+    if {"-h", "--help"} & set(sys.argv[1:]):
+        print(__doc__.strip())
+        return
     if not there():
         subprocess.run([sys.executable, "-m", "venv", "--clear", PLACE], check=True)
         subprocess.run([PYTHON, "-m", "pip", "install", "--quiet", *PACKAGES], check=True)

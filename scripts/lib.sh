@@ -26,6 +26,14 @@ retry() {
     "$@"
 }
 
+# --help, as the first argument of any script that sources this: its head comment.
+case "${1:-}" in
+-h | --help)
+    awk 'NR > 1 && !/^#/ { exit } NR > 1 { sub(/^# ?/, ""); print }' "$0"
+    exit 0
+    ;;
+esac
+
 # SLUICE_BUILD_CA: a PEM file with the authority of a proxy that looks into TLS. What fetches believes it besides those
 # that the machine knows; a file that is not there, as in builds without the secret, is none.
 [ -s "${SLUICE_BUILD_CA:-}" ] || unset SLUICE_BUILD_CA

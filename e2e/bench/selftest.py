@@ -148,6 +148,9 @@ TESTS = (sums_of_a_workload, sums_of_a_small_object, goals_are_judged, bare_and_
 
 
 def main():
+    if {"-h", "--help"} & set(sys.argv[1:]):
+        print(__doc__.strip())
+        return 0
     failed = 0
     for test in TESTS:
         try:
