@@ -7,6 +7,9 @@
  * are refused, and so is an archive without its end mark: cut at a block it would look whole, with
  * files missing. Refusals are SL_E_FORMAT, code "tar" or "archive.type". One thread at a time;
  * blocks as its input does.
+ *
+ * Why not libarchive: it takes tars that were cut for whole, and what is appended behind a gzip's
+ * end, and brings eight more libraries to every start.
  */
 #ifndef SL_TAR_H
 #define SL_TAR_H

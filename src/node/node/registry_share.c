@@ -3,6 +3,7 @@
  * with its own references and pin; those whose memory is one and the same are in a ring. One of
  * them stands for the memory in the budget, the others borrow. The memory goes when all of them
  * may, and is given back with the last.
+ * (A table of memory beside the names would have every rule on eviction look into two places.)
  *
  * Those that share have the same identity, in the same holder, and come from the same place with
  * the same rights and keys: the identity alone does not say who may read it, nor what opened it.

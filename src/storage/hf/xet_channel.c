@@ -3,6 +3,11 @@
  * one is decided when it starts; what fails there is tried again by the fetch, from the first byte
  * that is missing, and may then go the other way. The hub's answer to the very first request of a
  * file may say that it is on Xet: then that is where this request goes on.
+ * So retry, back-off and hedges know nothing of Xet.
+ *
+ * Xet is asked about each range by itself: its links cover exactly what was asked for and cannot
+ * be parted, so a plan of the whole file would have entries fetched again by each range that cuts
+ * them.
  */
 #include "xet_channel.h"
 

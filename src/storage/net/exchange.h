@@ -5,6 +5,9 @@
  * sl_exchange_simple(). The connection (DNS, proxy, TLS) is libcurl's in CONNECT_ONLY mode; head
  * parsing, body framing (Content-Length, chunked, close) and keep-alive are ours (RFC 9110, RFC
  * 9112).
+ * libcurl's own transfer would hand a body out in pieces of its own buffer, one copy more; it can
+ * neither wait for a full window (SO_RCVLOWAT) nor pause between two answers of a connection, so
+ * that another load may have it.
  *
  * One thread at a time. None blocks but sl_exchange_pause(), _wait(), _simple() and _answer(),
  * which end on cancellation. FAILED and -1: SL_E_NET for what the network or the server does,

@@ -293,7 +293,9 @@ int sl_source_set_checksums(struct sl_source *source, const struct sl_checksums 
 /** Borrowed; NULL: it was told of none. */
 const struct sl_checksums *sl_source_known_checksums(const struct sl_source *source);
 /** Whether what has been read of it was checked, as it came, by a hash of the whole object that the
- * store lists beside its checksums. CHECKING: only of a part yet. Any thread. */
+ * store lists beside its checksums. CHECKING: only of a part yet. A check in order waits for that,
+ * and hashes nothing, or everything, when all has landed: so a transport may fall back in the
+ * middle of a file. Any thread. */
 enum sl_delivery sl_source_delivery(const struct sl_source *source);
 /** On the heap, to be freed by free(); NULL of NULL, and (SL_E_NO_SPACE) without memory. */
 struct sl_checksums *sl_checksums_copy(const struct sl_checksums *sums, struct sl_err *err);

@@ -2,6 +2,7 @@
  * Models of the pool in the service manager's descriptor store: it has the descriptors of index and
  * slabs while the daemon is not there, and gives them to the next one. Memory stays as long as
  * somebody has it open, so nothing else is needed to find it again.
+ * A keeper process of our own would die with the container, and be one more thing to update.
  */
 #ifndef SL_POOL_STORE_H
 #define SL_POOL_STORE_H

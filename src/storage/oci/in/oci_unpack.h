@@ -1,6 +1,9 @@
 /*
  * Layers that are packed: read whole and in order once, for their files' names, places and hashes,
  * and for the points from which a file can be unpacked later without what comes before it.
+ * The load then reads files from such points. One pass alone would need the whole model a second
+ * time, or a load that learns while it runs what it loads. zstd has no points within a frame: its
+ * files are read one after another.
  */
 #ifndef SL_OCI_UNPACK_H
 #define SL_OCI_UNPACK_H
