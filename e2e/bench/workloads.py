@@ -1,4 +1,4 @@
-"""The workloads and how each client is run at its best (facts and settings: docs/benchmarks.md).
+"""The workloads and how each client is run at its best (how to read the results: docs/benchmarks.md).
 
 `place` says through what an object store or web server is reached: as it is, by HTTPS, or as a distant one.
 

@@ -5,7 +5,7 @@
  * and share the link. A buffer that is full lands; what is left at the end is parted among those
  * that are idle, as in the reader.
  *
- * The first claim prints the table of docs/benchmarks.md.
+ * The first claim prints the tables that docs/benchmarks.md sums up.
  */
 #include <math.h>
 #include <stdio.h>

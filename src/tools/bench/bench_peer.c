@@ -1,7 +1,7 @@
 /*
  * Other programs that bring the same bytes to the same place, at the settings that were best for
- * each (docs/benchmarks.md). A row says what a program can read; its arguments are a vector, with
- * {uri} and the like replaced, and never go through a shell.
+ * each. A row says what a program can read; its arguments are a vector, with {uri} and the like
+ * replaced, and never go through a shell.
  */
 #include <stdio.h>
 #include <string.h>
