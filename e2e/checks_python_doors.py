@@ -11,7 +11,7 @@ from harness import Skip, check, run_client
 ROOMS = ("lib/open", "python")
 RUNNER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "tensorizer_tests.py")
 PATIENCE = 1200
-# tensorizer's own tests that our door fails, and why; docs/python.md says the same.
+# tensorizer's own tests that our door fails, and why; docs/python.md leads here.
 FAILING = {
     "TestVerification.test_verification_fail": "it replaces tensorizer's own class of hashes, which nothing of ours asks",
     "TestRedis.test_redis_stream": "keys that to_redis() would not write: sluice wants the header's",
