@@ -301,7 +301,7 @@ SL_TEST(an_initializer_at_work_is_seen_and_left_alone)
     ck_assert_int_eq(mkdir(work, 0755), 0);
     write_file(work, "0.mark", "half");
     snprintf(left, sizeof(left), "%s/0.mark", work);
-    snprintf(lock, sizeof(lock), "%s/lock", work);
+    snprintf(lock, sizeof(lock), "%s/.sluice/lock", out);
     int fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     ck_assert_int_eq(flock(fd, LOCK_EX), 0);
     RUN(&ran, "status", out);

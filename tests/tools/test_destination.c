@@ -15,6 +15,7 @@
 #include "destination.h"
 #include "fake_clock.h"
 #include "golden.h"
+#include "publish.h"
 #include "scratch.h"
 #include "stranger.h"
 #include "tree.h"
@@ -289,20 +290,20 @@ SL_TEST(a_reader_of_the_destination_holds_nobody_up)
     stranger_ends(pid);
     sl_cancel_free(cancel);
     ck_assert_msg(destination != NULL, "%s", err.message);
-    ck_assert_uint_eq(mode_of(".sluice/initializer/lock"), 0600);
+    ck_assert_uint_eq(mode_of(".sluice/lock"), 0600);
 }
 
 /* Nothing stays of one that put nothing there, and another that waits for it goes on. */
 SL_TEST(the_lock_goes_with_who_held_it)
 {
     struct sl_destination *destination = opened();
-    ck_assert_uint_eq(mode_of(".sluice/initializer/lock"), 0600);
+    ck_assert_uint_eq(mode_of(".sluice/lock"), 0600);
     sl_destination_free(destination);
     ck_assert_uint_eq(mode_of(".sluice"), 0);
     destination = opened();
     make_file(destination, SL_WORK_LOAD, "x", 0444);
     sl_destination_free(destination);
-    ck_assert_uint_eq(mode_of(".sluice/initializer/lock"), 0);
+    ck_assert_uint_eq(mode_of(".sluice/lock"), 0);
     ck_assert_uint_ne(mode_of(".sluice/initializer/3.load/x"), 0);
 }
 
@@ -315,12 +316,31 @@ SL_TEST(one_that_waits_goes_on_when_the_other_is_done)
     if (child == 0) {
         close_range(3, ~0u, 0); /* the lock is the parent's alone */
         SL_AUTO(sl_destination) own = sl_destination_open(path, NULL, &err);
-        _exit(own && mode_of(".sluice/initializer/lock") == 0600 ? 0 : 1);
+        _exit(own && mode_of(".sluice/lock") == 0600 ? 0 : 1);
     }
     ck_assert_int_eq(sl_destination_clean(destination, &err), 0);
     sl_destination_free(destination);
     ck_assert_int_eq(waitpid(child, &status, 0), child);
     ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+/* The two would mix in the directory. */
+SL_TEST(a_load_and_an_initializer_wait_for_each_other)
+{
+    struct sl_cancel *at_once = sl_cancel_new(&err);
+    sl_cancel_raise(at_once, 0); /* whoever would wait gives up */
+    struct sl_destination *destination = opened();
+    ck_assert_ptr_null(sl_publish_open(path, at_once, NULL, NULL, &err));
+    ck_assert_int_eq(err.kind, SL_E_CANCELED);
+    sl_destination_free(destination);
+    err = (struct sl_err)SL_ERR_INIT;
+    struct sl_publish *publish = sl_publish_open(path, at_once, NULL, NULL, &err);
+    ck_assert_msg(publish != NULL, "%s", err.message);
+    ck_assert_ptr_null(sl_destination_open(path, at_once, &err));
+    ck_assert_int_eq(err.kind, SL_E_CANCELED);
+    sl_publish_free(publish);
+    sl_cancel_free(at_once);
+    sl_destination_free(opened());
 }
 
 static int hold_own_lock(void *arg)
@@ -330,8 +350,7 @@ static int hold_own_lock(void *arg)
     int folder = open(path, O_RDONLY | O_DIRECTORY);
     bool made =
         mkdirat(folder, ".sluice", 0755) == 0 && mkdirat(folder, ".sluice/initializer", 0755) == 0;
-    int fd =
-        made ? openat(folder, ".sluice/initializer/lock", O_RDWR | O_CREAT | O_EXCL, 0666) : -1;
+    int fd = made ? openat(folder, ".sluice/lock", O_RDWR | O_CREAT | O_EXCL, 0666) : -1;
     if (fd < 0 || flock(fd, LOCK_EX) < 0 ||
         openat(folder, ".sluice/initializer/locked", O_WRONLY | O_CREAT, 0666) < 0)
         return 1;
@@ -375,7 +394,7 @@ SL_TEST(who_makes_the_work_place_a_moment_before_holds_nobody_up)
 SL_TEST_LOOP(what_is_no_lock_is_replaced, 0, 5)
 {
     char lock[1024], canary[1024];
-    snprintf(lock, sizeof(lock), "%s/.sluice/initializer/lock", path);
+    snprintf(lock, sizeof(lock), "%s/.sluice/lock", path);
     snprintf(canary, sizeof(canary), "%s/canary", scratch);
     sl_destination_free(opened());
     {
@@ -391,7 +410,7 @@ SL_TEST_LOOP(what_is_no_lock_is_replaced, 0, 5)
                          : mkdir(lock, 0755);
     ck_assert_int_eq(done, 0);
     SL_AUTO(sl_destination) destination = opened();
-    ck_assert_uint_eq(mode_of(".sluice/initializer/lock"), 0600);
+    ck_assert_uint_eq(mode_of(".sluice/lock"), 0600);
     struct stat info;
     ck_assert_int_eq(stat(canary, &info), 0);
     ck_assert_uint_eq(info.st_nlink, 1);

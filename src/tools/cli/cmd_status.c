@@ -57,10 +57,10 @@ static int look(const char *path, struct state *state, struct sl_err *err)
         return sl_fail_errno(err, SL_E_NOT_FOUND, errno, "cannot look into '%s'", path);
     if (!S_ISDIR(status.st_mode))
         return sl_fail(err, SL_E_USAGE, "'%s' is not a directory", path);
-    bool initializing = sl_initializer_is_at_work(path, &state->staged);
+    (void)sl_initializer_is_at_work(path, &state->staged); /* it has the lock of a load */
     state->staged = sl_add_capped(state->staged, staged_bytes(path));
     state->daemon = sl_owners_daemon_of(path);
-    state->loading = initializing || is_locked(path) || (state->daemon && state->staged);
+    state->loading = is_locked(path) || (state->daemon && state->staged);
     bool there = false;
     const char *text = state->loading ? "loading" : state->staged ? "interrupted" : "empty";
     if (sl_publish_look(path, &state->facts, &there, &why) == 0 && is_ready(path))

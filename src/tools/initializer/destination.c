@@ -1,8 +1,8 @@
 /*
  * Names below .sluice/initializer: NUMBER.load and NUMBER.files are folders, NUMBER.mark holds
- * three lines: the hash of the request, the kind, what is cut off names. lock is a file that nobody
- * else can open, there while an initializer works: a flock on the destination itself could be held
- * by whoever may read it.
+ * three lines: the hash of the request, the kind, what is cut off names. The lock is that of loads
+ * into the directory, .sluice/lock, a file that nobody else can open, there while an initializer
+ * works: a flock on the destination itself could be held by whoever may read it.
  *
  * Moving (moving.c) is a rename for each file, so a file is wholly old or wholly new and no byte is
  * copied. Files get mode 0644 or 0755 and folders 0755, as KServe's own initializer leaves them:
@@ -32,7 +32,9 @@ enum { LOCK_POLL_MS = 20, MARK_BYTES_MAX = 2048, FOLDER = O_RDONLY | O_DIRECTORY
 
 struct sl_destination {
     char *path;
-    int fd, work_fd, lock_fd; /* work_fd: -1 where there is none; lock_fd: if nothing is written */
+    int fd;
+    int state_fd, work_fd;    /* -1 where there is none */
+    int lock_fd;              /* the same if nothing is written */
     struct sl_moving *moving; /* NULL until something is listed */
 };
 
@@ -60,11 +62,20 @@ static int open_ours(int fd, const char *name, bool make)
 /* -1 with errno. */
 static int open_work(struct sl_destination *destination, bool make)
 {
-    if (destination->work_fd < 0) {
-        sl_autoclose int state = open_ours(destination->fd, STATE, make);
-        destination->work_fd = state < 0 ? -1 : open_ours(state, WORK, make);
-    }
+    if (destination->state_fd < 0)
+        destination->state_fd = open_ours(destination->fd, STATE, make);
+    if (destination->state_fd >= 0 && destination->work_fd < 0)
+        destination->work_fd = open_ours(destination->state_fd, WORK, make);
     return destination->work_fd;
+}
+
+static void close_places(struct sl_destination *destination)
+{
+    int *fds[] = {&destination->work_fd, &destination->state_fd};
+    for (size_t i = 0; i < SL_COUNT(fds); i++) {
+        sl_autoclose_(fds[i]);
+        *fds[i] = -1;
+    }
 }
 
 static int work_fail(struct sl_destination *destination, struct sl_err *err)
@@ -79,32 +90,33 @@ static bool is_lock_alive(const struct sl_destination *destination)
 {
     struct stat held, named;
     return destination->lock_fd >= 0 && fstat(destination->lock_fd, &held) == 0 &&
-           fstatat(destination->fd, STATE "/" WORK "/" LOCK, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+           fstatat(destination->fd, STATE "/" LOCK, &named, AT_SYMLINK_NOFOLLOW) == 0 &&
            held.st_ino == named.st_ino && held.st_dev == named.st_dev;
 }
 
 /* With the folders, unless something is in them that the next run goes on with. */
 static void remove_lock(struct sl_destination *destination)
 {
-    if (!is_lock_alive(destination) || unlinkat(destination->work_fd, LOCK, 0) < 0)
+    if (!is_lock_alive(destination))
         return;
-    (void)unlinkat(destination->fd, STATE "/" WORK, AT_REMOVEDIR);
-    (void)unlinkat(destination->fd, STATE, AT_REMOVEDIR);
+    (void)unlinkat(destination->state_fd, WORK, AT_REMOVEDIR);
+    if (unlinkat(destination->state_fd, LOCK, 0) == 0)
+        (void)unlinkat(destination->fd, STATE, AT_REMOVEDIR);
 }
 
 /* The folder is ours, and so is what has the name: if it is no lock, it is replaced by one. -1 with
  * errno. */
-static int open_lock(int work)
+static int open_lock(int state)
 {
     struct stat status;
     for (unsigned tries = 0; tries < 2; tries++) {
-        int fd = openat(work, LOCK,
+        int fd = openat(state, LOCK,
                         O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0600);
         if (fd >= 0 && fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_nlink < 2)
             return fd;
         bool other = fd >= 0 || errno == ELOOP || errno == EISDIR || errno == ENXIO;
         sl_autoclose_(&fd);
-        if (!other || sl_tree_remove(work, LOCK) < 0)
+        if (!other || sl_tree_remove(state, LOCK) < 0)
             return -1;
     }
     errno = EEXIST;
@@ -131,7 +143,7 @@ static int try_lock(struct sl_destination *destination, bool *warned, struct sl_
     int work = open_work(destination, true);
     if (work < 0 && errno == EEXIST)
         return refuse_foreign(destination, err) < 0 ? -1 : 1;
-    destination->lock_fd = work < 0 ? -1 : open_lock(work);
+    destination->lock_fd = work < 0 ? -1 : open_lock(destination->state_fd);
     if (destination->lock_fd < 0 && errno == ENOENT)
         return 1;
     if (destination->lock_fd < 0)
@@ -141,12 +153,16 @@ static int try_lock(struct sl_destination *destination, bool *warned, struct sl_
         if (errno != EWOULDBLOCK && errno != EINTR)
             return 0; /* a network file system without locks: KServe starts one at a time */
         if (!*warned)
-            sl_log(SL_LOG_INFO, "another initializer holds '%s': waiting for it",
+            sl_log(SL_LOG_INFO, "another initializer or load holds '%s': waiting for it",
                    destination->path);
         if (sl_sleep_ms(LOCK_POLL_MS, cancel, err) < 0)
             return -1;
     }
-    return is_lock_alive(destination) ? 0 : 1;
+    if (!is_lock_alive(destination))
+        return 1;
+    sl_autoclose_(&destination->work_fd); /* who had the lock may have removed it */
+    destination->work_fd = -1;
+    return open_work(destination, true) < 0 ? work_fail(destination, err) : 0;
 }
 
 static int take_lock(struct sl_destination *destination, struct sl_cancel *cancel,
@@ -156,8 +172,8 @@ static int take_lock(struct sl_destination *destination, struct sl_cancel *cance
     int done;
     while ((done = try_lock(destination, &warned, cancel, err)) > 0) {
         sl_autoclose_(&destination->lock_fd);
-        sl_autoclose_(&destination->work_fd);
-        destination->lock_fd = destination->work_fd = -1;
+        destination->lock_fd = -1;
+        close_places(destination);
         if (sl_cancel_check(cancel, err) < 0)
             return -1;
     }
@@ -170,7 +186,7 @@ bool sl_initializer_is_at_work(const char *path, uint64_t *bytes)
     sl_autoclose int state = name ? open(name, FOLDER | O_NOFOLLOW) : -1;
     sl_autoclose int work = state < 0 ? -1 : openat(state, WORK, FOLDER | O_NOFOLLOW);
     sl_autoclose int fd =
-        work < 0 ? -1 : openat(work, LOCK, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+        work < 0 ? -1 : openat(state, LOCK, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
     *bytes = work < 0 ? 0 : sl_tree_bytes(work);
     return fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK;
 }
@@ -189,7 +205,7 @@ void sl_destination_free(struct sl_destination *destination)
         return;
     sl_moving_free(destination->moving);
     remove_lock(destination);
-    sl_autoclose_(&destination->work_fd);
+    close_places(destination);
     sl_autoclose_(&destination->lock_fd);
     sl_autoclose_(&destination->fd);
     free(destination->path);
@@ -202,7 +218,7 @@ struct sl_destination *sl_destination_open(const char *path, struct sl_cancel *c
     SL_AUTO(sl_destination) destination = sl_alloc(sizeof(*destination), err);
     if (!destination)
         return NULL;
-    destination->fd = destination->work_fd = destination->lock_fd = -1;
+    destination->fd = destination->state_fd = destination->work_fd = destination->lock_fd = -1;
     destination->path = sl_strdup(path, err);
     if (!destination->path || sl_owners_check_path(path, err) < 0 ||
         sl_publish_make_path(path, err) < 0)
@@ -458,10 +474,10 @@ int sl_destination_clean(struct sl_destination *destination, struct sl_err *err)
     sl_autoclose int state = open_below(destination->fd, STATE, false);
     if (state < 0)
         return errno == ENOENT ? 0 : work_fail(destination, err);
-    sl_autoclose_(&destination->work_fd);
-    destination->work_fd = -1;
-    if (sl_tree_remove(state, WORK) < 0 && errno != ENOTEMPTY) /* then who waits has a lock there */
+    if (sl_tree_remove(state, WORK) < 0)
         return sl_tree_fail(err, errno, "clear " STATE "/" WORK " in", destination->path);
+    remove_lock(destination);
+    close_places(destination);
     (void)unlinkat(destination->fd, STATE, AT_REMOVEDIR); /* somebody else's state may be there */
     return 0;
 }

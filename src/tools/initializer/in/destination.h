@@ -16,7 +16,7 @@
 
 struct sl_destination;
 /**
- * Make the directory and take its lock, DIR/.sluice/initializer/lock, which goes with the
+ * Make the directory and take its lock, DIR/.sluice/lock, which goes with the
  * destination; waits while another one holds it, ends on cancel. What cannot be written needs none.
  * SL_E_NO_SPACE if it cannot be made.
  */
