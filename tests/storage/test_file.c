@@ -13,6 +13,7 @@
 #include "memory_store.h"
 #include "range_blob.h"
 #include "stores.h"
+#include "tree.h"
 
 static char base[64];
 
@@ -240,6 +241,29 @@ SL_TEST(a_directory_is_listed_sorted_and_without_strangers)
     ck_assert_int_eq(symlink("nowhere", path_of("dangling")), 0);
     ck_assert_int_eq(list(base, &seen, &err), -1);
     ck_assert_int_eq(err.kind, SL_E_NOT_FOUND);
+}
+
+/* A model may have files of these names, too: then others can read them. */
+SL_TEST(what_a_node_keeps_for_itself_is_left_out_of_a_directory)
+{
+    static const char *const names[] = {"model.yaml", ".lock", "0.whole"};
+    struct sl_err err;
+    struct seen seen;
+    ck_assert_int_eq(mkdir(path_of("n"), 0700), 0);
+    ck_assert_int_eq(mkdir(path_of("n/.volumes"), 0700), 0);
+    write_file("n/.volumes/salt", "s", 1);
+    for (size_t i = 0; i < SL_COUNT(names); i++) {
+        char name[32];
+        snprintf(name, sizeof(name), "n/%s", names[i]);
+        write_file(name, "x", 1);
+        ck_assert_int_eq(chmod(path_of(name), 0600), 0);
+    }
+    ck_assert_int_eq(list(base, &seen, &err), 0);
+    ck_assert_str_eq(seen.text, "m=1000000 ");
+    ck_assert_int_eq(chmod(path_of("n/model.yaml"), 0640), 0);
+    ck_assert_int_eq(list(base, &seen, &err), 0);
+    ck_assert_str_eq(seen.text, "m=1000000 n/model.yaml=1 ");
+    ck_assert_int_eq(sl_tree_remove(AT_FDCWD, path_of("n")), 0);
 }
 
 SL_TEST(names_of_ours_are_left_out_of_a_directory)

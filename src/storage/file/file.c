@@ -246,6 +246,19 @@ static int look_behind(struct walk *walk, struct stat *info, struct sl_err *err)
     return sl_fail_errno(err, SL_E_NOT_FOUND, errno, "cannot follow the link '%s'", path);
 }
 
+/* A spec with its secrets, a record, a salt: a copy of it would be for everybody. */
+static bool is_kept_by_node(const struct walk *walk, const char *name, const struct stat *info)
+{
+    bool closed = S_ISREG(info->st_mode) && !(info->st_mode & 077);
+    if (!sl_own_name_of_node(name, strlen(name), closed))
+        return false;
+    sl_log(SL_LOG_WARN, "left out '%s%s': a node keeps such a file for itself%s",
+           ((struct place *)walk->store->impl)->base, sl_buf_string(&walk->name),
+           closed ? ", and its owner alone can read it; if it is the model's, let others read it"
+                  : "");
+    return true;
+}
+
 /* One name of a directory, which walk->name ends with: a file is told, a directory entered,
  * anything else passed over. */
 static int take_entry(struct walk *walk, int parent, const char *name, unsigned depth,
@@ -259,6 +272,8 @@ static int take_entry(struct walk *walk, int parent, const char *name, unsigned 
     bool link = S_ISLNK(info.st_mode);
     if (link && look_behind(walk, &info, err) < 0)
         return -1;
+    if (is_kept_by_node(walk, name, &info))
+        return 0;
     if (S_ISREG(info.st_mode)) {
         struct sl_entry entry = {sl_buf_string(&walk->name), (uint64_t)info.st_size, ""};
         walk->found++;
