@@ -1,8 +1,11 @@
 """Tenants of a node: what they read with rights of their own, what they never get, the pool's socket, and volumes of a class."""
 import os
+import subprocess
+import sys
+import time
 
 from checks_restarts import used_bytes
-from cluster import IMAGE, PARTS, secret
+from cluster import IMAGE, PARTS, secret, status_of
 from fixtures import BUCKET
 from grpc_call import as_map, call, decode
 from harness import Skip, check, wait_for
@@ -102,6 +105,67 @@ def pods_reach_the_pool_through_the_driver(h, cluster, store, helm, node):
     refused = node.until_refused(node.narrow, denied, "may not use the pool")
     node.delete_all(node.pooled, node.narrow)
     return refused[-160:]
+
+
+LOCKS = """
+import fcntl, os, sys, time
+held = []
+os.chdir(sys.argv[1])
+os.setgroups([])
+os.setgid(65532)
+os.setuid(65532)
+for folder, _, names in os.walk("."):
+    for name in (".", *names):
+        held.append(os.open(os.path.join(folder, name), os.O_RDONLY))
+        fcntl.flock(held[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+print(len(held), flush=True)
+time.sleep(3600)
+"""
+
+
+@check("cluster", "store", "helm", "node")
+def what_a_reader_locks_holds_up_nobody(h, cluster, store, helm, node):
+    """Who may only read a volume locks all that it can open there: the daemon ends and begins, others get the model, and lose it again."""
+    node.right(node.space, node.start(node.space, {"model": "alpha"}), "alpha")
+    command = [sys.executable, "-c", LOCKS, *node.mounts()]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
+        try:
+            locked = int(holder.stdout.readline())
+            assert locked > 3, locked
+            restarts = status_of(node.daemon(), "sluice-node")["restartCount"]
+            begin = time.monotonic()
+            cluster.kill(node.daemon(), "sluice-node")
+            wait_for("the next daemon", lambda: status_of(node.daemon(), "sluice-node")["restartCount"] > restarts and node.ready(), 120)
+            after = time.monotonic() - begin
+            reader = node.start(node.space, {"model": "alpha"})
+            node.right(node.space, reader, "alpha")
+            cluster.kubectl("-n", node.space, "delete", "pod", reader, "--grace-period=0")
+            wait_for("the reader's mount to go", lambda: len(node.mounts()) == 1, 60)
+        finally:
+            holder.kill()
+    node.delete_all(node.space)
+    return f"{locked} files and folders locked, the next daemon ready after {after:.1f} s"
+
+
+SILENT_PODS = 30
+
+
+@check("cluster", "store", "helm", "node")
+def silent_sources_of_a_namespace_hold_up_no_other(h, cluster, store, helm, node):
+    """A namespace has thirty pods that wait for a server which never answers: another's model is loaded and mounted meanwhile."""
+    cluster.apply(node.silent, *(node.pod(f"waits-{i}", {"uri": f"{node.silent_address}m{i}.safetensors"}, "true") for i in range(SILENT_PODS)))
+    node.until_refused(node.silent, "waits-0", "its load has not started to read yet")
+    node.new_model("zeta")
+    begin = time.monotonic()
+    loaded = node.start(node.space, uri("zeta"))
+    node.right(node.space, loaded, "zeta")
+    first = time.monotonic() - begin
+    there = node.start(node.space, {"model": "beta"})
+    node.right(node.space, there, "beta")
+    second = time.monotonic() - begin - first
+    node.delete_pods(node.silent)
+    node.delete_all(node.space)
+    return f"{first:.1f} s for a model to load, {second:.1f} s for one in memory, beside {SILENT_PODS} that wait"
 
 
 def claim_of_class(cluster, node):

@@ -9,6 +9,7 @@ import http.server
 import json
 import os
 import shutil
+import socket
 import threading
 import urllib.parse
 
@@ -73,8 +74,10 @@ class Node:
         self.make_model(h, store, "large", LARGE_BYTES)
         self.own = cluster.namespace("node", "privileged")
         self.sts = Sts(store)
-        self.spaces = [cluster.namespace(word) for word in ("csi", "narrow", "strange", "keys", "others", "tokens", "pool")]
-        self.space, self.narrow, self.strange, self.keys, self.other_keys, self.tokens, self.pooled = self.spaces
+        self.spaces = [cluster.namespace(word) for word in ("csi", "narrow", "strange", "keys", "others", "tokens", "pool", "silent")]
+        self.space, self.narrow, self.strange, self.keys, self.other_keys, self.tokens, self.pooled, self.silent = self.spaces
+        self.silence = socket.create_server((ADDRESS, 0), backlog=1024)  # it takes connections and says nothing
+        self.silent_address = f"http://store.test:{self.silence.getsockname()[1]}/"
         cluster.apply(self.own, store.credentials())
         os.makedirs(FOLDER, exist_ok=True)
         self.values = self.make_values()
@@ -114,6 +117,7 @@ class Node:
                                                              "s3": {"endpoint": self.line.address}}}} for model in MODELS}
         spaces = [{"name": self.space, "uriPrefixes": [f"s3://{BUCKET}/node/"]}, {"name": self.narrow, "models": ["al*"]},
                   {"name": self.own}, {"name": self.pooled, "pool": True},
+                  {"name": self.silent, "uriPrefixes": [self.silent_address]},
                   *({"name": name, "uriPrefixes": [f"s3://{BUCKET}/node/"], "credentials": ["secret"]}
                     for name in (self.keys, self.other_keys)),
                   {"name": self.tokens, "uriPrefixes": [f"s3://{BUCKET}/node/"], "credentials": ["token"], "roleArn": ROLE}]
