@@ -114,7 +114,8 @@ void sl_json_key(struct sl_json *json, const char *key)
     sl_json_key_n(json, key, strlen(key));
 }
 
-void sl_json_raw(struct sl_json *json, const char *text)
+/* A value that is JSON already. */
+static void put_raw(struct sl_json *json, const char *text)
 {
     separate(json);
     put(json, text, strlen(text));
@@ -124,31 +125,31 @@ void sl_json_uint(struct sl_json *json, uint64_t value)
 {
     char text[24];
     snprintf(text, sizeof(text), "%" PRIu64, value);
-    sl_json_raw(json, text);
+    put_raw(json, text);
 }
 
 void sl_json_int(struct sl_json *json, int64_t value)
 {
     char text[24];
     snprintf(text, sizeof(text), "%" PRId64, value);
-    sl_json_raw(json, text);
+    put_raw(json, text);
 }
 
 void sl_json_double(struct sl_json *json, double value)
 {
     char text[40];
     snprintf(text, sizeof(text), "%.6g", value);
-    sl_json_raw(json, isfinite(value) ? text : "null");
+    put_raw(json, isfinite(value) ? text : "null");
 }
 
 void sl_json_bool(struct sl_json *json, bool value)
 {
-    sl_json_raw(json, value ? "true" : "false");
+    put_raw(json, value ? "true" : "false");
 }
 
 void sl_json_null(struct sl_json *json)
 {
-    sl_json_raw(json, "null");
+    put_raw(json, "null");
 }
 
 void sl_json_key_string(struct sl_json *json, const char *key, const char *text)

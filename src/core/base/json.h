@@ -47,8 +47,6 @@ void sl_json_int(struct sl_json *json, int64_t value);
 void sl_json_double(struct sl_json *json, double value);
 void sl_json_bool(struct sl_json *json, bool value);
 void sl_json_null(struct sl_json *json);
-/** A value that is JSON already. */
-void sl_json_raw(struct sl_json *json, const char *text);
 
 void sl_json_key_string(struct sl_json *json, const char *key, const char *text);
 /** A URI for people, without its secrets: uri_text.h. */

@@ -22,7 +22,8 @@ void sl_pull_init(struct sl_pull *pull, char *text, size_t bytes)
     *pull = (struct sl_pull){.text = text, .bytes = bytes, .expect = EXPECT_VALUE};
 }
 
-enum sl_pull_token sl_pull_fail(struct sl_pull *pull, const char *why)
+/* Make it an error that why is, as if the text were broken here. Returns SL_PULL_ERROR. */
+static enum sl_pull_token fail_at(struct sl_pull *pull, const char *why)
 {
     if (!pull->why)
         pull->why = why;
@@ -92,7 +93,7 @@ static char *take_unicode(struct sl_pull *pull, char *to)
 {
     int unit = take_hex4(pull);
     if (unit < 0) {
-        sl_pull_fail(pull, "\\u without four hex digits");
+        fail_at(pull, "\\u without four hex digits");
         return NULL;
     }
     if (unit < 0xd800 || unit > 0xdfff)
@@ -104,7 +105,7 @@ static char *take_unicode(struct sl_pull *pull, char *to)
         low = take_hex4(pull);
     }
     if (low < 0xdc00 || low > 0xdfff) {
-        sl_pull_fail(pull, "half a surrogate pair");
+        fail_at(pull, "half a surrogate pair");
         return NULL;
     }
     return put_utf8(to, 0x10000ul + ((unsigned long)(unit - 0xd800) << 10) +
@@ -116,7 +117,7 @@ static char *take_escape(struct sl_pull *pull, char *to)
     static const char names[] = "\"\\/bfnrt", values[] = "\"\\/\b\f\n\r\t";
     int c = peek(pull);
     if (c < 0) {
-        sl_pull_fail(pull, "a string without end");
+        fail_at(pull, "a string without end");
         return NULL;
     }
     pull->at++;
@@ -124,7 +125,7 @@ static char *take_escape(struct sl_pull *pull, char *to)
         return take_unicode(pull, to);
     const char *name = c ? strchr(names, c) : NULL;
     if (!name) {
-        sl_pull_fail(pull, "an escape that JSON does not have");
+        fail_at(pull, "an escape that JSON does not have");
         return NULL;
     }
     *to++ = values[name - names];
@@ -138,9 +139,9 @@ static enum sl_pull_token take_string(struct sl_pull *pull, enum sl_pull_token t
     for (;;) {
         int c = peek(pull);
         if (c < 0)
-            return sl_pull_fail(pull, "a string without end");
+            return fail_at(pull, "a string without end");
         if (c < 0x20)
-            return sl_pull_fail(pull, "a control character in a string");
+            return fail_at(pull, "a control character in a string");
         pull->at++;
         if (c == '"')
             break;
@@ -172,21 +173,21 @@ static enum sl_pull_token take_number(struct sl_pull *pull)
         pull->at++;
     bool zero = peek(pull) == '0';
     if (!take_digits(pull))
-        return sl_pull_fail(pull, "a number without digits");
+        return fail_at(pull, "a number without digits");
     size_t first = begin + (pull->text[begin] == '-');
     if (zero && pull->at - first > 1)
-        return sl_pull_fail(pull, "a number with leading zeros");
+        return fail_at(pull, "a number with leading zeros");
     if (peek(pull) == '.') {
         pull->at++;
         if (!take_digits(pull))
-            return sl_pull_fail(pull, "a fraction without digits");
+            return fail_at(pull, "a fraction without digits");
     }
     if (peek(pull) == 'e' || peek(pull) == 'E') {
         pull->at++;
         if (peek(pull) == '+' || peek(pull) == '-')
             pull->at++;
         if (!take_digits(pull))
-            return sl_pull_fail(pull, "an exponent without digits");
+            return fail_at(pull, "an exponent without digits");
     }
     pull->string = pull->text + begin;
     pull->string_bytes = pull->at - begin;
@@ -207,7 +208,7 @@ static enum sl_pull_token take_word(struct sl_pull *pull)
             return words[i].token;
         }
     }
-    return sl_pull_fail(pull, pull->at < pull->bytes ? "not a value" : "the text ends too early");
+    return fail_at(pull, pull->at < pull->bytes ? "not a value" : "the text ends too early");
 }
 
 bool sl_pull_uint(const struct sl_pull *pull, uint64_t *value)
@@ -233,7 +234,7 @@ static bool in_object(const struct sl_pull *pull)
 static enum sl_pull_token open_level(struct sl_pull *pull, bool object)
 {
     if (pull->depth == SL_PULL_DEPTH_MAX)
-        return sl_pull_fail(pull, "nested deeper than 64 levels");
+        return fail_at(pull, "nested deeper than 64 levels");
     pull->at++;
     uint64_t bit = 1ull << pull->depth++;
     pull->objects = object ? pull->objects | bit : pull->objects & ~bit;
@@ -265,13 +266,13 @@ static enum sl_pull_token take_value(struct sl_pull *pull)
 static enum sl_pull_token take_key(struct sl_pull *pull)
 {
     if (peek(pull) != '"')
-        return sl_pull_fail(pull, "a member without a name in double quotes");
+        return fail_at(pull, "a member without a name in double quotes");
     pull->at++;
     if (take_string(pull, SL_PULL_KEY) == SL_PULL_ERROR)
         return SL_PULL_ERROR;
     skip_space(pull);
     if (peek(pull) != ':')
-        return sl_pull_fail(pull, "no colon after a member's name");
+        return fail_at(pull, "no colon after a member's name");
     pull->at++;
     pull->expect = EXPECT_VALUE;
     return SL_PULL_KEY;
@@ -284,8 +285,8 @@ static enum sl_pull_token after_item(struct sl_pull *pull)
     if (c == (object ? '}' : ']'))
         return close_level(pull);
     if (c != ',')
-        return sl_pull_fail(pull, c < 0 ? "the text ends too early"
-                                        : "neither a comma nor a closing bracket after a value");
+        return fail_at(pull, c < 0 ? "the text ends too early"
+                                   : "neither a comma nor a closing bracket after a value");
     pull->at++;
     skip_space(pull);
     return object ? take_key(pull) : take_value(pull);
@@ -307,7 +308,7 @@ enum sl_pull_token sl_pull_next(struct sl_pull *pull)
         return after_item(pull);
     default:
         if (pull->at < pull->bytes)
-            return sl_pull_fail(pull, "something follows the document");
+            return fail_at(pull, "something follows the document");
         pull->expect = EXPECT_NOTHING;
         return SL_PULL_DONE;
     }

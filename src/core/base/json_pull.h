@@ -51,7 +51,5 @@ enum sl_pull_token sl_pull_next(struct sl_pull *pull);
 bool sl_pull_skip(struct sl_pull *pull, enum sl_pull_token token, uint64_t *items);
 /** The number just read as an integer 0 ... 2^64-1 written without sign, fraction and exponent. */
 bool sl_pull_uint(const struct sl_pull *pull, uint64_t *value);
-/** Make it an error that why is, as if the text were broken here. Returns SL_PULL_ERROR. */
-enum sl_pull_token sl_pull_fail(struct sl_pull *pull, const char *why);
 
 #endif

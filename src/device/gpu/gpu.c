@@ -14,7 +14,7 @@
 
 /* ---- errors --------------------------------------------------------------------------------- */
 
-int sl_gpu_fail(struct sl_err *err, const struct sl_cuda_err *why)
+static int fail_of(struct sl_err *err, const struct sl_cuda_err *why)
 {
     bool full = why->result == SL_CUDA_OUT_OF_MEMORY;
     return sl_fail(err, full ? SL_E_NO_SPACE : SL_E_GPU, "%s", why->message);
@@ -53,7 +53,7 @@ int sl_gpu_check(struct sl_gpu *gpu, int result, struct sl_err *err, const char 
     sl_cuda_check(gpu->cuda, result, &why, "%s on cuda:%d", text, gpu->device.ordinal);
     if (loses(gpu, result))
         lose(gpu, &why);
-    return sl_gpu_fail(err, &why);
+    return fail_of(err, &why);
 }
 
 bool sl_gpu_is_lost(struct sl_gpu *gpu, struct sl_err *why)
@@ -199,7 +199,7 @@ int sl_gpu_count(int *count, struct sl_err *err)
     const struct sl_cuda *cuda = sl_cuda_open(&why);
     int done = cuda ? sl_cuda_device_count(cuda, count, &why) : -1;
     sl_gpu_wait_end(&wait);
-    return done == 0 ? 0 : sl_gpu_fail(err, &why);
+    return done == 0 ? 0 : fail_of(err, &why);
 }
 
 /* There is no other thread yet. */
@@ -235,7 +235,7 @@ struct sl_gpu *sl_gpu_open(int ordinal, struct sl_err *err)
         return NULL;
     init_locks(gpu);
     if (open_driver(gpu, ordinal, &why) < 0) {
-        sl_gpu_fail(err, &why);
+        fail_of(err, &why);
         return NULL;
     }
     snprintf(name, sizeof(name), "sluice-cuda%d", ordinal);

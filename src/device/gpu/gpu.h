@@ -80,7 +80,4 @@ void sl_gpu_memory_release(struct sl_gpu *gpu, struct sl_gpu_memory *memory);
  * stays the caller's. */
 int sl_gpu_memory_check(struct sl_gpu *gpu, int fd, uint64_t bytes, struct sl_err *err);
 
-/** A failure of the driver as one of ours: -1. Any thread. */
-int sl_gpu_fail(struct sl_err *err, const struct sl_cuda_err *why);
-
 #endif

@@ -121,9 +121,10 @@ static struct sl_slice cover_of(const struct form *form, const struct sluice_ran
     return slice;
 }
 
-int sl_reading_measure(const struct sluice_source *source, uint64_t number,
-                       const struct sluice_range *ranges, uint64_t *shape, uint64_t *bytes,
-                       struct sl_err *err)
+/* What a caller's slice has; ranges of the tensor's rank. shape may be NULL. SL_E_USAGE. */
+static int measure(const struct sluice_source *source, uint64_t number,
+                   const struct sluice_range *ranges, uint64_t *shape, uint64_t *bytes,
+                   struct sl_err *err)
 {
     struct form form = form_of(source, number);
     if (check_ranges(&form, ranges, err) < 0)
@@ -148,7 +149,7 @@ int sluice_slice(const struct sluice_source *source, uint64_t number,
 {
     struct sl_err err = SL_ERR_INIT;
     if (sl_open_check_number(source, number, &err) < 0 ||
-        sl_reading_measure(source, number, slice, shape, bytes, &err) < 0)
+        measure(source, number, slice, shape, bytes, &err) < 0)
         return sl_open_fail(error, &err);
     return 0;
 }
@@ -307,7 +308,7 @@ static int check_read(const struct sl_reading *reading, size_t number, struct sl
         return -1;
     if (!read->slice)
         bytes = sl_open_bytes(reading->source, read->number);
-    else if (sl_reading_measure(reading->source, read->number, read->slice, NULL, &bytes, err) < 0)
+    else if (measure(reading->source, read->number, read->slice, NULL, &bytes, err) < 0)
         return -1;
     if (bytes != read->bytes || (bytes && !read->to))
         return sl_fail(err, SL_E_USAGE,

@@ -21,7 +21,7 @@ void sl_output_release(struct sl_output *output)
     free(output->uri);
 }
 
-int sl_output_open(struct sl_job *job, struct sl_output *output, struct sl_err *err)
+static int open_output(struct sl_job *job, struct sl_output *output, struct sl_err *err)
 {
     struct sl_upload_config config = job->config->upload;
     config.source = &job->source_config;
@@ -78,7 +78,7 @@ int sl_output_zeros(struct sl_job *job, struct sl_output *output, uint64_t begin
     return 0;
 }
 
-int sl_output_head(struct sl_job *job, struct sl_output *output, struct sl_err *err)
+static int write_head(struct sl_job *job, struct sl_output *output, struct sl_err *err)
 {
     const struct sl_buf *head = &output->file->head;
     return sl_output_write(job, output, 0, head->data, head->used, err);
@@ -95,7 +95,7 @@ int sl_output_admit(struct sl_job *job, const struct sl_block *block, struct sl_
         return sl_upload_admit(output->upload, err);
     if (block->first != output->first_item || block->begin > 0)
         return 0;
-    return sl_output_open(job, output, err) < 0 ? -1 : sl_output_head(job, output, err);
+    return open_output(job, output, err) < 0 ? -1 : write_head(job, output, err);
 }
 
 int sl_output_items_done(struct sl_job *job, struct sl_output *output, size_t count,
@@ -116,7 +116,7 @@ int sl_output_items_done(struct sl_job *job, struct sl_output *output, size_t co
 
 /* ---- data files ------------------------------------------------------------------------------ */
 
-int sl_output_copy(struct sl_job *job, struct sl_output *output, struct sl_err *err)
+static int copy_file(struct sl_job *job, struct sl_output *output, struct sl_err *err)
 {
     sl_autofree uint8_t *data = sl_alloc(COPY_BYTES, err);
     if (!data)
@@ -139,8 +139,8 @@ int sl_output_copy(struct sl_job *job, struct sl_output *output, struct sl_err *
 static int write_plain_output(struct sl_job *job, struct sl_output *output, struct sl_err *err)
 {
     if (output->source)
-        return sl_output_copy(job, output, err);
-    if (sl_output_head(job, output, err) < 0)
+        return copy_file(job, output, err);
+    if (write_head(job, output, err) < 0)
         return -1;
     return sl_output_zeros(job, output, output->tail, output->bytes, err);
 }
@@ -151,7 +151,7 @@ static int send_plain_outputs(struct sl_job *job, bool data_files, struct sl_err
         struct sl_output *output = &job->outputs[i];
         if (output->first_item || (output->source != NULL) != data_files)
             continue;
-        if (job->in_order && sl_output_open(job, output, err) < 0)
+        if (job->in_order && open_output(job, output, err) < 0)
             return -1;
         if (write_plain_output(job, output, err) < 0 ||
             (job->in_order && sl_upload_finish(output->upload, err) < 0))
@@ -165,7 +165,7 @@ static int try_outputs(struct sl_job *job, struct sl_err *err)
 {
     for (size_t i = 0; i < job->output_count; i++) {
         struct sl_output *output = &job->outputs[i];
-        if (sl_output_open(job, output, err) < 0)
+        if (open_output(job, output, err) < 0)
             return -1;
         sl_upload_free(output->upload);
         output->upload = NULL;
@@ -191,10 +191,10 @@ static int run_in_any_order(struct sl_job *job, struct sl_err *err)
 {
     job->pass = SL_PASS_WRITE;
     for (size_t i = 0; i < job->output_count; i++)
-        if (sl_output_open(job, &job->outputs[i], err) < 0)
+        if (open_output(job, &job->outputs[i], err) < 0)
             return -1;
     for (size_t i = 0; i < job->output_count; i++)
-        if (job->outputs[i].first_item && sl_output_head(job, &job->outputs[i], err) < 0)
+        if (job->outputs[i].first_item && write_head(job, &job->outputs[i], err) < 0)
             return -1;
     if (send_plain_outputs(job, true, err) < 0 || send_plain_outputs(job, false, err) < 0 ||
         sl_job_work(job, err) < 0 || sl_cancel_check(job->config->cancel, err) < 0)

@@ -80,7 +80,8 @@ static int open_index(struct sl_source *source, bool files, struct sl_index **ou
     return 0;
 }
 
-int sl_safetensors_index(struct sl_source *source, struct sl_index **out, struct sl_err *err)
+/* Index one file; the source is consumed, also on failure. */
+static int safetensors_index(struct sl_source *source, struct sl_index **out, struct sl_err *err)
 {
     return open_index(source, false, out, err);
 }
@@ -95,7 +96,7 @@ const struct sl_format sl_safetensors_format = {
     .suffixes = {".safetensors"},
     .index_suffix = ".safetensors.index.json",
     .probe = probe,
-    .index = sl_safetensors_index,
+    .index = safetensors_index,
     .index_files = index_files,
     .edit = sl_safetensors_edit,
 };

@@ -31,7 +31,8 @@ static int check_id(const char *text, struct sl_err *err)
     return sl_node_spec_id(text, &id, err);
 }
 
-int sl_node_spec_mode(const char *text, unsigned *mode, struct sl_err *err)
+/* The octal digits of a mode, as 660 for 0660; SL_E_USAGE. */
+static int mode_of(const char *text, unsigned *mode, struct sl_err *err)
 {
     size_t digits = strspn(text, "01234567");
     if (digits < 3 || digits > 4 || text[digits])
@@ -48,7 +49,7 @@ static bool is_auto(const char *text)
 static int check_mode(const char *text, struct sl_err *err)
 {
     unsigned mode;
-    return is_auto(text) ? 0 : sl_node_spec_mode(text, &mode, err);
+    return is_auto(text) ? 0 : mode_of(text, &mode, err);
 }
 
 int sl_node_spec_pool_mode(const struct sl_node_spec *node, unsigned *mode, bool *opened,
@@ -59,14 +60,14 @@ int sl_node_spec_pool_mode(const struct sl_node_spec *node, unsigned *mode, bool
               (pool->uids.count || pool->gids.count || pool->deposit_uids.count ||
                pool->deposit_gids.count || node->control.uids.count || node->control.gids.count);
     *mode = *opened ? 0666 : 0660;
-    return is_auto(pool->mode) ? 0 : sl_node_spec_mode(pool->mode, mode, err);
+    return is_auto(pool->mode) ? 0 : mode_of(pool->mode, mode, err);
 }
 
 int sl_node_spec_control_mode(const struct sl_node_spec_control *control, unsigned *mode,
                               struct sl_err *err)
 {
     *mode = control->uids.count || control->gids.count ? 0666 : 0600;
-    return is_auto(control->mode) ? 0 : sl_node_spec_mode(control->mode, mode, err);
+    return is_auto(control->mode) ? 0 : mode_of(control->mode, mode, err);
 }
 
 int node_spec_check_absolute(const char *text, struct sl_err *err)

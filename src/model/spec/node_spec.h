@@ -92,8 +92,6 @@ void sl_node_spec_release(struct sl_node_spec *node);
  */
 int sl_spec_parse_placed(const char *text, size_t bytes, const char *file_name, bool variables,
                          struct sl_specs *specs, struct sl_buf *complaints, struct sl_err *err);
-/** The octal digits of a mode, as 660 for 0660; SL_E_USAGE. */
-int sl_node_spec_mode(const char *text, unsigned *mode, struct sl_err *err);
 /** Of a socket whose `mode` may be auto. opened: it is for everybody, since the lists decide.
  * SL_E_USAGE, here and below. */
 int sl_node_spec_pool_mode(const struct sl_node_spec *node, unsigned *mode, bool *opened,

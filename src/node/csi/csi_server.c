@@ -83,7 +83,7 @@ static void give_back(void *data, void *pointer)
 
 /* ---- a call --------------------------------------------------------------------------------- */
 
-enum sl_grpc_code sl_csi_code(const struct sl_err *err)
+static enum sl_grpc_code code_of(const struct sl_err *err)
 {
     static const struct {
         const char *word;
@@ -134,7 +134,7 @@ enum sl_grpc_code sl_csi_call_row(struct sl_csi *csi, size_t at, struct sl_grpc_
     uint64_t begun_ns = sl_now_ns();
     enum sl_grpc_code code = SL_GRPC_OK;
     if (carry_out(csi, row, call, &err) < 0) {
-        code = sl_csi_code(&err);
+        code = code_of(&err);
         snprintf(call->text, sizeof(call->text), "%s", err.message);
         sl_log(code == SL_GRPC_ABORTED ? SL_LOG_INFO : SL_LOG_WARN, "%s: %s: %s", name,
                sl_grpc_code_name(code), err.message);

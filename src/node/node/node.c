@@ -41,7 +41,9 @@ uint64_t sl_node_memory(void)
     return bytes;
 }
 
-uint64_t sl_node_auto_budget(const char *directory)
+/* What `auto` means for a directory, in bytes: 80 % of the smaller of its file system and our
+ * cgroups. */
+static uint64_t auto_budget(const char *directory)
 {
     struct statfs status;
     uint64_t bytes = sl_node_memory();
@@ -52,8 +54,7 @@ uint64_t sl_node_auto_budget(const char *directory)
 
 static uint64_t budget_of(const struct sl_node_spec *spec)
 {
-    return spec->budget_bytes == SL_AUTO_VALUE ? sl_node_auto_budget(spec->directory)
-                                               : spec->budget_bytes;
+    return spec->budget_bytes == SL_AUTO_VALUE ? auto_budget(spec->directory) : spec->budget_bytes;
 }
 
 /* ---- models --------------------------------------------------------------------------------- */

@@ -91,8 +91,5 @@ const char *sl_node_sharer_of_namespace(const char *name, char sharer[SL_SHARER_
 int sl_node_forget(struct sl_node *node, const char *name, struct sl_err *err);
 /** The machine's, or what control groups leave of it to this process. */
 uint64_t sl_node_memory(void);
-/** What `auto` means for a directory, in bytes: 80 % of the smaller of its file system and our
- * cgroups. */
-uint64_t sl_node_auto_budget(const char *directory);
 
 #endif

@@ -64,7 +64,8 @@ static void judge(const struct sl_progress_view *view, void *arg)
     reason(readiness, text);
 }
 
-bool web_readiness(struct sl_web *web, struct sl_json *json)
+/* Is everything published that was asked for; the JSON body of /readyz. */
+static bool is_readiness(struct sl_web *web, struct sl_json *json)
 {
     struct readiness readiness = {.json = json};
     if (web->node)
@@ -102,7 +103,7 @@ static enum MHD_Result readyz(const struct request *request)
 {
     struct sl_json json;
     sl_json_init(&json, WEB_ANSWER_BYTES_MAX);
-    bool ready = web_readiness(request->web, &json);
+    bool ready = is_readiness(request->web, &json);
     return web_send_json(request, ready ? 200 : 503, &json);
 }
 
@@ -112,7 +113,7 @@ static enum MHD_Result startupz(const struct request *request)
 {
     struct sl_json json;
     sl_json_init(&json, WEB_ANSWER_BYTES_MAX);
-    bool started = web_readiness(request->web, &json);
+    bool started = is_readiness(request->web, &json);
     if (!started) {
         SL_LOCKED(&request->web->lock);
         started = request->web->locked.was_ready;

@@ -59,7 +59,7 @@ static bool is_still(const struct sl_file_place *place, const char *name, int fd
            named.st_dev == opened.st_dev;
 }
 
-void sl_file_place_release(struct sl_file_place *place)
+static void release_place(struct sl_file_place *place)
 {
     if (place->lock_fd >= 0 && place->locked_by == getpid() &&
         is_still(place, place->lock, place->lock_fd))
@@ -82,7 +82,8 @@ static char *lock_name(const char *name, struct sl_err *err)
     return sl_asprintf(err, ".%.200s.%08" PRIx32 LOCK_SUFFIX, name, sl_crc32c(0, name, bytes));
 }
 
-int sl_file_place_open(struct sl_file_place *place, const char *path, struct sl_err *err)
+/* Its folder and names; nothing else is opened. path is absolute. */
+static int open_place(struct sl_file_place *place, const char *path, struct sl_err *err)
 {
     *place = (struct sl_file_place){.folder = -1, .fd = -1, .lock_fd = -1};
     if (!(place->path = sl_strdup(path, err)))
@@ -316,7 +317,7 @@ int sl_file_edit_open(const char *given, struct sl_file_edit **out, struct sl_er
     SL_AUTO(sl_file_edit) edit = sl_alloc(sizeof(*edit), err);
     if (!edit)
         return -1;
-    if (sl_file_place_open(&edit->place, path, err) < 0 || lock(&edit->place, err) < 0 ||
+    if (open_place(&edit->place, path, err) < 0 || lock(&edit->place, err) < 0 ||
         open_file(edit, err) < 0)
         return -1;
     *out = sl_steal(&edit);
@@ -326,7 +327,7 @@ int sl_file_edit_open(const char *given, struct sl_file_edit **out, struct sl_er
 void sl_file_edit_free(struct sl_file_edit *edit)
 {
     if (edit)
-        sl_file_place_release(&edit->place);
+        release_place(&edit->place);
     free(edit);
 }
 
@@ -445,12 +446,12 @@ int sl_file_edit_check(int fd, struct sl_err *err)
     if (fstatat(AT_FDCWD, journal, &there, AT_SYMLINK_NOFOLLOW) < 0)
         return 0;
     struct sl_err why = SL_ERR_INIT;
-    bool opened = sl_file_place_open(&place, path, &why) == 0, half = false;
+    bool opened = open_place(&place, path, &why) == 0, half = false;
     place.fd = fd;
     if (opened && is_still(&place, place.name, fd))
         half = sl_file_journal_is_half(&place);
     place.fd = -1; /* the caller's */
-    sl_file_place_release(&place);
+    release_place(&place);
     if (!opened && why.kind == SL_E_NO_SPACE) { /* of memory or descriptors: nobody knows */
         *err = why;
         return -1;

@@ -18,7 +18,8 @@ enum {
     WHAT_BYTES = 400,
 };
 
-bool sl_hf_is_commit(const char *text)
+/* Is it 40 lower-case hex digits? */
+static bool is_commit(const char *text)
 {
     return strlen(text) == SL_HF_COMMIT_BYTES - 1 &&
            strspn(text, "0123456789abcdef") == SL_HF_COMMIT_BYTES - 1;
@@ -40,7 +41,7 @@ static bool find_commit(char *text, size_t bytes, char commit[SL_HF_COMMIT_BYTES
     bool own = false, found = false;
     sl_pull_init(&pull, text, bytes);
     while ((token = sl_pull_next(&pull)) != SL_PULL_ERROR && token != SL_PULL_DONE) {
-        if (own && token == SL_PULL_STRING && sl_hf_is_commit(pull.string)) {
+        if (own && token == SL_PULL_STRING && is_commit(pull.string)) {
             memcpy(commit, pull.string, SL_HF_COMMIT_BYTES);
             found = true;
         }
@@ -80,7 +81,7 @@ int sl_hf_commit(struct sl_hf *hf, char commit[SL_HF_COMMIT_BYTES], struct sl_er
     }
     if (*commit)
         return 0;
-    if (sl_hf_is_commit(hf->uri.revision))
+    if (is_commit(hf->uri.revision))
         memcpy(commit, hf->uri.revision, SL_HF_COMMIT_BYTES);
     else if (ask_commit(hf, commit, err) < 0)
         return -1;

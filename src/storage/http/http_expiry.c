@@ -65,7 +65,9 @@ static bool from_date(const char *url, const char *kind, int64_t *end)
     return true;
 }
 
-bool sl_http_expiry(const char *url, int64_t *end)
+/* The end that a signed URL tells in its query, as S3 (versions 4 and 2), Google, CloudFront,
+ * Azure and their like write it, in seconds since 1970. false: it tells none. */
+static bool expiry_of(const char *url, int64_t *end)
 {
     static const char *const kinds[] = {"Amz", "Goog", "Oss", "Obs"};
     static const char *const formats[] = {"%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%MZ", "%Y-%m-%d"};
@@ -93,7 +95,7 @@ const char *sl_http_expiry_text(const char *url, bool said, char text[SL_EXPIRY_
 {
     static const char advice[] = "ask for a new one where it came from";
     int64_t end = 0, now = sl_wall_seconds();
-    bool known = sl_http_expiry(url, &end);
+    bool known = expiry_of(url, &end);
     struct tm tm;
     char when[32] = "", ago[48] = "";
     text[0] = 0;

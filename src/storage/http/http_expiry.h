@@ -9,9 +9,6 @@
 
 enum { SL_EXPIRY_TEXT_BYTES = 200 };
 
-/** The end that a signed URL tells in its query, as S3 (versions 4 and 2), Google, CloudFront,
- * Azure and their like write it, in seconds since 1970. false: it tells none. */
-bool sl_http_expiry(const char *url, int64_t *end);
 /** What a store says in its answer: that a link or a request has expired. */
 bool sl_http_says_expired(const char *code, const char *message);
 /** For the message of a refusal: "the link ended at 2026-10-06 11:00:00 UTC, 53 days ago: ask for a

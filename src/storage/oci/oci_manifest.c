@@ -268,7 +268,7 @@ int sl_oci_manifest_parse(const char *text, size_t bytes, const char *what,
     return result;
 }
 
-void sl_oci_layer_release(struct sl_oci_layer *layer)
+static void release_layer(struct sl_oci_layer *layer)
 {
     for (size_t i = 0; i < layer->point_count; i++)
         sl_packed_point_release(&layer->points[i]);
@@ -283,7 +283,7 @@ void sl_oci_manifest_release(struct sl_oci_manifest *manifest)
         free(manifest->files[i].head);
     }
     for (size_t i = 0; i < manifest->layer_count; i++)
-        sl_oci_layer_release(&manifest->layers[i]);
+        release_layer(&manifest->layers[i]);
     free(manifest->files);
     free(manifest->sorted);
     free(manifest->layers);

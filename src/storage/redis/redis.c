@@ -86,7 +86,7 @@ static int redis_locate(struct sl_source *source, struct sl_err *err)
     return source->uri ? 0 : -1;
 }
 
-void sl_redis_model_free(struct sl_redis_model *model)
+static void free_model(struct sl_redis_model *model)
 {
     if (!model)
         return;
@@ -101,7 +101,7 @@ static void redis_forget(struct sl_source *source)
     struct sl_redis_source *redis = source->impl;
     if (!redis)
         return;
-    sl_redis_model_free(redis->locked.model);
+    free_model(redis->locked.model);
     pthread_mutex_destroy(&redis->locked.mutex);
     free(redis->prefix);
     free(redis);
@@ -122,7 +122,7 @@ static void redis_channel_free(struct sl_channel *channel)
     if (!channel)
         return;
     sl_redis_link_free(channel->link);
-    sl_redis_model_free(channel->made);
+    free_model(channel->made);
     sl_buf_release(&channel->key);
     free(channel);
 }
@@ -145,7 +145,7 @@ static struct sl_channel *redis_channel_new(struct sl_store *store, struct sl_er
 
 void sl_redis_drop_made(struct sl_channel *channel)
 {
-    sl_redis_model_free(channel->made);
+    free_model(channel->made);
     channel->made = NULL;
     channel->made_asked = channel->made_taken = 0;
 }

@@ -359,7 +359,8 @@ int sl_redis_link_store(struct sl_redis_link *link, const struct sl_redis_word *
     return 0;
 }
 
-size_t sl_redis_link_unsent(const struct sl_redis_link *link)
+/* Bytes that are queued and not sent. */
+static size_t unsent_bytes(const struct sl_redis_link *link)
 {
     return link->out.used - link->sent + link->lent.bytes - link->lent_sent;
 }
@@ -572,7 +573,7 @@ int sl_redis_link_poll(struct sl_redis_link *link, struct pollfd fds[SL_IO_POLL_
         *deadline_ns = 0;
         return 0;
     }
-    bool unsent = link->phase != CONNECTING && sl_redis_link_unsent(link);
+    bool unsent = link->phase != CONNECTING && unsent_bytes(link);
     int count = sl_link_poll(link->link, unsent, fds, deadline_ns);
     if (link->phase == CONNECTING)
         return count;

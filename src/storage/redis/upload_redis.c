@@ -42,7 +42,7 @@ static struct sl_redis_link *take_idle(struct sl_redis_upload *redis)
     return redis->locked.link_count ? redis->locked.links[--redis->locked.link_count] : NULL;
 }
 
-void sl_redis_give_back(struct sl_redis_upload *redis, struct sl_redis_link *link)
+static void give_back(struct sl_redis_upload *redis, struct sl_redis_link *link)
 {
     {
         SL_LOCKED(&redis->locked.mutex);
@@ -77,7 +77,8 @@ struct sl_redis_link *sl_redis_borrow(struct sl_redis_upload *redis, struct sl_e
     return sl_steal(&link);
 }
 
-int sl_redis_await_any(struct sl_redis_link *link, redisReply **reply, struct sl_err *err)
+/* The next reply, whatever it is. */
+static int await_any(struct sl_redis_link *link, redisReply **reply, struct sl_err *err)
 {
     for (;;) {
         enum sl_io_state state = sl_redis_link_reply(link, reply, err);
@@ -91,7 +92,7 @@ int sl_redis_await_any(struct sl_redis_link *link, redisReply **reply, struct sl
 int sl_redis_await(struct sl_redis_upload *redis, struct sl_redis_link *link, redisReply **reply,
                    struct sl_err *err)
 {
-    if (sl_redis_await_any(link, reply, err) < 0)
+    if (await_any(link, reply, err) < 0)
         return -1;
     if ((*reply)->type != REDIS_REPLY_ERROR)
         return 0;
@@ -137,7 +138,7 @@ static int ask_limit(struct sl_redis_upload *redis, struct sl_redis_link *link, 
     struct sl_redis_word words[] = {SL_REDIS_WORD("CONFIG"), SL_REDIS_WORD("GET"),
                                     SL_REDIS_WORD("proto-max-bulk-len")};
     redis->value_bytes_max = BULK_BYTES_DEFAULT;
-    if (sl_redis_link_command(link, words, 3, err) < 0 || sl_redis_await_any(link, &reply, err) < 0)
+    if (sl_redis_link_command(link, words, 3, err) < 0 || await_any(link, &reply, err) < 0)
         return -1;
     if (reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 && reply->element[1]->str) {
         uint64_t bytes = strtoull(reply->element[1]->str, NULL, 10);
@@ -196,7 +197,7 @@ static int redis_open(struct sl_upload *upload, const char *uri, struct sl_err *
     SL_AUTO(sl_redis_link) link = sl_redis_borrow(redis, err);
     if (!link || ask_limit(redis, link, err) < 0 || check_absent(redis, link, err) < 0)
         return -1;
-    sl_redis_give_back(redis, sl_steal(&link));
+    give_back(redis, sl_steal(&link));
     return 0;
 }
 
@@ -366,7 +367,7 @@ static int try_block(struct sl_redis_upload *redis, const struct block *block, b
             sl_redis_link_hang_up(link, CLEAN_UP_SECONDS);
         return -1;
     }
-    sl_redis_give_back(redis, sl_steal(&link));
+    give_back(redis, sl_steal(&link));
     return 0;
 }
 

@@ -21,8 +21,6 @@ enum { SL_IDLE_CHANNELS_MAX = 64, SL_SCHEMES_MAX = 4 };
 
 /** version.c: neither weak nor empty (RFC 9110 section 8.8.3). */
 bool sl_etag_is_strong(const char *etag);
-/** Is it of one version, and not S3's "null"? */
-bool sl_version_id_counts(const char *version_id);
 /** Is a Last-Modified older than the resolution of dates, by the answer's Date ("": by our clock)?
  */
 bool sl_version_date_settled(const char *last_modified, const char *date);

@@ -22,15 +22,14 @@ bool sl_etag_is_strong(const char *etag)
 }
 
 /* Where versions are not kept, every object is of version "null". */
-bool sl_version_id_counts(const char *version_id)
+static bool id_counts(const char *version_id)
 {
     return *version_id && strcmp(version_id, "null") != 0;
 }
 
 bool sl_version_is_known(const struct sl_version *version)
 {
-    if (version->pin[0] || sl_version_id_counts(version->version_id) ||
-        sl_etag_is_strong(version->etag))
+    if (version->pin[0] || id_counts(version->version_id) || sl_etag_is_strong(version->etag))
         return true;
     return !version->etag[0] && version->last_modified[0] && version->dated;
 }

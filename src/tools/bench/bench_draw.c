@@ -38,7 +38,8 @@ double sl_bench_step(double full)
     return power * (units <= 1 ? 1 : units <= 2 ? 2 : units <= 5 ? 5 : 10);
 }
 
-int sl_bench_xml_text(struct sl_buf *out, const char *text, struct sl_err *err)
+/* Text with & < > " escaped. */
+static int xml_text(struct sl_buf *out, const char *text, struct sl_err *err)
 {
     static const char marks[] = "&<>\"";
     static const char *const escapes[] = {"&amp;", "&lt;", "&gt;", "&quot;"};
@@ -63,7 +64,7 @@ int sl_bench_svg_begin(struct sl_buf *out, unsigned width, unsigned height, cons
                       "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%u\" height=\"%u\" "
                       "viewBox=\"0 0 %u %u\" role=\"img\">\n<title>",
                       width, height, width, height) < 0 ||
-        sl_bench_xml_text(out, title, err) < 0 || sl_buf_text(out, "</title>\n", err) < 0 ||
+        xml_text(out, title, err) < 0 || sl_buf_text(out, "</title>\n", err) < 0 ||
         sl_buf_text(out, style, err) < 0)
         return -1;
     return sl_buf_printf(out, err, "<rect class=\"bg\" width=\"%u\" height=\"%u\" rx=\"6\"/>\n",
@@ -75,7 +76,7 @@ int sl_bench_svg_text(struct sl_buf *out, const char *attributes, double x, doub
 {
     if (sl_buf_printf(out, err, "<text x=\"%.1f\" y=\"%.1f\"%s%s>", x, y, *attributes ? " " : "",
                       attributes) < 0 ||
-        sl_bench_xml_text(out, text, err) < 0)
+        xml_text(out, text, err) < 0)
         return -1;
     return sl_buf_text(out, "</text>\n", err);
 }

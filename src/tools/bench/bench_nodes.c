@@ -65,8 +65,9 @@ static void find_median(struct sl_bench_group *group, const struct sl_bench_resu
     group->median = sl_bench_median(values, count);
 }
 
-int sl_bench_group_all(const struct sl_bench_results *results, struct sl_bench_groups *groups,
-                       struct sl_err *err)
+/* In the order in which settings first appear. Release with free(groups->items). */
+static int group_all(const struct sl_bench_results *results, struct sl_bench_groups *groups,
+                     struct sl_err *err)
 {
     size_t most = 1;
     for (size_t i = 0; i < results->count; i++)
@@ -114,7 +115,8 @@ static int by_node(const void *a, const void *b, void *arg)
     return order ? order : strcmp(left->started, right->started);
 }
 
-size_t *sl_bench_sorted(const struct sl_bench_results *results, struct sl_err *err)
+/* Results of nodes that measured something, sorted by node and source: indexes into items. */
+static size_t *bench_sorted(const struct sl_bench_results *results, struct sl_err *err)
 {
     size_t *order = sl_alloc_array(results->count + 1, sizeof(*order), err);
     if (!order)
@@ -156,7 +158,7 @@ static int put_nodes(struct sl_buf *out, const struct sl_bench_results *results,
 {
     double full = 0, total[3] = {0};
     char text[3][32];
-    sl_autofree size_t *order = sl_bench_sorted(results, err);
+    sl_autofree size_t *order = bench_sorted(results, err);
     if (!order ||
         sl_buf_text(out,
                     "                          network    store   sluice  share   sluice\n"
@@ -205,7 +207,7 @@ int sl_bench_nodes_table(struct sl_buf *out, const struct sl_bench_results *resu
     if (done == 0)
         done = put_nodes(out, results, utf8, err);
     if (done == 0)
-        done = sl_bench_group_all(results, &groups, err);
+        done = group_all(results, &groups, err);
     if (done == 0)
         done = sl_buf_text(out,
                            "                                       together   median  slowest\n"
@@ -258,8 +260,8 @@ int sl_bench_summary_json(struct sl_json *json, const struct sl_bench_results *r
                           struct sl_err *err)
 {
     struct sl_bench_groups groups = {0};
-    sl_autofree size_t *order = sl_bench_sorted(results, err);
-    if (!order || sl_bench_group_all(results, &groups, err) < 0) {
+    sl_autofree size_t *order = bench_sorted(results, err);
+    if (!order || group_all(results, &groups, err) < 0) {
         free(groups.items);
         return -1;
     }

@@ -31,7 +31,7 @@ static const struct sl_option globals_rows[] = {
         .choices = "auto|bar|lines|none"),
     SL_OPTION_END,
 };
-const struct sl_option_table sl_cli_globals_table = {"", sizeof(struct sl_cli_globals),
+static const struct sl_option_table globals_table = {"", sizeof(struct sl_cli_globals),
                                                      globals_rows};
 
 static const struct sl_option set_row = {
@@ -105,7 +105,7 @@ size_t sl_cli_flags(const struct sl_command *command, struct sl_flag flags[SL_FL
         sl_options_walk(sl_spec_table(), list_spec_row, &listing);
         list_row(&listing, SL_FLAG_SPEC, "set", &set_row, "");
     }
-    list_table(&listing, SL_FLAG_GLOBAL, &sl_cli_globals_table);
+    list_table(&listing, SL_FLAG_GLOBAL, &globals_table);
     return listing.count;
 }
 
@@ -392,7 +392,7 @@ int sl_command_line_parse(struct sl_command_line *line, int argc, char **argv, s
     line->mistakes = (struct sl_buf)SL_BUF_INIT(MISTAKES_BYTES_MAX);
     line->cli.program = argc > 0 ? argv[0] : "sluice";
     line->cli.operands = sl_alloc_array((size_t)SL_MAX(argc, 0) + 1, sizeof(char *), err);
-    if (!line->cli.operands || sl_options_init(&sl_cli_globals_table, &line->globals, err) < 0)
+    if (!line->cli.operands || sl_options_init(&globals_table, &line->globals, err) < 0)
         return -1;
     for (int i = 1; i < argc; i++) {
         char *argument = argv[i];
@@ -427,6 +427,6 @@ void sl_command_line_release(struct sl_command_line *line)
         free(line->texts[i]);
     free(line->texts);
     sl_buf_release(&line->mistakes);
-    sl_options_release(&sl_cli_globals_table, &line->globals);
+    sl_options_release(&globals_table, &line->globals);
     memset(line, 0, sizeof(*line));
 }

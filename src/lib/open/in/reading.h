@@ -46,10 +46,6 @@ struct sl_reading {
 
 /** The pieces of all reads. SL_E_USAGE, SL_E_FORMAT. */
 int sl_reading_part(struct sl_reading *reading, struct sl_err *err);
-/** What a caller's slice has; ranges of the tensor's rank. shape may be NULL. SL_E_USAGE. */
-int sl_reading_measure(const struct sluice_source *source, uint64_t number,
-                       const struct sluice_range *ranges, uint64_t *shape, uint64_t *bytes,
-                       struct sl_err *err);
 /** All of the file has landed: take the elements out. What follows the last one. */
 uint8_t *sl_piece_take_out(const struct sl_piece *piece, uint8_t *to);
 

@@ -220,8 +220,6 @@ int sl_job_work(struct sl_job *job, struct sl_err *err);
 
 /* ---- output.c -------------------------------------------------------------------------------- */
 
-int sl_output_open(struct sl_job *job, struct sl_output *output, struct sl_err *err);
-int sl_output_head(struct sl_job *job, struct sl_output *output, struct sl_err *err);
 /** Before a block is read: wait for room. */
 int sl_output_admit(struct sl_job *job, const struct sl_block *block, struct sl_err *err);
 /** Bytes [offset, offset + bytes), when their turn comes. */
@@ -232,8 +230,6 @@ int sl_output_zeros(struct sl_job *job, struct sl_output *output, uint64_t begin
 /** So many items of it are wholly written; the last one is followed by what ends the object. */
 int sl_output_items_done(struct sl_job *job, struct sl_output *output, size_t count,
                          struct sl_err *err);
-/** A data file as it is. */
-int sl_output_copy(struct sl_job *job, struct sl_output *output, struct sl_err *err);
 /** Write all of them and make them visible. */
 int sl_outputs_run(struct sl_job *job, struct sl_err *err);
 void sl_output_release(struct sl_output *output);

@@ -8,9 +8,6 @@
 struct sl_edit;
 enum { SL_SAFETENSORS_JSON_BYTES_MAX = 100 * 1000 * 1000 }; /* the library's own limit, section 1 */
 
-/** Index one file; the source is consumed, also on failure. */
-int sl_safetensors_index(struct sl_source *source, struct sl_index **index, struct sl_err *err);
-
 /**
  * The JSON header into index->tensors, begin and end still relative to the data section. The text
  * is changed and must live as long as the index. Codes st.utf8, st.json, st.tensor-info, st.dtype,

@@ -73,8 +73,6 @@ struct sl_grpc *sl_csi_serve(struct sl_csi *csi, enum sl_csi_server server, stru
 /** Answer a request of the row of csi_methods.def with this number, which is one of them: the code,
  * and the response or the text. */
 enum sl_grpc_code sl_csi_call_row(struct sl_csi *csi, size_t at, struct sl_grpc_call *call);
-/** The status of a failure: its code, else its kind. */
-enum sl_grpc_code sl_csi_code(const struct sl_err *err);
 
 /* csi_check.c: what a request may hold. All fail with SL_E_USAGE and the name of the field. */
 

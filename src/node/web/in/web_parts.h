@@ -152,8 +152,6 @@ bool web_node_readiness(struct sl_web *web, struct sl_json *json);
 enum MHD_Result web_api_answer(const struct request *request, bool *found);
 /** A member "lost_gpus": of a node's GPUs, each with its device and the reason. */
 void web_node_lost_gpus(const struct sl_web *web, struct sl_json *json);
-/** Is everything published that was asked for; the JSON body of /readyz. */
-bool web_readiness(struct sl_web *web, struct sl_json *json);
 
 /** web_page.c */
 enum MHD_Result web_page_answer(const struct request *request);

@@ -14,9 +14,6 @@ struct sl_file_place {
     const char *name;             /* within path */
     char *journal, *fresh, *lock; /* ".NAME.sluice-edit", ".NAME.sluice-new", ".NAME.sluice-lock" */
 };
-/** Its folder and names; nothing else is opened. path is absolute. */
-int sl_file_place_open(struct sl_file_place *place, const char *path, struct sl_err *err);
-void sl_file_place_release(struct sl_file_place *place);
 /** Remove what has one of the names, or rename a folder that holds something: is the name free? */
 bool sl_file_place_clear(const struct sl_file_place *place, const char *name);
 /** -1: the kernel refuses to write to it, or beside it. */

@@ -43,8 +43,6 @@ int sl_hf_find_token(struct sl_hf *hf, const struct sl_hf_options *options, stru
 void sl_hf_forget_token(struct sl_hf *hf);
 /** The commit that the revision is now; asked for once. Blocks. Any thread. */
 int sl_hf_commit(struct sl_hf *hf, char commit[SL_HF_COMMIT_BYTES], struct sl_err *err);
-/** Is it 40 lower-case hex digits? */
-bool sl_hf_is_commit(const char *text);
 
 /** {endpoint}/api/{kind}/{repo}/{what}/{name}; free() it. SL_E_NO_SPACE. */
 char *sl_hf_api_url(const struct sl_hf *hf, const char *what, const char *name, struct sl_err *err);

@@ -54,7 +54,6 @@ struct sl_oci_layer {
     struct sl_packed_point *points; /* from where it can be unpacked, in order */
     size_t point_count, point_capacity;
 };
-void sl_oci_layer_release(struct sl_oci_layer *layer);
 /** What a manifest says. Release it, after a failure too. */
 struct sl_oci_manifest {
     struct sl_oci_file *files; /* in the order of the manifest, or sorted behind sl_oci_unpack() */

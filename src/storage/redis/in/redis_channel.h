@@ -63,7 +63,6 @@ struct sl_channel {
     uint64_t value_at; /* of the kept bytes that come */
 };
 
-void sl_redis_model_free(struct sl_redis_model *model);
 /** Drop what the channel has read of a table that is not complete. */
 void sl_redis_drop_made(struct sl_channel *channel);
 /** The key of a part into channel->key. */

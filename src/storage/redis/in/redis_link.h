@@ -63,8 +63,6 @@ int sl_redis_link_command(struct sl_redis_link *link, const struct sl_redis_word
  */
 int sl_redis_link_store(struct sl_redis_link *link, const struct sl_redis_word *words,
                         unsigned count, const void *data, size_t bytes, struct sl_err *err);
-/** Bytes that are queued and not sent. */
-size_t sl_redis_link_unsent(const struct sl_redis_link *link);
 /**
  * The next reply, whatever it is, errors included; freeReplyObject() it. DATA, WAIT or FAILED.
  * For replies of at most 64 MiB.

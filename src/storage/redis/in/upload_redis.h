@@ -43,12 +43,9 @@ struct sl_redis_upload {
 
 /** A connection, ready: an idle one or a new one; give it back or free it. Blocks. */
 struct sl_redis_link *sl_redis_borrow(struct sl_redis_upload *redis, struct sl_err *err);
-void sl_redis_give_back(struct sl_redis_upload *redis, struct sl_redis_link *link);
 /** The next reply, blocking; an error reply is -1. freeReplyObject() it. */
 int sl_redis_await(struct sl_redis_upload *redis, struct sl_redis_link *link, redisReply **reply,
                    struct sl_err *err);
-/** The next reply, whatever it is. */
-int sl_redis_await_any(struct sl_redis_link *link, redisReply **reply, struct sl_err *err);
 /** The next reply, which must be an integer. */
 int sl_redis_await_number(struct sl_redis_upload *redis, struct sl_redis_link *link,
                           int64_t *number, struct sl_err *err);

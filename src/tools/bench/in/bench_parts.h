@@ -194,15 +194,10 @@ struct sl_bench_groups {
     struct sl_bench_group *items;
     size_t count, capacity;
 };
-/** In the order in which settings first appear. Release with free(groups->items). */
-int sl_bench_group_all(const struct sl_bench_results *results, struct sl_bench_groups *groups,
-                       struct sl_err *err);
 /** Seconds during which all of them ran; 0 if never. */
 double sl_bench_overlap(const struct sl_bench_results *results);
 /** "all ran at once for 61 s". */
 const char *sl_bench_overlap_text(const struct sl_bench_results *results, char text[64]);
-/** Results of nodes that measured something, sorted by node and source: indexes into items. */
-size_t *sl_bench_sorted(const struct sl_bench_results *results, struct sl_err *err);
 int sl_bench_nodes_table(struct sl_buf *out, const struct sl_bench_results *results, bool utf8,
                          struct sl_err *err);
 int sl_bench_nodes_svg(struct sl_buf *out, const struct sl_bench_results *results,
@@ -220,8 +215,6 @@ int sl_bench_bar(struct sl_buf *out, double value, double full, unsigned width, 
 
 /** 1, 2 or 5 times a power of ten, so that `full` takes at most six of them. */
 double sl_bench_step(double full);
-/** Text with & < > " escaped. */
-int sl_bench_xml_text(struct sl_buf *out, const char *text, struct sl_err *err);
 /** <svg …> with its style and background; title is escaped. */
 int sl_bench_svg_begin(struct sl_buf *out, unsigned width, unsigned height, const char *title,
                        struct sl_err *err);

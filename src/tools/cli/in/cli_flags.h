@@ -12,7 +12,6 @@ struct sl_cli_globals {
     bool help, json;
     int log_format, log_level, progress;
 };
-extern const struct sl_option_table sl_cli_globals_table;
 
 enum sl_flag_group { SL_FLAG_OWN, SL_FLAG_SPEC, SL_FLAG_GLOBAL };
 /** One flag of a command. */
