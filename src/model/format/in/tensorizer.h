@@ -68,34 +68,6 @@ size_t sl_tzr_header_runs(const struct sl_tzr_entry *entries, size_t count);
  */
 int sl_tzr_outline(struct sl_index *index, struct sl_tzr_file *file,
                    const struct sl_tzr_entry *entries, size_t count, struct sl_err *err);
-/** The tensor that an entry says, as far as it does: check 21. */
-int sl_tzr_outline_tensor(struct sl_index *index, const struct sl_tzr_file *file,
-                          const struct sl_tzr_entry *entry, struct sl_err *err);
-/** Checks 15 to 22 on one header of `bytes` bytes, as far as they could be read; adds the tensor.
- */
-int sl_tzr_header(struct sl_index *index, struct sl_tzr_file *file,
-                  const struct sl_tzr_entry *entry, const uint8_t *header, size_t bytes,
-                  struct sl_err *err);
-
-/** What a crypt block says; pointers into the block. */
-struct sl_tzr_crypt {
-    unsigned ciphers, derivations;
-    bool parallel; /* type 2: piece_bytes and mac_count are stored */
-    uint64_t piece_bytes, mac_count;
-    const uint8_t *nonce, *macs;
-    struct sl_kdf kdf; /* if derivations > 0 */
-};
-/** Check 18: the crypt block at data (its u64 length first), `bytes` to the end of the header;
- * *used of them. */
-int sl_tzr_crypt_block(const uint8_t *data, size_t bytes, struct sl_tzr_crypt *crypt, size_t *used,
-                       struct sl_err *err);
-/** Check 22 as far as it needs no key: does it fit that many bytes of data, at least 1? What is
- * wrong, or NULL. */
-const char *sl_tzr_crypt_misfit(const struct sl_tzr_crypt *crypt, uint64_t data_bytes);
-/** Copy it to the index: how such a tensor is decrypted. */
-const struct sl_crypt *sl_tzr_crypt_keep(struct sl_index *index, struct sl_tzr_file *file,
-                                         const struct sl_tzr_crypt *crypt, uint64_t data_bytes,
-                                         struct sl_err *err);
 
 /** The format's plan of an edit. */
 struct sl_edit;

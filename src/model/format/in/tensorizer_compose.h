@@ -24,8 +24,6 @@ int sl_tzr_fill_entry(struct sl_tzr_draft *draft, const struct sl_tensor *tensor
 void sl_tzr_choose_version(struct sl_tzr_draft *draft);
 /** Bytes of the metadata block: not less than draft->metadata_bytes. E_METADATA. */
 int sl_tzr_size_metadata(struct sl_tzr_draft *draft, struct sl_err *err);
-/** Bytes of an entry in the metadata block (section 5.1). */
-size_t sl_tzr_entry_bytes(const struct sl_tzr_entry *entry, bool tagged);
 /**
  * The header of one tensor at entry->header_offset, in the layout's arena; sets
  * entry->data_offset. Hashes of tensors without data are filled in. NULL with SL_E_NO_SPACE,
