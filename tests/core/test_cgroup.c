@@ -153,6 +153,21 @@ SL_TEST(nonsense_in_the_files_is_survived)
         }
 }
 
+SL_TEST(what_is_free_is_the_least_of_all_limits)
+{
+    ck_assert_uint_eq(sl_memory_available(), 0); /* nobody knows */
+    fake_root_put("/proc/meminfo", "MemTotal: 2048 kB\nMemAvailable:     1024 kB\n");
+    ck_assert_uint_eq(sl_memory_available(), 1024 * 1024);
+    fake_root_put("/proc/self/cgroup", "0::/pod/box\n");
+    fake_root_put("/sys/fs/cgroup/pod/box/memory.current", "4096\n");
+    fake_root_put("/sys/fs/cgroup/pod/box/memory.max", "max\n");
+    ck_assert_uint_eq(sl_memory_available(), 1024 * 1024);
+    fake_root_put("/sys/fs/cgroup/pod/memory.current", "600000\n");
+    fake_root_put("/sys/fs/cgroup/pod/memory.stat", "inactive_file 100000\n");
+    fake_root_put("/sys/fs/cgroup/pod/memory.max", "700000\n");
+    ck_assert_uint_eq(sl_memory_available(), 200000);
+}
+
 SL_TEST(want_of_memory_is_no_limit)
 {
     fake_root_put("/proc/self/cgroup", "0::/box\n");

@@ -208,3 +208,61 @@ double sl_cgroup_cpus_recent(void)
     }
     return recent.cpus;
 }
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static const uint64_t UNLIMITED = (uint64_t)1 << 60; /* v1 writes a huge number for "none" */
+
+struct group_files {
+    const char *current, *inactive;
+    const char *limits[3];
+};
+static const struct group_files version_2 = {
+    "memory.current", "inactive_file", {"memory.max", "memory.high", NULL}};
+static const struct group_files version_1 = {
+    "memory.usage_in_bytes", "total_inactive_file", {"memory.limit_in_bytes", NULL}};
+
+struct memory_visit {
+    void (*visit)(const struct sl_cgroup *group, const char *file, uint64_t limit,
+                  uint64_t available, void *arg);
+    void *arg;
+};
+
+static void look_at_memory(const struct sl_cgroup *group, void *arg)
+{
+    const struct memory_visit *with = arg;
+    const struct group_files *files = group->version == 2 ? &version_2 : &version_1;
+    uint64_t current = sl_cgroup_number(group, files->current);
+    if (current == UINT64_MAX)
+        return;
+    uint64_t inactive = sl_cgroup_member(group, "memory.stat", files->inactive);
+    uint64_t used = current - SL_MIN(current, inactive);
+    for (size_t i = 0; files->limits[i]; i++) {
+        uint64_t limit = sl_cgroup_number(group, files->limits[i]);
+        if (limit < UNLIMITED)
+            with->visit(group, files->limits[i], limit, limit - SL_MIN(limit, used), with->arg);
+    }
+}
+
+void sl_cgroup_memory(void (*visit)(const struct sl_cgroup *group, const char *file, uint64_t limit,
+                                    uint64_t available, void *arg),
+                      void *arg)
+{
+    struct memory_visit with = {visit, arg};
+    sl_cgroup_each("memory", look_at_memory, &with);
+}
+
+static void take_least(const struct sl_cgroup *group, const char *file, uint64_t limit,
+                       uint64_t available, void *arg)
+{
+    uint64_t *least = arg;
+    (void)group, (void)file, (void)limit;
+    *least = SL_MIN(*least, available);
+}
+
+uint64_t sl_memory_available(void)
+{
+    uint64_t least = sl_cgroup_file_member("/proc/meminfo", "MemAvailable") * 1024;
+    sl_cgroup_memory(take_least, &least);
+    return least;
+}

@@ -25,6 +25,14 @@ uint64_t sl_cgroup_number(const struct sl_cgroup *group, const char *file);
 /** The number after a word at the beginning of a line: "inactive_file 4096"; 0 if absent. */
 uint64_t sl_cgroup_member(const struct sl_cgroup *group, const char *file, const char *word);
 
+/** Show every limit of memory, and how much of it is free: page cache that can be dropped
+ * (inactive_file) counts as free. */
+void sl_cgroup_memory(void (*visit)(const struct sl_cgroup *group, const char *file, uint64_t limit,
+                                    uint64_t available, void *arg),
+                      void *arg);
+/** What may still be allocated, by the machine and by all of these; 0: nobody knows. */
+uint64_t sl_memory_available(void);
+
 /** Processors' worth of time that the narrowest of our groups may take; 0: no limit. */
 double sl_cgroup_cpus(void);
 /** The same as it was at some time of the last second. */

@@ -1,8 +1,7 @@
 /*
  * Does it fit? Three kinds of limit: the file system's free space; where its pages are memory, each
  * cgroup from our own up to the root (the kernel kills when any of them is full), and the machine's
- * available memory. Page cache that can be dropped (inactive_file) counts as free.
- * Sources: kernel documents cgroup-v2.rst, cgroup-v1/memory.rst.
+ * available memory.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -19,7 +18,6 @@ enum {
     OVERHEAD_BYTES =
         64 * 1024 * 1024, /* our own buffers and the kernel's, in the cgroup beside the model */
 };
-static const uint64_t UNLIMITED = (uint64_t)1 << 60; /* v1 writes a huge number for "none" */
 
 static void add_limit(struct sl_room *room, uint64_t limit, uint64_t available, const char *format,
                       const char *name, const char *file)
@@ -32,35 +30,15 @@ static void add_limit(struct sl_room *room, uint64_t limit, uint64_t available, 
     snprintf(item->what, sizeof(item->what), format, name, file);
 }
 
-struct group_files {
-    const char *current, *inactive;
-    const char *limits[3];
-};
-static const struct group_files version_2 = {
-    "memory.current", "inactive_file", {"memory.max", "memory.high", NULL}};
-static const struct group_files version_1 = {
-    "memory.usage_in_bytes", "total_inactive_file", {"memory.limit_in_bytes", NULL}};
-
-static void look_at_group(const struct sl_cgroup *group, void *arg)
+static void look_at_group(const struct sl_cgroup *group, const char *file, uint64_t limit,
+                          uint64_t available, void *arg)
 {
-    struct sl_room *room = arg;
-    const struct group_files *files = group->version == 2 ? &version_2 : &version_1;
-    uint64_t current = sl_cgroup_number(group, files->current);
-    if (current == UINT64_MAX)
-        return;
-    uint64_t inactive = sl_cgroup_member(group, "memory.stat", files->inactive);
-    uint64_t used = current - SL_MIN(current, inactive);
-    for (size_t i = 0; files->limits[i]; i++) {
-        uint64_t limit = sl_cgroup_number(group, files->limits[i]);
-        if (limit < UNLIMITED)
-            add_limit(room, limit, limit - SL_MIN(limit, used), "cgroup %.100s: %s",
-                      *group->path ? group->path : "/", files->limits[i]);
-    }
+    add_limit(arg, limit, available, "cgroup %.100s: %s", *group->path ? group->path : "/", file);
 }
 
 static void look_at_memory(struct sl_room *room)
 {
-    sl_cgroup_each("memory", look_at_group, room);
+    sl_cgroup_memory(look_at_group, room);
     uint64_t available = sl_cgroup_file_member("/proc/meminfo", "MemAvailable") * 1024;
     uint64_t total = sl_cgroup_file_member("/proc/meminfo", "MemTotal") * 1024;
     if (available && total)

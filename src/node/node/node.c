@@ -75,7 +75,7 @@ static int define(struct sl_node *node, struct sl_spec *spec,
                   const struct sl_model_options *options, struct sl_err *err)
 {
     const struct sl_holder *holder = holder_of(node, spec);
-    if (spec->readers.memory_bytes == SL_AUTO_VALUE && node->loads_at_once > 1)
+    if (spec->readers.memory_bytes == SL_AUTO_VALUE)
         spec->readers.memory_bytes =
             SL_MAX(READER_MEMORY_BYTES / node->loads_at_once, 1024u * 1024u);
     return sl_registry_define(node->registry, spec, holder, options, err);

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cgroup.h"
 #include "fetch.h"
 #include "fork_guard.h"
 #include "log.h"
@@ -566,10 +567,14 @@ uint64_t sl_source_held(const struct sl_source *source)
     return source->head_bytes;
 }
 
+/* Beside what is kept there is room for what it becomes, and for as much again twice. */
+enum { HELD_PART = 4 };
+
 bool sl_source_may_hold(struct sl_source *source)
 {
     struct sl_store *store = source->store;
-    if (sl_store_traits(store)->local || source->in_order)
+    if (sl_store_traits(store)->local || source->in_order ||
+        source->bytes > sl_memory_available() / HELD_PART)
         return false;
     SL_LOCKED(&store->locked.mutex);
     if (source->bytes > store->config.hold_bytes - store->locked.held_bytes)

@@ -242,8 +242,9 @@ struct sl_store *sl_source_store(const struct sl_source *source);
 void sl_source_counts(const struct sl_source *source, uint64_t *requests, uint64_t *bytes);
 /** How many of its first bytes it keeps, which cost no request. */
 uint64_t sl_source_held(const struct sl_source *source);
-/** May all of it be kept, by its store's configuration? Then that much less is left for others; for
- * sl_source_hold(). Never of local files, and of what its server gives only whole. */
+/** May all of it be kept, by its store's configuration and by the memory that there is? Then that
+ * much less is left for others; for sl_source_hold(). Never of local files, and of what its server
+ * gives only whole. */
 bool sl_source_may_hold(struct sl_source *source);
 /** Its bytes, all of them, owned from now on: no range costs a request any more, but for those of
  * sl_fetch_new_apart(). Before other threads have the source. */
