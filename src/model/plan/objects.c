@@ -358,6 +358,10 @@ int sl_plan_gather(struct sl_plan *plan, const struct sl_source_config *config, 
     if (sl_store_open(own->spec->source.uri, config, &own->store, &key, err) < 0 ||
         gather(plan, key, err) < 0)
         return -1;
+    uint64_t listed = 0;
+    for (size_t i = 0; i < own->candidate_count; i++)
+        listed = sl_add_capped(listed, own->candidates[i].bytes);
+    sl_store_hold_for(own->store, listed);
     sl_plan_sort_passed(own);
     return 0;
 }

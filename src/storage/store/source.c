@@ -570,6 +570,12 @@ uint64_t sl_source_held(const struct sl_source *source)
 /* Beside what is kept there is room for what it becomes, and for as much again twice. */
 enum { HELD_PART = 4 };
 
+void sl_store_hold_for(struct sl_store *store, uint64_t bytes)
+{
+    if (store->config.hold_bytes && bytes > sl_memory_available() / HELD_PART)
+        store->config.hold_bytes = 0;
+}
+
 bool sl_source_may_hold(struct sl_source *source)
 {
     struct sl_store *store = source->store;

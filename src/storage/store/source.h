@@ -242,6 +242,9 @@ struct sl_store *sl_source_store(const struct sl_source *source);
 void sl_source_counts(const struct sl_source *source, uint64_t *requests, uint64_t *bytes);
 /** How many of its first bytes it keeps, which cost no request. */
 uint64_t sl_source_held(const struct sl_source *source);
+/** So many bytes will be read of all its objects: none is held where there is not four times as
+ * much memory. Before they are opened. */
+void sl_store_hold_for(struct sl_store *store, uint64_t bytes);
 /** May all of it be kept, by its store's configuration and by the memory that there is? Then that
  * much less is left for others; for sl_source_hold(). Never of local files, and of what its server
  * gives only whole. */
