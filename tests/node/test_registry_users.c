@@ -340,6 +340,19 @@ SL_TEST(a_place_counts_for_who_still_waits_for_the_load)
     sl_registry_release(registry, answer(&more));
 }
 
+/* Its process may not run for a while: between the two steps of a request, too. */
+SL_TEST(a_name_waits_for_who_is_late_to_ask)
+{
+    fake_clock_hold();
+    ck_assert_int_eq(define_passing("m", USER), 0);
+    define("other", 10, 1);
+    touch("other"); /* the janitor looks around */
+    fake_clock_turn(50 * SL_NS_PER_S);
+    fake_clock_settle(1);
+    touch("m");
+    fake_clock_release();
+}
+
 static void *wait_a_second(void *arg)
 {
     struct sl_err *why = arg;

@@ -412,6 +412,7 @@ static struct waiter *place_ask(struct sl_registry *registry, struct waiter *wai
     registry_pass_shares(registry, model);
     model->load_again = model->load_again || (model->abandoned && model->work == WORK_RUNNING);
     model->abandoned = false;
+    model->passing_ns = 0;
     registry->locked.counts.joined += model->work != WORK_NONE;
     registry_queue(registry, model); /* one that waits may begin now, in a place of this one */
     registry_update_gauges(registry);

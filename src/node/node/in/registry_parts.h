@@ -7,7 +7,7 @@
 #include "registry.h"
 #include "thread.h"
 
-enum { RETRY_MS = 1000, RETRY_MAX_MS = 60000, PASSING_MS = 1000, LOADS_MAX = 64 };
+enum { RETRY_MS = 1000, RETRY_MAX_MS = 60000, PASSING_MS = 60000, LOADS_MAX = 64 };
 
 /* A spec outlives its definition while a load works with it. Count: under the lock. */
 struct spec_box {
