@@ -406,7 +406,7 @@ static void sign(struct sl_sidecar *sidecar)
 {
     sl_autobuf file = SL_BUF_INIT(4096), text = SL_BUF_INIT(4096), signature = SL_BUF_INIT(4096);
     ck_assert_int_eq(sl_buf_read_file(&file, SL_TEST_DATA "/minisign/plain.key", &err), 0);
-    ck_assert_int_eq(sl_minisign_secret_parse(file.data, file.used, NULL, &secret, &err), 0);
+    ck_assert_int_eq(sl_minisign_secret_parse(file.data, file.used, NULL, NULL, &secret, &err), 0);
     ck_assert_int_eq(sl_sidecar_signed_text(sidecar, &text, &err), 0);
     ck_assert_int_eq(sl_minisign_sign(&secret, text.data, text.used, "c", &signature, &err), 0);
     free(sidecar->signature);

@@ -214,8 +214,8 @@ static void use_key(void)
     ck_assert_int_eq(sl_buf_read_file(&file, SL_TEST_DATA "/minisign/plain.key", &err), 0);
     ck_assert_int_eq(sl_buf_read_file(&pub, SL_TEST_DATA "/minisign/plain.pub", &err), 0);
     ck_assert(!sl_minisign_secret_is_locked(file.data, file.used));
-    ck_assert_msg(sl_minisign_secret_parse(file.data, file.used, NULL, &secret, &err) == 0, "%s",
-                  err.message);
+    ck_assert_msg(sl_minisign_secret_parse(file.data, file.used, NULL, NULL, &secret, &err) == 0,
+                  "%s", err.message);
     ck_assert_int_eq(sl_minisign_key_parse(pub.data, pub.used, &key, &err), 0);
 }
 
@@ -295,12 +295,13 @@ SL_TEST_OF(signatures_claims, a_password_opens_a_key_and_a_wrong_one_does_not)
     read_key_bytes(data);
     lock_key(data, "correct horse", line);
     ck_assert(sl_minisign_secret_is_locked(line, strlen(line)));
-    ck_assert_msg(sl_minisign_secret_parse(line, strlen(line), "correct horse", &opened, &err) == 0,
-                  "%s", err.message);
+    ck_assert_msg(
+        sl_minisign_secret_parse(line, strlen(line), "correct horse", NULL, &opened, &err) == 0,
+        "%s", err.message);
     ck_assert_mem_eq(&opened, &secret, sizeof(secret));
-    ck_assert_int_lt(sl_minisign_secret_parse(line, strlen(line), "wrong", &opened, &err), 0);
+    ck_assert_int_lt(sl_minisign_secret_parse(line, strlen(line), "wrong", NULL, &opened, &err), 0);
     ck_assert_int_eq(err.kind, SL_E_AUTH);
-    ck_assert_int_lt(sl_minisign_secret_parse(line, strlen(line), NULL, &opened, &err), 0);
+    ck_assert_int_lt(sl_minisign_secret_parse(line, strlen(line), NULL, NULL, &opened, &err), 0);
     ck_assert_msg(strstr(err.message, "--password-file"), "%s", err.message);
     sl_minisign_secret_release(&opened);
     ck_assert_uint_eq(opened.key[0] | opened.key[63], 0);
@@ -314,14 +315,14 @@ SL_TEST_OF(signatures_claims, broken_secret_keys_are_refused)
     read_key_bytes(data);
     data[70] ^= 1;
     sodium_bin2base64(line, sizeof(line), data, sizeof(data), sodium_base64_VARIANT_ORIGINAL);
-    ck_assert_int_lt(sl_minisign_secret_parse(line, strlen(line), NULL, &opened, &err), 0);
+    ck_assert_int_lt(sl_minisign_secret_parse(line, strlen(line), NULL, NULL, &opened, &err), 0);
     for (size_t bytes = 0; bytes < strlen(line); bytes++)
-        ck_assert_int_lt(sl_minisign_secret_parse(line, bytes, NULL, &opened, &err), 0);
+        ck_assert_int_lt(sl_minisign_secret_parse(line, bytes, NULL, NULL, &opened, &err), 0);
     read_key_bytes(data);
     memcpy(data + 2, "Sc", 2);
     sl_put_le64(data + 46, UINT64_MAX);
     sodium_bin2base64(line, sizeof(line), data, sizeof(data), sodium_base64_VARIANT_ORIGINAL);
-    ck_assert_int_lt(sl_minisign_secret_parse(line, strlen(line), "p", &opened, &err), 0);
+    ck_assert_int_lt(sl_minisign_secret_parse(line, strlen(line), "p", NULL, &opened, &err), 0);
     ck_assert_msg(strstr(err.message, "1 GiB"), "%s", err.message);
 }
 

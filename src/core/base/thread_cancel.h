@@ -23,5 +23,8 @@ void sl_thread_cancel_cond_init(pthread_cond_t *condition);
  * calling thread's work was raised. The mutex is held again in both cases. store may be NULL. */
 int sl_thread_cancel_wait(pthread_cond_t *condition, pthread_mutex_t *mutex,
                           struct sl_cancel *store, struct sl_err *err);
+/** The same, and no longer than SL_THREAD_CANCEL_LOOK_MS: for whoever looks at more than this. */
+int sl_thread_cancel_look(pthread_cond_t *condition, pthread_mutex_t *mutex,
+                          struct sl_cancel *store, struct sl_err *err);
 
 #endif

@@ -93,6 +93,7 @@ static int prepare_key(struct sl_job *job, struct sl_err *err)
         return -1;
     if (!config->seal)
         return 0;
+    sl_keys_heed(config->seal, config->cancel);
     job->key = sl_keys_find(config->seal,
                             sl_keys_have_passphrase(config->seal) ? &config->kdf : NULL, err);
     return job->key ? 0 : -1;

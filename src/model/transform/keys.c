@@ -1,8 +1,6 @@
 /*
- * Secrets lie in pages of their own that are locked against swapping and left out of core dumps,
- * as far as the system allows it, and are wiped before they are freed: the passphrase or key in
- * one, each derived key in another. Files are read straight into such pages, past every buffer of
- * ours or of libc.
+ * The passphrase or key lies in pages for secrets, each derived key in others. Files are read
+ * straight into such pages, past every buffer of ours or of libc.
  *
  * How much memory and time a derivation takes is said by the file, so it is held against limits
  * before anything is allocated. Derivations queue up and one thread at a time makes them, so that
@@ -22,11 +20,12 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include "derive.h"
 #include "log.h"
-#include "thread.h"
+#include "secret_pages.h"
 #include "thread_cancel.h"
 
-enum { PASSPHRASE_BYTES_MAX = 64 * 1024, PAGE_BYTES = 4096 };
+enum { PASSPHRASE_BYTES_MAX = 64 * 1024 };
 
 struct derived {
     struct derived *next;
@@ -42,44 +41,16 @@ struct sl_keys {
     struct sl_cancel *cancel; /* may be NULL */
     pthread_t thread;         /* of whoever calls sl_keys_begin() */
     bool joinable;
+    struct sl_counter unwanted; /* all of them */
     pthread_mutex_t lock;
     struct {
         struct derived *derived;
         struct sl_err failure; /* of one that is FAILED */
         bool busy;             /* somebody makes the wanted ones */
-        bool ending;           /* nobody wants them any more */
         uint64_t work;         /* of all: passes over memory, in bytes */
         pthread_cond_t rested; /* no longer busy */
     } locked;
 };
-
-/* ---- secrets --------------------------------------------------------------------------------- */
-
-/* Whole pages, with room for a byte that tells that a file is too long. */
-static size_t secret_room(size_t bytes)
-{
-    return (bytes + PAGE_BYTES) / PAGE_BYTES * PAGE_BYTES;
-}
-
-/* A lock that is refused (RLIMIT_MEMLOCK) is not an error. */
-static uint8_t *secret_new(size_t bytes, struct sl_err *err)
-{
-    uint8_t *secret = sl_alloc_aligned(PAGE_BYTES, secret_room(bytes), err);
-    if (!secret)
-        return NULL;
-    memset(secret, 0, secret_room(bytes));
-    (void)sodium_mlock(secret, secret_room(bytes));
-    return secret;
-}
-
-static void secret_free(uint8_t *secret, size_t bytes)
-{
-    if (!secret)
-        return;
-    (void)sodium_munlock(secret, secret_room(bytes)); /* wipes it, too */
-    sodium_memzero(secret, secret_room(bytes));
-    free(secret);
-}
 
 static struct sl_keys *keys_new(size_t bytes, bool passphrase, struct sl_err *err)
 {
@@ -92,7 +63,7 @@ static struct sl_keys *keys_new(size_t bytes, bool passphrase, struct sl_err *er
     sl_thread_cancel_cond_init(&keys->locked.rested);
     keys->bytes = bytes;
     keys->passphrase = passphrase;
-    keys->secret = secret_new(bytes, err);
+    keys->secret = sl_secret_pages_new(bytes, err);
     return keys->secret ? sl_steal(&keys) : NULL;
 }
 
@@ -100,19 +71,16 @@ void sl_keys_free(struct sl_keys *keys)
 {
     if (!keys)
         return;
-    {
-        SL_LOCKED(&keys->lock);
-        keys->locked.ending = true;
-    }
+    sl_counter_add(&keys->unwanted, 1);
     if (keys->joinable)
         pthread_join(keys->thread, NULL);
     while (keys->locked.derived) {
         struct derived *derived = keys->locked.derived;
         keys->locked.derived = derived->next;
-        secret_free(derived->key, SL_KEY_BYTES);
+        sl_secret_pages_free(derived->key, SL_KEY_BYTES);
         free(derived);
     }
-    secret_free(keys->secret, keys->bytes);
+    sl_secret_pages_free(keys->secret, keys->bytes);
     pthread_cond_destroy(&keys->locked.rested);
     pthread_mutex_destroy(&keys->lock);
     free(keys);
@@ -199,7 +167,7 @@ static struct sl_keys *read_key(const char *path, struct sl_err *err)
     sl_autoclose int fd = open_secret(path, what, err);
     if (fd < 0)
         return NULL;
-    uint8_t *key = secret_new(SL_KEY_BYTES, err);
+    uint8_t *key = sl_secret_pages_new(SL_KEY_BYTES, err);
     ssize_t got = key ? read_secret(fd, path, what, key, SL_KEY_BYTES + 1, err) : -1;
     if (got >= 0 && got != SL_KEY_BYTES)
         sl_fail(err, SL_E_USAGE,
@@ -207,7 +175,7 @@ static struct sl_keys *read_key(const char *path, struct sl_err *err)
                 "FILE` makes one; a passphrase goes into --passphrase-file",
                 path, got > SL_KEY_BYTES ? "at least " : "", got, SL_KEY_BYTES);
     struct sl_keys *keys = got == SL_KEY_BYTES ? sl_keys_from_key(key, err) : NULL;
-    secret_free(key, SL_KEY_BYTES);
+    sl_secret_pages_free(key, SL_KEY_BYTES);
     return keys;
 }
 
@@ -287,7 +255,7 @@ static struct sl_keys *read_passphrase(const char *path, struct sl_err *err)
                 "--passphrase-file FILE");
     if (fd < 0)
         return NULL;
-    uint8_t *text = secret_new(LIMIT, err);
+    uint8_t *text = sl_secret_pages_new(LIMIT, err);
     ssize_t used = -1;
     if (text)
         used = asked ? ask(fd, text, LIMIT, err)
@@ -295,7 +263,7 @@ static struct sl_keys *read_passphrase(const char *path, struct sl_err *err)
     if (used >= 0)
         used = trim(text, (size_t)used, asked ? "the terminal" : path, err);
     struct sl_keys *keys = used > 0 ? sl_keys_from_passphrase(text, (size_t)used, err) : NULL;
-    secret_free(text, LIMIT);
+    sl_secret_pages_free(text, LIMIT);
     return keys;
 }
 
@@ -346,15 +314,15 @@ static bool same_kdf(const struct sl_kdf *a, const struct sl_kdf *b)
 }
 
 static int derive(const struct sl_keys *keys, const struct sl_kdf *kdf, uint8_t key[SL_KEY_BYTES],
-                  struct sl_err *err)
+                  const struct sl_counter *unwanted, struct sl_err *err)
 {
-    if (crypto_pwhash(key, SL_KEY_BYTES, (const char *)keys->secret, keys->bytes, kdf->salt,
-                      kdf->opslimit, (size_t)kdf->memlimit, kdf->alg) == 0)
-        return 0;
-    return sl_fail(err, SL_E_NO_SPACE,
-                   "cannot derive the key from the passphrase: that takes %" PRIu64
-                   " MiB of memory",
-                   kdf->memlimit >> 20);
+    struct sl_derivation derivation = {.kind = SL_DERIVE_ARGON2ID,
+                                       .passphrase = keys->secret,
+                                       .passphrase_bytes = keys->bytes,
+                                       .opslimit = kdf->opslimit,
+                                       .memlimit = kdf->memlimit};
+    memcpy(derivation.salt, kdf->salt, SL_SALT_BYTES);
+    return sl_derive(&derivation, key, SL_KEY_BYTES, keys->cancel, unwanted, err);
 }
 
 static struct derived *find_wanted(const struct sl_keys *keys)
@@ -365,24 +333,37 @@ static struct derived *find_wanted(const struct sl_keys *keys)
     return derived;
 }
 
-/* One derivation after another until none is wanted, or nobody wants them any more. */
-static void *derive_all(void *arg)
+/* One derivation after another until none is wanted. -1 with SL_E_CANCELED: whoever wants the rest
+ * makes it. */
+static int derive_all(struct sl_keys *keys, const struct sl_counter *unwanted, struct sl_err *err)
 {
-    struct sl_keys *keys = arg;
-    SL_LOCKED(&keys->lock);
     struct derived *wanted;
-    while ((wanted = find_wanted(keys)) && !keys->locked.ending &&
-           sl_cancel_check(keys->cancel, NULL) == 0) {
-        struct sl_err why = SL_ERR_INIT;
+    struct sl_err why = SL_ERR_INIT;
+    SL_LOCKED(&keys->lock);
+    while (why.kind != SL_E_CANCELED && (wanted = find_wanted(keys))) {
         pthread_mutex_unlock(&keys->lock);
-        int done = derive(keys, &wanted->kdf, wanted->key, &why);
+        int done = derive(keys, &wanted->kdf, wanted->key, unwanted, &why);
         pthread_mutex_lock(&keys->lock);
-        wanted->state = done < 0 ? FAILED : MADE;
-        if (done < 0)
+        if (done == 0)
+            wanted->state = MADE;
+        else if (why.kind != SL_E_CANCELED) {
+            wanted->state = FAILED;
             keys->locked.failure = why;
+        }
     }
     keys->locked.busy = false;
     pthread_cond_broadcast(&keys->locked.rested);
+    if (why.kind != SL_E_CANCELED)
+        return 0;
+    if (err)
+        *err = why;
+    return -1;
+}
+
+static void *run(void *arg)
+{
+    struct sl_keys *keys = arg;
+    derive_all(keys, &keys->unwanted, NULL);
     return NULL;
 }
 
@@ -432,7 +413,7 @@ static struct derived *add_wanted(struct sl_keys *keys, const struct sl_kdf *kdf
     if (!derived)
         return NULL;
     derived->kdf = *kdf;
-    derived->key = secret_new(SL_KEY_BYTES, err);
+    derived->key = sl_secret_pages_new(SL_KEY_BYTES, err);
     if (!derived->key) {
         free(derived);
         return NULL;
@@ -458,6 +439,12 @@ static struct derived *find_or_want(struct sl_keys *keys, const struct sl_kdf *k
     return derived;
 }
 
+static bool is_made(struct sl_keys *keys, const struct derived *derived)
+{
+    SL_LOCKED(&keys->lock);
+    return derived->state == MADE;
+}
+
 const uint8_t *sl_keys_find(struct sl_keys *keys, const struct sl_kdf *kdf, struct sl_err *err)
 {
     if (!keys->passphrase)
@@ -467,10 +454,9 @@ const uint8_t *sl_keys_find(struct sl_keys *keys, const struct sl_kdf *kdf, stru
     struct derived *derived = find_or_want(keys, kdf, err);
     if (!derived)
         return NULL;
-    if (!keys->deferred && take_over(keys))
-        derive_all(keys);
-    if (!keys->deferred && sl_keys_wait(keys, err) < 0)
-        return NULL;
+    while (!keys->deferred && !is_made(keys, derived))
+        if ((take_over(keys) && derive_all(keys, NULL, err) < 0) || sl_keys_wait(keys, err) < 0)
+            return NULL;
     return derived->key;
 }
 
@@ -490,7 +476,7 @@ int sl_keys_begin(struct sl_keys *keys, struct sl_err *err)
         return 0;
     if (keys->joinable)
         pthread_join(keys->thread, NULL); /* it has nothing more to do */
-    keys->joinable = sl_thread_start(&keys->thread, "derive", derive_all, keys, err) == 0;
+    keys->joinable = sl_thread_start(&keys->thread, "keys", run, keys, err) == 0;
     if (keys->joinable)
         return 0;
     SL_LOCKED(&keys->lock);

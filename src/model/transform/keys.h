@@ -29,7 +29,8 @@ static const uint64_t SL_KDF_WORK_MAX = 1099511627776;
  */
 int sl_keys_open(const char *key_file, const char *passphrase_file, struct sl_keys **keys,
                  struct sl_err *err);
-/** Waits for the derivation in hand, and wipes. NULL is fine. */
+/** Wipes, but for what a derivation in hand has, which wipes it at its end (derive.h). NULL is
+ * fine. */
 void sl_keys_free(struct sl_keys *keys);
 SL_AUTO_DEFINE(sl_keys)
 /** Keys from memory; the bytes are copied. SL_E_USAGE for a passphrase that is empty or too long;
@@ -50,8 +51,8 @@ int sl_keys_passphrase(const struct sl_keys *keys, char *text, size_t limit, str
 const uint8_t *sl_keys_find(struct sl_keys *keys, const struct sl_kdf *kdf, struct sl_err *err);
 
 struct sl_cancel;
-/** This ends what waits for keys, at once, and what makes them, after the derivation in hand:
- * SL_E_CANCELED. Borrowed as long as they are; NULL: nothing does. Before keys are shared. */
+/** This ends what waits for keys and what makes them: SL_E_CANCELED. Borrowed as long as they are;
+ * NULL: nothing does. Before keys are shared. */
 void sl_keys_heed(struct sl_keys *keys, struct sl_cancel *cancel);
 /**
  * Derive later: from now on sl_keys_find() checks and returns at once, and its bytes are the key

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "crypt.h"
+#include "derive.h"
 
 enum {
     ALGORITHM_BYTES = 2,
@@ -53,19 +54,24 @@ bool sl_minisign_secret_is_locked(const char *text, size_t bytes)
     return locked;
 }
 
-static int unlock(uint8_t data[FILE_BYTES], const char *password, struct sl_err *err)
+static int unlock(uint8_t data[FILE_BYTES], const char *password, struct sl_cancel *cancel,
+                  struct sl_err *err)
 {
     uint8_t stream[SEALED_BYTES];
-    uint64_t opslimit = sl_get_le64(data + OPSLIMIT_AT), memlimit = sl_get_le64(data + MEMLIMIT_AT);
     if (!password)
         return sl_fail(err, SL_E_USAGE,
                        "the secret key is encrypted: give its password with --password-file FILE");
-    if (opslimit > OPSLIMIT_MAX || memlimit > MEMLIMIT_MAX)
+    struct sl_derivation derivation = {.kind = SL_DERIVE_SCRYPT,
+                                       .passphrase = password,
+                                       .passphrase_bytes = strlen(password),
+                                       .opslimit = sl_get_le64(data + OPSLIMIT_AT),
+                                       .memlimit = sl_get_le64(data + MEMLIMIT_AT)};
+    if (derivation.opslimit > OPSLIMIT_MAX || derivation.memlimit > MEMLIMIT_MAX)
         return sl_fail(err, SL_E_USAGE,
                        "the secret key wants more than 1 GiB to be opened, which is refused");
-    if (crypto_pwhash_scryptsalsa208sha256(stream, sizeof(stream), password, strlen(password),
-                                           data + SALT_AT, opslimit, (size_t)memlimit) != 0)
-        return sl_fail(err, SL_E_NO_SPACE, "no memory to open the secret key with its password");
+    memcpy(derivation.salt, data + SALT_AT, SALT_BYTES);
+    if (sl_derive(&derivation, stream, sizeof(stream), cancel, NULL, err) < 0)
+        return -1;
     for (int i = 0; i < SEALED_BYTES; i++)
         data[SEALED_AT + i] ^= stream[i];
     sodium_memzero(stream, sizeof(stream));
@@ -94,14 +100,14 @@ static bool is_whole(const uint8_t data[FILE_BYTES])
 }
 
 static int parse(const char *text, size_t bytes, const char *password, uint8_t data[FILE_BYTES],
-                 struct sl_err *err)
+                 struct sl_cancel *cancel, struct sl_err *err)
 {
     if (!decode(text, bytes, data))
         return sl_fail(err, SL_E_USAGE,
                        "not a minisign secret key: one is the file that `minisign -G` writes "
                        "beside the .pub file, a comment and one line");
     bool locked = data[2] == 'S';
-    if (locked && unlock(data, password, err) < 0)
+    if (locked && unlock(data, password, cancel, err) < 0)
         return -1;
     if (locked ? is_right(data) : is_whole(data))
         return 0;
@@ -111,12 +117,13 @@ static int parse(const char *text, size_t bytes, const char *password, uint8_t d
 }
 
 int sl_minisign_secret_parse(const char *text, size_t bytes, const char *password,
-                             struct sl_minisign_secret *secret, struct sl_err *err)
+                             struct sl_cancel *cancel, struct sl_minisign_secret *secret,
+                             struct sl_err *err)
 {
     uint8_t data[FILE_BYTES];
     if (sl_crypt_init(err) < 0)
         return -1;
-    int done = parse(text, bytes, password, data, err);
+    int done = parse(text, bytes, password, data, cancel, err);
     if (done == 0) {
         memcpy(secret->id, data + SEALED_AT, sizeof(secret->id));
         memcpy(secret->key, data + SEALED_AT + sizeof(secret->id), sizeof(secret->key));

@@ -8,6 +8,7 @@
 
 #include "buf.h"
 #include "minisign.h"
+#include "thread.h"
 
 enum { SL_MINISIGN_SECRET_BYTES = 64 };
 
@@ -20,11 +21,13 @@ struct sl_minisign_secret {
 bool sl_minisign_secret_is_locked(const char *text, size_t bytes);
 /**
  * Take it apart; password (NULL: none) opens an encrypted one, which takes the seconds and the
- * memory that its file says, at most 1 GiB, and blocks so long. SL_E_USAGE: it is not a secret key;
- * SL_E_AUTH: wrong password; SL_E_NO_SPACE. Release the secret.
+ * memory that its file says, at most 1 GiB, and blocks so long, or until cancel (may be NULL) is
+ * raised. SL_E_USAGE: it is not a secret key; SL_E_AUTH: wrong password; SL_E_NO_SPACE;
+ * SL_E_CANCELED. Release the secret.
  */
 int sl_minisign_secret_parse(const char *text, size_t bytes, const char *password,
-                             struct sl_minisign_secret *secret, struct sl_err *err);
+                             struct sl_cancel *cancel, struct sl_minisign_secret *secret,
+                             struct sl_err *err);
 /** Wipes it. */
 void sl_minisign_secret_release(struct sl_minisign_secret *secret);
 /** Append the text of a .minisig file over these bytes; comment is the trusted one, a line.

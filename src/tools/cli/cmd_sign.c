@@ -150,9 +150,10 @@ static int sign_source(struct sl_cli *cli, struct sl_spec *spec, struct sl_signi
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
-static int read_secret(const struct sign_options *options, struct sl_minisign_secret *secret,
+static int read_secret(const struct sl_cli *cli, struct sl_minisign_secret *secret,
                        struct sl_err *err)
 {
+    const struct sign_options *options = cli->options;
     sl_autobuf text = SL_BUF_INIT(SL_MINISIGN_FILE_BYTES_MAX);
     char password[PASSWORD_BYTES_MAX + 1] = "";
     SL_AUTO(sl_keys) keys = NULL;
@@ -162,7 +163,8 @@ static int read_secret(const struct sign_options *options, struct sl_minisign_se
     if (locked && (sl_keys_open(NULL, options->password_file, &keys, err) < 0 ||
                    (keys && sl_keys_passphrase(keys, password, sizeof(password), err) < 0)))
         return -1;
-    int done = sl_minisign_secret_parse(text.data, text.used, keys ? password : NULL, secret, err);
+    int done = sl_minisign_secret_parse(text.data, text.used, keys ? password : NULL, cli->cancel,
+                                        secret, err);
     sl_crypt_wipe(password, sizeof(password));
     if (text.data)
         sl_crypt_wipe(text.data, text.used);
@@ -226,7 +228,7 @@ static int run(struct sl_cli *cli, struct sl_err *err)
         return sl_fail(err, SL_E_USAGE,
                        "--check signs nothing: give the public key with --set "
                        "verify.minisign.publicKeyFile=FILE, or leave out --check");
-    if (options->minisign_key && read_secret(options, &secret, err) < 0)
+    if (options->minisign_key && read_secret(cli, &secret, err) < 0)
         return -1;
     signing.secret = options->minisign_key ? &secret : NULL;
     int done = sign_specs(cli, &signing, &why);
