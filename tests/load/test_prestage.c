@@ -146,7 +146,7 @@ SL_TEST(a_version_is_asked_for_as_it_is_read)
     sl_autofree char *key = NULL;
     ck_assert_int_eq(sl_store_open("s3://bucket/m/a.bin?versionId=v1", &config, &store, &key, &err),
                      0);
-    ck_assert_int_eq(sl_store_prestage(store, names, 1, NULL, &err), 0);
+    ck_assert_int_eq(sl_store_advice(store).prestage(store, names, 1, NULL, &err), 0);
     ck_assert(mock.version && mock.heads == 1);
 }
 
@@ -159,11 +159,10 @@ SL_TEST(it_ends_when_it_is_stopped)
     sl_autofree char *key = NULL;
     struct sl_cancel *stop = sl_cancel_new(&err);
     ck_assert_int_eq(sl_store_open("s3://bucket/m/", &config, &store, &key, &err), 0);
-    ck_assert(sl_store_prestages(store));
-    ck_assert_int_eq(sl_store_prestage(store, names, 2, stop, &err), 0);
+    ck_assert_int_eq(sl_store_advice(store).prestage(store, names, 2, stop, &err), 0);
     ck_assert_uint_eq(mock.heads, 2);
     sl_cancel_raise(stop, 0);
-    ck_assert_int_eq(sl_store_prestage(store, names, 2, stop, &err), -1);
+    ck_assert_int_eq(sl_store_advice(store).prestage(store, names, 2, stop, &err), -1);
     ck_assert_int_eq(err.kind, SL_E_CANCELED);
     ck_assert_uint_eq(mock.heads, 2);
     sl_cancel_free(stop);

@@ -91,7 +91,7 @@ SL_TEST(what_lies_behind_is_asked_for_anew_and_gaps_are_passed_over)
     SL_AUTO(sl_source) source = NULL;
     SL_SCRIPT(server, {.whole = true});
     open_both(&store, &source);
-    ck_assert(sl_store_in_order(store));
+    ck_assert(sl_store_advice(store).in_order);
     read_at(source, 5000);
     read_at(source, 700000);
     ck_assert_uint_eq(sl_server_request_count(server), 2);

@@ -346,7 +346,7 @@ SL_TEST_LOOP(a_registry_without_ranges_is_read_in_order, 0, 2)
     SL_SCRIPT(registry, {.first = 2, .last = 999, .fault = SL_FAULT_WHOLE});
     ck_assert_msg(open_model(&opened, &err) == 0, "%s", err.message);
     ck_assert_uint_eq(sl_source_bytes(opened.source), SL_BLOB_BYTES);
-    ck_assert(sl_store_in_order(opened.store));
+    ck_assert(sl_store_advice(opened.store).in_order);
     read_about(&opened);
     close_model(&opened);
 }
@@ -373,7 +373,7 @@ SL_TEST(a_store_with_ranges_is_not_read_in_order)
     struct opened opened;
     make_plain(true);
     ck_assert_msg(open_model(&opened, &err) == 0, "%s", err.message);
-    ck_assert(!sl_store_in_order(opened.store));
+    ck_assert(!sl_store_advice(opened.store).in_order);
     close_model(&opened);
 }
 

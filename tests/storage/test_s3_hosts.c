@@ -62,8 +62,8 @@ SL_TEST(coreweaves_cache_gets_ranges_of_15_mb_and_more)
         sl_autofree char *key = NULL;
         s3.endpoint = (char *)(uintptr_t)rows[i].endpoint;
         ck_assert_int_eq(sl_store_open("s3://models/m", &config, &store, &key, &err), 0);
-        ck_assert_uint_eq(sl_store_range_bytes_min(store), rows[i].bytes);
-        ck_assert(!sl_store_prestages(store));
+        ck_assert_uint_eq(sl_store_advice(store).range_bytes_min, rows[i].bytes);
+        ck_assert(!sl_store_advice(store).prestage);
     }
 }
 

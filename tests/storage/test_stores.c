@@ -42,7 +42,6 @@ SL_TEST(rows_say_what_they_can)
                       kind->name);
         ck_assert_msg(kind->open && kind->close && kind->locate && kind->transport, "%s",
                       kind->name);
-        ck_assert_msg(kind->traits.checksums == (kind->checksums != NULL), "%s", kind->name);
         ck_assert_msg(!kind->traits.listing || kind->list, "%s", kind->name);
         ck_assert_msg(!kind->options || kind->options_help, "%s", kind->name);
     }

@@ -119,9 +119,9 @@ SL_TEST(ranges_are_longer_where_xet_is_asked)
     SL_AUTO(sl_store) store = NULL;
     sl_autofree char *key = NULL;
     ck_assert_int_eq(sl_store_open("hf://org/name", &config, &store, &key, &err), 0);
-    ck_assert_uint_eq(sl_store_range_factor(store), 1);
+    ck_assert_uint_eq(sl_store_advice(store).range_factor, 0);
     ck_assert_msg(sl_store_list(store, take, NULL, &err) == 0, "%s", err.message);
-    ck_assert_uint_eq(sl_store_range_factor(store), 4);
+    ck_assert_uint_eq(sl_store_advice(store).range_factor, 4);
 }
 
 /* The hub's first answer tells the hash, so that the bytes of the opening come from Xet, too; a

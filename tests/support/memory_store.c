@@ -102,9 +102,7 @@ static void memory_close(struct sl_store *store)
     free(store->impl);
 }
 
-static int memory_list(struct sl_store *store,
-                       int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
-                       void *arg, struct sl_err *err)
+static int memory_list(struct sl_store *store, const struct sl_listing *listing, struct sl_err *err)
 {
     const char *base = store->impl;
     size_t base_bytes = strlen(base), known = 0;
@@ -120,7 +118,7 @@ static int memory_list(struct sl_store *store,
         struct sl_entry entry = {.name = blob->name + base_bytes, .bytes = blob->bytes, .etag = ""};
         count++;
         pthread_mutex_unlock(&locked.mutex);
-        if (each(&entry, arg, err) < 0)
+        if (listing->each(&entry, listing->arg, err) < 0)
             return -1;
         pthread_mutex_lock(&locked.mutex);
     }
@@ -220,9 +218,9 @@ static const struct sl_store_kind memory_store = {
     .traits = {.listing = true, .folders = true},
     .open = memory_open,
     .close = memory_close,
-    .list = memory_list,
     .locate = memory_locate,
     .transport = &transport,
+    .list = memory_list,
 };
 
 /* Before main(), so that every program that has this file reads memory: URIs. */

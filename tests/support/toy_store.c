@@ -61,9 +61,7 @@ static void toy_close(struct sl_store *store)
     free(toy);
 }
 
-static int toy_list(struct sl_store *store,
-                    int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
-                    void *arg, struct sl_err *err)
+static int toy_list(struct sl_store *store, const struct sl_listing *listing, struct sl_err *err)
 {
     struct toy *toy = store->impl;
     struct sl_answer answer;
@@ -80,7 +78,7 @@ static int toy_list(struct sl_store *store,
          at += used)
         result = sl_unhex(hex, sums.items[0].value, 32) < 0
                      ? sl_fail(err, SL_E_FORMAT, "'%s' is not an SHA-256", hex)
-                     : each(&entry, arg, err);
+                     : listing->each(&entry, listing->arg, err);
     sl_answer_release(&answer);
     return result;
 }
@@ -129,12 +127,12 @@ const struct sl_store_kind sl_toy_store = {
     .options = &sl_toy_table,
     .options_help = "toys",
     .traits = {.listing = true, .folders = true, .urls = true},
-    .check = toy_check,
     .open = toy_open,
     .close = toy_close,
-    .list = toy_list,
     .locate = toy_locate,
-    .recover = toy_recover,
     .transport = &sl_http_transport,
     .hooks = &hooks,
+    .check = toy_check,
+    .list = toy_list,
+    .recover = toy_recover,
 };

@@ -14,7 +14,7 @@ static void *ask(void *arg)
 {
     struct sl_prestage *prestage = arg;
     struct sl_err err = SL_ERR_INIT;
-    if (sl_store_prestage(prestage->store, prestage->names, prestage->count, prestage->stop, &err) <
+    if (prestage->begin(prestage->store, prestage->names, prestage->count, prestage->stop, &err) <
             0 &&
         err.kind != SL_E_CANCELED)
         sl_log(SL_LOG_WARN, "%s; the load goes on without", err.message);
@@ -27,7 +27,8 @@ void sl_prestage_start(struct sl_prestage *prestage, const struct sl_plan *plan)
     if (!plan->source_count)
         return;
     prestage->store = sl_source_store(plan->sources[0].source);
-    if (!sl_store_prestages(prestage->store))
+    prestage->begin = sl_store_advice(prestage->store).prestage;
+    if (!prestage->begin)
         return;
     prestage->names = sl_alloc_array(plan->source_count, sizeof(*prestage->names), NULL);
     prestage->stop = sl_cancel_new(NULL);

@@ -125,20 +125,23 @@ static const char *last_part(const char *path, size_t *bytes)
 /* snapshots/COMMIT/ has the objects as they are; plain files do, where nothing is shared. */
 static int assemble_cache(struct sl_plan *plan, struct sl_err *err)
 {
-    struct sl_cache_place place;
+    const struct sl_cache_place *place = sl_store_advice(plan->own->store).cache;
     const char *commit = plan->source_count ? sl_source_version(plan->sources[0].source)->pin : "";
     size_t bytes;
     const char *last = last_part(plan->own->output.cache, &bytes);
-    if (sl_store_cache_place(plan->own->store, &place, err) < 0)
-        return -1;
-    bool within = strlen(place.folder) == bytes && strncmp(place.folder, last, bytes) == 0;
+    if (!place)
+        return sl_fail(err, SL_E_USAGE,
+                       "layout hf-cache is for sources of a hub (hf://ORG/NAME), which '%.300s' is "
+                       "not: use layout verbatim",
+                       sl_store_uri(plan->own->store));
+    bool within = strlen(place->folder) == bytes && strncmp(place->folder, last, bytes) == 0;
     sl_autofree char *folder =
-        sl_asprintf(err, "%s%s", within ? "" : place.folder, within ? "" : "/");
+        sl_asprintf(err, "%s%s", within ? "" : place->folder, within ? "" : "/");
     sl_autofree char *snapshot =
-        folder ? sl_asprintf(err, "%ssnapshots/%s/%s", folder, commit, place.below) : NULL;
+        folder ? sl_asprintf(err, "%ssnapshots/%s/%s", folder, commit, place->below) : NULL;
     if (!snapshot || assemble_verbatim(plan, snapshot, err) < 0)
         return -1;
-    return add_ref(plan, folder, strcmp(place.revision, commit) == 0 ? "main" : place.revision,
+    return add_ref(plan, folder, strcmp(place->revision, commit) == 0 ? "main" : place->revision,
                    commit, err);
 }
 

@@ -309,7 +309,7 @@ static uint64_t missing_bytes(const struct sl_plan *plan, uint32_t source, uint6
 static int refuse_unhashed(const struct sl_plan *plan, uint32_t source, uint64_t missing,
                            struct sl_err *err)
 {
-    const char *advice = sl_store_traits(plan->own->store)->hash_advice;
+    const char *advice = sl_store_advice(plan->own->store).hash_advice;
     return sl_fail(err, SL_E_INTEGRITY,
                    "'%s' has %" PRIu64
                    " bytes without a hash that can be checked, and verify.hashes is "

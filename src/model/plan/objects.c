@@ -396,7 +396,7 @@ int sl_plan_measure(const struct sl_spec *spec, const struct sl_source_config *c
     *bytes = 0;
     if (!plan || sl_store_open(spec->source.uri, config, &own->store, &key, err) < 0)
         return -1;
-    if (sl_store_traits(own->store)->reads_to_list)
+    if (sl_store_advice(own->store).reads_to_list)
         return 0;
     if (gather(plan, key, err) < 0)
         return -1;

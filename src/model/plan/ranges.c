@@ -66,8 +66,9 @@ static uint64_t choose_range_bytes(const struct sl_plan *plan, uint64_t total)
         wanted = SL_MIN(SL_MAX(total / 64, MIB), 8 * MIB);
         if (total / 512 > wanted)
             wanted = total / 512;
-        wanted = SL_MIN(wanted * sl_store_range_factor(plan->own->store), 64 * MIB);
-        wanted = SL_MAX(wanted, sl_store_range_bytes_min(plan->own->store));
+        const struct sl_store_advice advice = sl_store_advice(plan->own->store);
+        wanted = SL_MIN(wanted * SL_MAX(advice.range_factor, 1U), 64 * MIB);
+        wanted = SL_MAX(wanted, advice.range_bytes_min);
     } else if (wanted < least) {
         sl_log(SL_LOG_WARN,
                "readers.rangeBytes is %" PRIu64 " for this load, and not %" PRIu64
@@ -92,7 +93,7 @@ static void choose_connections(struct sl_plan *plan)
     struct sl_plan_facts facts = {
         .given = plan->own->spec->readers.connections,
         .local = sl_store_traits(plan->own->store)->local || is_held(plan),
-        .in_order = sl_store_in_order(plan->own->store),
+        .in_order = sl_store_advice(plan->own->store).in_order,
         .ranges = plan->range_count,
         .fetch_bytes = sl_plan_expected_bytes(plan),
         .descriptors = sl_descriptors_for_connections(),

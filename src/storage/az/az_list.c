@@ -158,8 +158,7 @@ struct listing {
     const char *marker; /* of the page; NULL: the first */
     char *begin;        /* prefix and more, encoded */
     unsigned let_in;
-    int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err);
-    void *arg;
+    const struct sl_listing *wanted;
     char what[400];
 };
 
@@ -206,21 +205,20 @@ static int list_page(void *arg, const char *marker, char **next, uint64_t *entri
     if (sl_http_ask(listing->az->store, &call, &answer, err) < 0)
         return -1;
     int result = sl_az_page_parse(sl_buf_string(&answer.body), answer.body.used, listing->what,
-                                  listing->az->place.prefix, listing->each, listing->arg, next,
-                                  entries, err);
+                                  listing->az->place.prefix, listing->wanted->each,
+                                  listing->wanted->arg, next, entries, err);
     sl_answer_release(&answer);
     return result;
 }
 
-int sl_az_list_begin(struct sl_store *store, const char *begin,
-                     int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
-                     void *arg, struct sl_err *err)
+int sl_az_list(struct sl_store *store, const struct sl_listing *wanted, struct sl_err *err)
 {
-    struct listing listing = {.az = store->impl, .each = each, .arg = arg};
+    struct listing listing = {.az = store->impl, .wanted = wanted};
     const struct sl_http_walk walk = {listing.what, list_page, &listing};
     uint64_t total = 0;
-    snprintf(listing.what, sizeof(listing.what), "cannot list '%.300s%.70s'", store->uri, begin);
-    sl_autofree char *whole = sl_asprintf(err, "%s%s", listing.az->place.prefix, begin);
+    snprintf(listing.what, sizeof(listing.what), "cannot list '%.300s%.70s'", store->uri,
+             wanted->begin);
+    sl_autofree char *whole = sl_asprintf(err, "%s%s", listing.az->place.prefix, wanted->begin);
     sl_autofree char *encoded = whole ? sl_url_encode(whole, false, err) : NULL;
     listing.begin = encoded;
     if (!encoded || sl_http_walk(store, &walk, &total, err) < 0)
@@ -229,12 +227,5 @@ int sl_az_list_begin(struct sl_store *store, const char *begin,
         return 0;
     return sl_fail(err, SL_E_NOT_FOUND,
                    "there is no blob below '%s%.300s': check the prefix, it is case-sensitive",
-                   store->uri, begin);
-}
-
-int sl_az_list(struct sl_store *store,
-               int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err), void *arg,
-               struct sl_err *err)
-{
-    return sl_az_list_begin(store, "", each, arg, err);
+                   store->uri, wanted->begin);
 }

@@ -12,6 +12,8 @@ struct sl_az_options {
 };
 extern const struct sl_option_table sl_az_table;
 extern const struct sl_store_kind sl_az_store;
+/** Is it the URL of a blob at Azure: https://ACCOUNT.blob.core.windows.net/…? Such are its own. */
+bool sl_az_is_blob_url(const char *uri);
 
 /** Writing (upload_az.c). */
 extern const struct sl_upload_ops sl_upload_az_ops;

@@ -327,11 +327,9 @@ static int walk_directory(struct walk *walk, int fd, unsigned depth, struct sl_e
     return result;
 }
 
-static int file_list(struct sl_store *store,
-                     int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
-                     void *arg, struct sl_err *err)
+static int file_list(struct sl_store *store, const struct sl_listing *listing, struct sl_err *err)
 {
-    struct walk walk = {store, each, arg, SL_BUF_INIT(PATH_BYTES_MAX), 0};
+    struct walk walk = {store, listing->each, listing->arg, SL_BUF_INIT(PATH_BYTES_MAX), 0};
     const struct place *place = store->impl;
     int fd = open_at(place, place->base, O_RDONLY | O_DIRECTORY);
     if (fd < 0)
@@ -547,9 +545,9 @@ const struct sl_store_kind sl_file_store = {
     .traits = {.local = true, .listing = true, .folders = true},
     .open = file_open,
     .close = file_close,
-    .list = file_list,
     .locate = file_locate,
-    .forget = file_forget,
     .transport = &transport,
+    .list = file_list,
+    .forget = file_forget,
     .upload = &sl_upload_file_ops,
 };

@@ -104,8 +104,7 @@ struct listing {
     const char *token; /* of the page; NULL: the first */
     char *begin;       /* prefix and more, encoded */
     unsigned let_in;   /* generation of the token of the request */
-    int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err);
-    void *arg;
+    const struct sl_listing *wanted;
     char what[400];
 };
 
@@ -154,22 +153,21 @@ static int list_page(void *arg, const char *token, char **next, uint64_t *entrie
     listing->token = token;
     if (sl_http_ask(listing->gs->store, &call, &answer, err) < 0)
         return -1;
-    int result =
-        sl_gs_page_parse(sl_buf_string(&answer.body), answer.body.used, listing->what,
-                         listing->gs->prefix, listing->each, listing->arg, next, entries, err);
+    int result = sl_gs_page_parse(sl_buf_string(&answer.body), answer.body.used, listing->what,
+                                  listing->gs->prefix, listing->wanted->each, listing->wanted->arg,
+                                  next, entries, err);
     sl_answer_release(&answer);
     return result;
 }
 
-int sl_gs_list_begin(struct sl_store *store, const char *begin,
-                     int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
-                     void *arg, struct sl_err *err)
+int sl_gs_list(struct sl_store *store, const struct sl_listing *wanted, struct sl_err *err)
 {
-    struct listing listing = {.gs = store->impl, .each = each, .arg = arg};
+    struct listing listing = {.gs = store->impl, .wanted = wanted};
     const struct sl_http_walk walk = {listing.what, list_page, &listing};
     uint64_t total = 0;
-    snprintf(listing.what, sizeof(listing.what), "cannot list '%.300s%.70s'", store->uri, begin);
-    sl_autofree char *whole = sl_asprintf(err, "%s%s", listing.gs->prefix, begin);
+    snprintf(listing.what, sizeof(listing.what), "cannot list '%.300s%.70s'", store->uri,
+             wanted->begin);
+    sl_autofree char *whole = sl_asprintf(err, "%s%s", listing.gs->prefix, wanted->begin);
     sl_autofree char *encoded = whole ? sl_url_encode(whole, false, err) : NULL;
     listing.begin = encoded;
     if (!encoded || sl_http_walk(store, &walk, &total, err) < 0)
@@ -178,12 +176,5 @@ int sl_gs_list_begin(struct sl_store *store, const char *begin,
         return 0;
     return sl_fail(err, SL_E_NOT_FOUND,
                    "there is no object below '%s%.300s': check the prefix, it is case-sensitive",
-                   store->uri, begin);
-}
-
-int sl_gs_list(struct sl_store *store,
-               int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err), void *arg,
-               struct sl_err *err)
-{
-    return sl_gs_list_begin(store, "", each, arg, err);
+                   store->uri, wanted->begin);
 }

@@ -14,7 +14,6 @@
 #include "thread.h"
 #include "xet_channel.h"
 
-enum { XET_RANGE_FACTOR = 4 };
 static const char hub[] = "https://huggingface.co";
 
 static const struct sl_option hf_rows[] = {
@@ -86,6 +85,12 @@ static int refuse_offline(const char *uri, struct sl_err *err)
     return 0;
 }
 
+static enum sl_delivery delivery(const struct sl_source *source)
+{
+    const struct sl_hf *hf = source->store->impl;
+    return sl_xet_delivery(hf->xet, source->version.pin, source->name);
+}
+
 /* Without it the store is read by plain HTTP. */
 static int open_xet(struct sl_hf *hf, const struct sl_hf_options *options, struct sl_err *err)
 {
@@ -95,8 +100,20 @@ static int open_xet(struct sl_hf *hf, const struct sl_hf_options *options, struc
         hf->store->transport = &sl_http_transport;
         return 0;
     }
+    hf->store->advice.delivery = delivery;
     hf->xet = sl_xet_new(hf, mode, err);
     return hf->xet ? 0 : -1;
+}
+
+static void find_cache(struct sl_hf *hf)
+{
+    struct sl_cache_place *cache = &hf->cache;
+    const char *kind = *hf->uri.kind ? hf->uri.kind : "models/";
+    size_t org = strcspn(hf->uri.repo, "/");
+    *cache = (struct sl_cache_place){.revision = hf->uri.revision, .below = hf->folder};
+    snprintf(cache->folder, sizeof(cache->folder), "%.*s--%.*s--%s", (int)strcspn(kind, "/"), kind,
+             (int)org, hf->uri.repo, hf->uri.repo + org + 1);
+    hf->store->advice.cache = cache;
 }
 
 static int hf_open(struct sl_store *store, const char *uri, char **key, struct sl_err *err)
@@ -114,6 +131,7 @@ static int hf_open(struct sl_store *store, const char *uri, char **key, struct s
         find_endpoint(hf, options, err) < 0 ||
         sl_repository_split(store, uri, hf->uri.path, &hf->folder, key, err) < 0)
         return -1;
+    find_cache(hf);
     return sl_hf_find_token(hf, options, err) < 0 ? -1 : open_xet(hf, options, err);
 }
 
@@ -187,19 +205,6 @@ static int prepare(struct sl_source *source, struct sl_range_request *request, s
     if (!source->impl)
         return sl_fail(err, SL_E_INTERNAL, "'%s' has no commit", source->uri);
     return sl_http_prepare(&hf->http, source->impl, request, err);
-}
-
-static int cache_place(const struct sl_store *store, struct sl_cache_place *place,
-                       struct sl_err *err)
-{
-    (void)err;
-    const struct sl_hf *hf = store->impl;
-    const char *kind = *hf->uri.kind ? hf->uri.kind : "models/";
-    size_t org = strcspn(hf->uri.repo, "/");
-    *place = (struct sl_cache_place){.revision = hf->uri.revision, .below = hf->folder};
-    snprintf(place->folder, sizeof(place->folder), "%.*s--%.*s--%s", (int)strcspn(kind, "/"), kind,
-             (int)org, hf->uri.repo, hf->uri.repo + org + 1);
-    return 0;
 }
 
 /* ---- answers --------------------------------------------------------------------------------- */
@@ -301,20 +306,6 @@ static bool hf_recover(struct sl_source *source, const struct sl_err *why, struc
     return source->impl && sl_http_recover(&hf->http, source->impl, why, err);
 }
 
-static enum sl_delivery delivery(const struct sl_source *source)
-{
-    const struct sl_hf *hf = source->store->impl;
-    return hf->xet ? sl_xet_delivery(hf->xet, source->version.pin, source->name)
-                   : SL_DELIVERY_UNCHECKED;
-}
-
-/* A question comes before each range that is read through Xet. */
-static unsigned range_factor(const struct sl_store *store)
-{
-    const struct sl_hf *hf = store->impl;
-    return hf->xet && sl_xet_is_used(hf->xet) ? XET_RANGE_FACTOR : 1;
-}
-
 static const struct sl_http_hooks hooks = {
     .prepare = prepare, .refuse = refuse, .redirect = redirect, .answered = answered};
 
@@ -323,21 +314,18 @@ const struct sl_store_kind sl_hf_store = {
     .schemes = {"hf"},
     .example = "hf://org/name@revision/file",
     .help = "a repository of Hugging Face or of a mirror: hf://ORG/NAME[@REVISION][/PATH]",
-    .login = "set HF_TOKEN",
     .options = &sl_hf_table,
     .options_help = "Hugging Face hubs",
+    .login = "set HF_TOKEN",
     .traits = {.listing = true, .folders = true, .repository = true},
-    .check = hf_check,
     .open = hf_open,
     .close = hf_close,
-    .list = sl_hf_list,
-    .resolve = hf_resolve,
     .locate = hf_locate,
-    .recover = hf_recover,
-    .cache_place = cache_place,
-    .delivery = delivery,
-    .range_factor = range_factor,
-    .describe = hf_describe,
     .transport = &sl_hf_transport,
     .hooks = &hooks,
+    .check = hf_check,
+    .list = sl_hf_list,
+    .resolve = hf_resolve,
+    .recover = hf_recover,
+    .describe = hf_describe,
 };

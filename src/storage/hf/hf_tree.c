@@ -318,9 +318,7 @@ static int list_page(void *arg, const char *url, char **next, uint64_t *entries,
     return result;
 }
 
-int sl_hf_list(struct sl_store *store,
-               int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err), void *arg,
-               struct sl_err *err)
+int sl_hf_list(struct sl_store *store, const struct sl_listing *wanted, struct sl_err *err)
 {
     struct sl_hf *hf = store->impl;
     char commit[SL_HF_COMMIT_BYTES], what[WHAT_BYTES];
@@ -328,7 +326,7 @@ int sl_hf_list(struct sl_store *store,
     snprintf(what, sizeof(what), "cannot list '%.380s'", store->uri);
     if (sl_hf_commit(hf, commit, err) < 0)
         return -1;
-    const struct sl_hf_page page = {what, hf->folder, commit, each, arg, hf->xet};
+    const struct sl_hf_page page = {what, hf->folder, commit, wanted->each, wanted->arg, hf->xet};
     struct listing listing = {.hf = hf, .page = &page};
     const struct sl_http_walk walk = {what, list_page, &listing};
     if (sl_http_walk(store, &walk, &total, err) < 0)

@@ -15,7 +15,14 @@
 #include "progress.h"
 #include "thread.h"
 
-enum { BUCKETS = 16384, NOTED_MAX = 131072, CHUNKS_LEAST = 64, FAILURES_MAX = 3, DOUBTS_MAX = 3 };
+enum {
+    BUCKETS = 16384,
+    NOTED_MAX = 131072,
+    CHUNKS_LEAST = 64,
+    FAILURES_MAX = 3,
+    DOUBTS_MAX = 3,
+    RANGE_FACTOR = 4
+};
 
 struct chunk {
     uint64_t offset;
@@ -191,12 +198,20 @@ static struct sl_xet_file *find(struct sl_xet *xet, const char *key)
     return file;
 }
 
+/* A question comes before each range that is read through it. */
+static void advise_ranges(struct sl_store *store, unsigned factor)
+{
+    SL_LOCKED(&store->locked.mutex);
+    store->locked.range_factor = factor;
+}
+
 /* Under the lock. */
 static void turn_off(struct sl_xet *xet, const char *why)
 {
     if (xet->locked.off)
         return;
     xet->locked.off = true;
+    advise_ranges(xet->hf->store, 1);
     sl_progress_add_fallback(xet->xorbs.config.progress);
     sl_log(SL_LOG_WARN,
            "Xet is not used any more for '%s', the hub's own links are: %s (source.hf.xet)",
@@ -218,6 +233,8 @@ static int add_file(struct sl_xet *xet, char **key, const char *hash, uint64_t b
     file->next = *bucket;
     *bucket = file;
     xet->locked.noted++;
+    if (!xet->locked.off)
+        advise_ranges(xet->hf->store, RANGE_FACTOR);
     return 0;
 }
 
@@ -488,12 +505,6 @@ void sl_xet_note_failure(struct sl_xet *xet, struct sl_err *err)
     if (!err->retryable || unreached || ++xet->locked.failures >= FAILURES_MAX)
         turn_off(xet, err->message);
     err->retryable = true;
-}
-
-bool sl_xet_is_used(struct sl_xet *xet)
-{
-    SL_LOCKED(&xet->locked.mutex);
-    return xet->locked.noted && !xet->locked.off;
 }
 
 void sl_xet_note_success(struct sl_xet *xet)

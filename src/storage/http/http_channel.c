@@ -180,7 +180,7 @@ static bool is_of_version(const struct sl_channel *channel);
 static bool is_in_order(const struct sl_channel *channel)
 {
     return channel->hooks->in_order && !channel->first &&
-           (channel->source->in_order || sl_store_in_order(channel->store));
+           (channel->source->in_order || sl_store_advice(channel->store).in_order);
 }
 
 /* Is the range behind what the answer in hand has given already, of the same version? */

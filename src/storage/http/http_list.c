@@ -169,11 +169,9 @@ static int list_folder(struct walk *walk, const char *folder, unsigned depth, st
     return result;
 }
 
-int sl_http_list(struct sl_store *store,
-                 int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
-                 void *arg, struct sl_err *err)
+int sl_http_list(struct sl_store *store, const struct sl_listing *listing, struct sl_err *err)
 {
-    struct walk walk = {.store = store, .each = each, .arg = arg};
+    struct walk walk = {.store = store, .each = listing->each, .arg = listing->arg};
     snprintf(walk.what, sizeof(walk.what), "cannot list '%.380s'", store->uri);
     if (list_folder(&walk, "", 0, err) < 0)
         return -1;

@@ -20,9 +20,7 @@ int sl_http_store_url(struct sl_store *store, const char *name, char **url, char
                       struct sl_err *err);
 
 /** sl_store_kind.list (http_list.c): of servers that list folders as JSON; else SL_E_USAGE. */
-int sl_http_list(struct sl_store *store,
-                 int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
-                 void *arg, struct sl_err *err);
+int sl_http_list(struct sl_store *store, const struct sl_listing *listing, struct sl_err *err);
 
 /** Writing by one PUT (upload_http.c). */
 extern const struct sl_upload_ops sl_upload_http_ops;

@@ -206,8 +206,7 @@ static void keep(struct sl_ms *ms, struct sl_ms_tree *tree)
 }
 
 static int list_tree(const struct sl_ms *ms, const struct sl_ms_tree *tree,
-                     int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
-                     void *arg, struct sl_err *err)
+                     const struct sl_listing *listing, struct sl_err *err)
 {
     for (size_t i = 0; i < tree->count; i++) {
         const struct sl_ms_file *file = &tree->files[i];
@@ -218,15 +217,13 @@ static int list_tree(const struct sl_ms *ms, const struct sl_ms_tree *tree,
                                        .etag = "",
                                        .pin = hashed ? file->sha256 : NULL,
                                        .sums = hashed ? &sums : NULL};
-        if (each(&entry, arg, err) < 0)
+        if (listing->each(&entry, listing->arg, err) < 0)
             return -1;
     }
     return 0;
 }
 
-int sl_ms_list(struct sl_store *store,
-               int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err), void *arg,
-               struct sl_err *err)
+int sl_ms_list(struct sl_store *store, const struct sl_listing *listing, struct sl_err *err)
 {
     struct sl_ms *ms = store->impl;
     char what[WHAT_BYTES];
@@ -237,7 +234,7 @@ int sl_ms_list(struct sl_store *store,
         result = sl_fail(err, SL_E_NOT_FOUND, "there is no file below '%s': check the folder",
                          store->uri);
     if (result == 0)
-        result = list_tree(ms, &tree, each, arg, err);
+        result = list_tree(ms, &tree, listing, err);
     if (result == 0)
         keep(ms, &tree);
     sl_ms_tree_release(&tree);

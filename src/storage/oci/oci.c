@@ -97,6 +97,8 @@ static int oci_open(struct sl_store *store, const char *uri, char **key, struct 
     if (!oci)
         return -1;
     oci->store = store;
+    store->advice.reads_to_list = true;
+    store->advice.hash_advice = "raise source.oci.checkLayersUpTo";
     pthread_mutex_init(&oci->locked.mutex, NULL);
     if (sl_oci_uri_parse(uri, &oci->uri, err) < 0)
         return -1;
@@ -233,6 +235,12 @@ static bool oci_recover(struct sl_source *source, const struct sl_err *why, stru
     return place && sl_oci_endpoint_recover(place->at, place->object, why, err);
 }
 
+void sl_oci_advise_in_order(struct sl_oci *oci)
+{
+    SL_LOCKED(&oci->store->locked.mutex);
+    oci->store->locked.in_order = true;
+}
+
 void sl_oci_note_no_ranges(struct sl_oci *oci)
 {
     SL_LOCKED(&oci->locked.mutex);
@@ -242,6 +250,7 @@ void sl_oci_note_no_ranges(struct sl_oci *oci)
                "one connection, and what was read before is sent again after a failure",
                oci->uri.host);
     oci->locked.no_ranges = true;
+    sl_oci_advise_in_order(oci);
 }
 
 bool sl_oci_knows_no_ranges(struct sl_oci *oci)
@@ -250,39 +259,25 @@ bool sl_oci_knows_no_ranges(struct sl_oci *oci)
     return oci->locked.no_ranges;
 }
 
-static bool oci_in_order(struct sl_store *store)
-{
-    struct sl_oci *oci = store->impl;
-    SL_LOCKED(&oci->locked.mutex);
-    bool in_order = oci->locked.no_ranges;
-    for (size_t i = 0; oci->locked.known && i < oci->locked.manifest.layer_count; i++)
-        in_order |= sl_oci_is_in_order(&oci->locked.manifest.layers[i]);
-    return in_order;
-}
-
 const struct sl_store_kind sl_oci_store = {
     .name = "oci",
     .schemes = {"oci"},
     .example = "oci://ghcr.io/org/model:v1/file",
     .help = "a model in an OCI registry: oci://HOST/REPOSITORY[:TAG|@sha256:DIGEST][/FILE]",
-    .login = "log in with a container tool, such as docker login",
     .options = &sl_oci_table,
     .options_help = "OCI registries",
-    .traits = {.listing = true,
-               .folders = true,
-               .reads_to_list = true,
-               .hash_advice = "raise source.oci.checkLayersUpTo"},
-    .check = oci_check,
+    .login = "log in with a container tool, such as docker login",
+    .traits = {.listing = true, .folders = true},
     .open = oci_open,
     .close = oci_close,
-    .list = sl_oci_list,
-    .resolve = oci_resolve,
     .locate = oci_locate,
-    .forget = oci_forget,
-    .blame = sl_oci_blame,
-    .describe = sl_oci_describe,
-    .recover = oci_recover,
-    .in_order = oci_in_order,
     .transport = &sl_oci_transport,
     .hooks = &sl_oci_hooks,
+    .check = oci_check,
+    .list = sl_oci_list,
+    .resolve = oci_resolve,
+    .forget = oci_forget,
+    .recover = oci_recover,
+    .blame = sl_oci_blame,
+    .describe = sl_oci_describe,
 };

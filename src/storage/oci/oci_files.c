@@ -7,7 +7,7 @@
 #include "hash.h"
 #include "json.h"
 #include "log.h"
-#include "oci_store.h"
+#include "oci_unpack.h"
 
 enum { WHAT_BYTES = 400, URI_SHOWN_MAX = 380 };
 
@@ -283,14 +283,15 @@ int sl_oci_files(struct sl_oci *oci, const struct sl_oci_manifest **manifest, st
     } else {
         oci->locked.manifest = made;
         oci->locked.known = true;
+        for (size_t i = 0; i < made.layer_count; i++)
+            if (sl_oci_is_in_order(&made.layers[i]))
+                sl_oci_advise_in_order(oci);
     }
     *manifest = &oci->locked.manifest;
     return 0;
 }
 
-int sl_oci_list(struct sl_store *store,
-                int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err), void *arg,
-                struct sl_err *err)
+int sl_oci_list(struct sl_store *store, const struct sl_listing *listing, struct sl_err *err)
 {
     struct sl_oci *oci = store->impl;
     const struct sl_oci_manifest *manifest;
@@ -310,7 +311,7 @@ int sl_oci_list(struct sl_store *store,
                                        .pin = file->pin,
                                        .sums = file->hashed ? &sums : NULL};
         found = true;
-        if (each(&entry, arg, err) < 0)
+        if (listing->each(&entry, listing->arg, err) < 0)
             return -1;
     }
     if (!found)

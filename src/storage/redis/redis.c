@@ -64,11 +64,9 @@ static void redis_close(struct sl_store *store)
     free(redis);
 }
 
-static int redis_list(struct sl_store *store,
-                      int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
-                      void *arg, struct sl_err *err)
+static int redis_list(struct sl_store *store, const struct sl_listing *listing, struct sl_err *err)
 {
-    (void)each, (void)arg;
+    (void)listing;
     return sl_fail(err, SL_E_USAGE, "'%s' has no listing: name one model, redis://host/PREFIX",
                    store->uri);
 }
@@ -399,12 +397,12 @@ const struct sl_store_kind sl_redis_store = {
     .options = &sl_redis_table,
     .options_help = "Redis servers",
     .traits = {.tensors = true},
-    .check = redis_check,
     .open = redis_open,
     .close = redis_close,
-    .list = redis_list,
     .locate = redis_locate,
-    .forget = redis_forget,
     .transport = &transport,
+    .check = redis_check,
+    .list = redis_list,
+    .forget = redis_forget,
     .upload = &sl_upload_redis_ops,
 };

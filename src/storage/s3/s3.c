@@ -183,7 +183,9 @@ static int heed_endpoint(struct sl_s3 *s3, struct sl_err *err)
 {
     const struct sl_s3_endpoint *endpoint = &s3->locked.endpoint;
     const struct sl_s3_options *options = sl_source_options(&s3->store->config, &sl_s3_table);
-    s3->range_bytes_min = endpoint->range_bytes_min;
+    s3->store->advice.range_bytes_min = endpoint->range_bytes_min;
+    if (options && options->prestage)
+        s3->store->advice.prestage = sl_s3_prestage;
     if (*endpoint->region && !sl_creds_region_given(s3->creds))
         memcpy(s3->locked.region, endpoint->region, sizeof(endpoint->region));
     const char *hosts = options && options->follow_redirects ? options->follow_redirects : "";
@@ -415,12 +417,6 @@ static bool s3_recover(struct sl_source *source, const struct sl_err *why, struc
     return sl_s3_recover(object->s3, keys, why) || led_away;
 }
 
-static uint64_t range_bytes_min(const struct sl_store *store)
-{
-    const struct sl_s3 *s3 = store->impl;
-    return s3->range_bytes_min;
-}
-
 static int s3_checksums(struct sl_source *source, struct sl_checksums *sums, struct sl_err *err)
 {
     const struct object *object = source->impl;
@@ -447,25 +443,21 @@ const struct sl_store_kind sl_s3_store = {
     .schemes = {"s3"},
     .example = "s3://bucket/key",
     .help = "Amazon S3 and compatible stores, signed with SigV4",
-    .login = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
     .options = &sl_s3_table,
     .options_help = "S3 and compatible stores",
-    .traits = {.listing = true, .checksums = true, .caller_credentials = true},
-    .check = s3_check,
+    .login = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    .traits = {.listing = true, .caller_credentials = true},
     .open = s3_open,
     .close = s3_close,
-    .describe = s3_describe,
-    .list = sl_s3_list,
-    .list_begin = sl_s3_list_begin,
     .locate = s3_locate,
-    .forget = s3_forget,
-    .recover = s3_recover,
-    .is_folder = s3_is_folder,
-    .checksums = s3_checksums,
-    .range_bytes_min = range_bytes_min,
-    .prestages = sl_s3_prestages,
-    .prestage = sl_s3_prestage,
     .transport = &sl_http_transport,
     .hooks = &hooks,
+    .check = s3_check,
+    .list = sl_s3_list,
+    .forget = s3_forget,
+    .recover = s3_recover,
+    .checksums = s3_checksums,
+    .is_folder = s3_is_folder,
+    .describe = s3_describe,
     .upload = &sl_upload_s3_ops,
 };

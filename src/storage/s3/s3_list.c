@@ -175,17 +175,15 @@ int sl_s3_page_parse(const char *text, size_t bytes, const char *uri, const char
 
 struct listing {
     struct sl_s3 *s3;
-    const char *begin; /* of names below the prefix */
-    bool by_key;       /* the next page begins after a key */
-    int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err);
-    void *arg;
+    bool by_key; /* the next page begins after a key */
+    const struct sl_listing *wanted;
     char what[400];
 };
 
 /* at: a token or a key; NULL: the first page. */
 static char *page_query(const struct listing *listing, const char *at, struct sl_err *err)
 {
-    sl_autofree char *whole = sl_asprintf(err, "%s%s", listing->s3->prefix, listing->begin);
+    sl_autofree char *whole = sl_asprintf(err, "%s%s", listing->s3->prefix, listing->wanted->begin);
     sl_autofree char *prefix = whole ? sl_url_encode(whole, false, err) : NULL;
     sl_autofree char *from = prefix ? sl_url_encode(at ? at : "", false, err) : NULL;
     if (!from)
@@ -224,35 +222,28 @@ static int list_page(void *arg, const char *at, char **next, uint64_t *entries, 
     sl_autofree char *query = page_query(listing, at, err);
     if (!query || get_page(listing, query, &answer, err) < 0)
         return -1;
-    int result = sl_s3_page_parse(sl_buf_string(&answer.body), answer.body.used, s3->store->uri,
-                                  s3->prefix, listing->each, listing->arg, &after, entries, err);
+    int result =
+        sl_s3_page_parse(sl_buf_string(&answer.body), answer.body.used, s3->store->uri, s3->prefix,
+                         listing->wanted->each, listing->wanted->arg, &after, entries, err);
     sl_answer_release(&answer);
     *next = after.text;
     listing->by_key = after.is_key;
     return result;
 }
 
-int sl_s3_list(struct sl_store *store,
-               int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err), void *arg,
-               struct sl_err *err)
+int sl_s3_list(struct sl_store *store, const struct sl_listing *wanted, struct sl_err *err)
 {
-    return sl_s3_list_begin(store, "", each, arg, err);
-}
-
-int sl_s3_list_begin(struct sl_store *store, const char *begin,
-                     int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
-                     void *arg, struct sl_err *err)
-{
-    struct listing listing = {.s3 = store->impl, .begin = begin, .each = each, .arg = arg};
+    struct listing listing = {.s3 = store->impl, .wanted = wanted};
     const struct sl_http_walk walk = {listing.what, list_page, &listing};
     uint64_t total = 0;
-    snprintf(listing.what, sizeof(listing.what), "cannot list '%.300s%.70s'", store->uri, begin);
+    snprintf(listing.what, sizeof(listing.what), "cannot list '%.300s%.70s'", store->uri,
+             wanted->begin);
     if (sl_http_walk(store, &walk, &total, err) < 0)
         return -1;
     if (!total)
         return sl_fail(
             err, SL_E_NOT_FOUND,
             "there is no object below '%s%.300s': check the prefix, it is case-sensitive",
-            store->uri, begin);
+            store->uri, wanted->begin);
     return 0;
 }

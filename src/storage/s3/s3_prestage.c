@@ -10,12 +10,6 @@
 
 enum { ANSWER_BYTES_MAX = 64 * 1024, TRIES = 2 };
 
-bool sl_s3_prestages(const struct sl_store *store)
-{
-    const struct sl_s3_options *options = sl_source_options(&store->config, &sl_s3_table);
-    return options && options->prestage;
-}
-
 static int ask_for(struct sl_s3 *s3, struct sl_exchange *exchange, const char *name,
                    struct sl_err *err)
 {

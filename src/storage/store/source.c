@@ -156,17 +156,6 @@ const char *sl_store_kind(const struct sl_store *store)
     return store->kind->name;
 }
 
-int sl_store_cache_place(const struct sl_store *store, struct sl_cache_place *place,
-                         struct sl_err *err)
-{
-    if (store->kind->cache_place)
-        return store->kind->cache_place(store, place, err);
-    return sl_fail(err, SL_E_USAGE,
-                   "layout hf-cache is for sources of a hub (hf://ORG/NAME), which '%.300s' is "
-                   "not: use layout verbatim",
-                   store->uri);
-}
-
 void sl_store_describe(struct sl_store *store,
                        void (*row)(void *arg, const char *what, const char *text), void *arg)
 {
@@ -177,6 +166,15 @@ void sl_store_describe(struct sl_store *store,
 const struct sl_store_traits *sl_store_traits(const struct sl_store *store)
 {
     return &store->kind->traits;
+}
+
+struct sl_store_advice sl_store_advice(struct sl_store *store)
+{
+    struct sl_store_advice advice = store->advice;
+    SL_LOCKED(&store->locked.mutex);
+    advice.in_order = store->locked.in_order;
+    advice.range_factor = store->locked.range_factor;
+    return advice;
 }
 
 uint64_t sl_store_first_byte_ns(struct sl_store *store)
@@ -249,14 +247,6 @@ struct sl_connect sl_store_connect(struct sl_store *store)
     };
 }
 
-bool sl_store_in_order(struct sl_store *store)
-{
-    if (store->kind->in_order && store->kind->in_order(store))
-        return true;
-    SL_LOCKED(&store->locked.mutex);
-    return store->locked.in_order;
-}
-
 void sl_store_note_in_order(struct sl_store *store, bool sized)
 {
     SL_LOCKED(&store->locked.mutex);
@@ -297,10 +287,8 @@ enum { LISTED_MAX = 10 * 1000 * 1000 }; /* wanted or not */
 
 struct wanted {
     const struct sl_store *store;
+    const struct sl_listing *listing;
     unsigned listed;
-    const char *begin;
-    int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err);
-    void *arg;
 };
 
 /* Of an empty object that Hadoop's older tools leave for a folder. */
@@ -320,43 +308,37 @@ static int take_wanted(const struct sl_entry *entry, void *arg, struct sl_err *e
     if (++wanted->listed > LISTED_MAX)
         return sl_fail(err, SL_E_FORMAT, "the listing of '%s' has more than %d entries",
                        wanted->store->uri, LISTED_MAX);
-    if (strncmp(entry->name, wanted->begin, strlen(wanted->begin)) != 0 ||
+    const char *begin = wanted->listing->begin;
+    if (strncmp(entry->name, begin, strlen(begin)) != 0 ||
         (entry->bytes == 0 && is_mark_name(entry->name)))
         return 0;
     if (check_size(wanted->store->uri, entry->name, entry->bytes, err) < 0)
         return -1;
-    return wanted->each(entry, wanted->arg, err);
-}
-
-static int list(struct sl_store *store, const char *begin, struct wanted *wanted,
-                struct sl_err *err)
-{
-    const struct sl_store_kind *kind = store->kind;
-    if (!kind->list)
-        return sl_fail(err, SL_E_USAGE,
-                       "'%s' has no listing: name an object, or an index such as "
-                       "model.safetensors.index.json",
-                       store->uri);
-    if (sl_cancel_check(store->config.cancel, err) < 0)
-        return -1;
-    return *begin && kind->list_begin ? kind->list_begin(store, begin, take_wanted, wanted, err)
-                                      : kind->list(store, take_wanted, wanted, err);
-}
-
-int sl_store_list(struct sl_store *store,
-                  int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
-                  void *arg, struct sl_err *err)
-{
-    struct wanted wanted = {store, 0, "", each, arg};
-    return list(store, "", &wanted, err);
+    return wanted->listing->each(entry, wanted->listing->arg, err);
 }
 
 int sl_store_list_begin(struct sl_store *store, const char *begin,
                         int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
                         void *arg, struct sl_err *err)
 {
-    struct wanted wanted = {store, 0, begin, each, arg};
-    return list(store, begin, &wanted, err);
+    const struct sl_listing asked = {begin, each, arg};
+    struct wanted wanted = {.store = store, .listing = &asked};
+    const struct sl_listing listing = {begin, take_wanted, &wanted};
+    if (!store->kind->list)
+        return sl_fail(err, SL_E_USAGE,
+                       "'%s' has no listing: name an object, or an index such as "
+                       "model.safetensors.index.json",
+                       store->uri);
+    if (sl_cancel_check(store->config.cancel, err) < 0)
+        return -1;
+    return store->kind->list(store, &listing, err);
+}
+
+int sl_store_list(struct sl_store *store,
+                  int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
+                  void *arg, struct sl_err *err)
+{
+    return sl_store_list_begin(store, "", each, arg, err);
 }
 
 /* Drive the fetch to the end of its range; data takes limit bytes, *got came. */
@@ -530,36 +512,20 @@ int sl_source_set_checksums(struct sl_source *source, const struct sl_checksums 
     return 0;
 }
 
+bool sl_source_keeps_checksums(const struct sl_source *source)
+{
+    return source->store->kind->checksums;
+}
+
 const struct sl_checksums *sl_source_known_checksums(const struct sl_source *source)
 {
     return source->checksums;
 }
 
-unsigned sl_store_range_factor(const struct sl_store *store)
-{
-    return store->kind->range_factor ? store->kind->range_factor(store) : 1;
-}
-
-uint64_t sl_store_range_bytes_min(const struct sl_store *store)
-{
-    return store->kind->range_bytes_min ? store->kind->range_bytes_min(store) : 0;
-}
-
-bool sl_store_prestages(const struct sl_store *store)
-{
-    return store->kind->prestages && store->kind->prestages(store);
-}
-
-int sl_store_prestage(struct sl_store *store, const char *const *names, size_t count,
-                      struct sl_cancel *stop, struct sl_err *err)
-{
-    return store->kind->prestage(store, names, count, stop, err);
-}
-
 enum sl_delivery sl_source_delivery(const struct sl_source *source)
 {
-    const struct sl_store_kind *kind = source->store->kind;
-    return kind->delivery ? kind->delivery(source) : SL_DELIVERY_UNCHECKED;
+    const struct sl_store_advice advice = sl_store_advice(source->store);
+    return advice.delivery ? advice.delivery(source) : SL_DELIVERY_UNCHECKED;
 }
 
 uint64_t sl_source_held(const struct sl_source *source)

@@ -88,26 +88,45 @@ const char *sl_store_uri(const struct sl_store *store);
  * traits.
  */
 const char *sl_store_kind(const struct sl_store *store);
-/** What callers may decide by. */
+/** What callers may decide by, of a kind. */
 struct sl_store_traits {
     bool local;      /* its bytes come without a network */
     bool listing;    /* it tells what lies below a prefix */
-    bool checksums;  /* it keeps hashes of whole objects, and can be asked for them */
     bool folders;    /* a prefix is what comes before a '/', not any beginning of a name */
     bool urls;       /* its URIs are URLs of a web: names are percent-encoded, a query may follow */
     bool tensors;    /* an object is a .tensors file, and nothing else */
     bool repository; /* as its maker published it: the same weights may lie there several times */
-    bool reads_to_list;      /* it may have to read objects whole before it can list them */
     bool caller_credentials; /* it can be opened with those of a caller (caller_credentials.h) */
-    const char *hash_advice; /* what gives its objects hashes where they have none; NULL: nothing */
 };
 /** Borrowed, for good. */
 const struct sl_store_traits *sl_store_traits(const struct sl_store *store);
-/** How many times longer than usual ranges are to be, since requests cost more there; at least 1.
- */
-unsigned sl_store_range_factor(const struct sl_store *store);
-/** How long ranges are to be at least, unless the user says otherwise; 0: no matter. */
-uint64_t sl_store_range_bytes_min(const struct sl_store *store);
+
+/** Where a repository lies in the cache of its own client. */
+struct sl_cache_place {
+    char folder[256];     /* "models--ORG--NAME" */
+    const char *revision; /* that was asked for: "main", a tag, a commit */
+    const char *below;    /* the store's base in the repository, with its last '/'; "": the whole */
+};
+/** How an opened store is best used; zeros are what most are. What it points to is the store's. */
+struct sl_store_advice {
+    unsigned range_factor;    /* requests cost so much that ranges are to be longer, so many times;
+                                 0: as usual */
+    uint64_t range_bytes_min; /* ranges are to be as long, unless the user says otherwise */
+    bool in_order; /* its objects are best read from their beginnings on and by one connection, one
+                      after another, since it has them so. Asked when they have been opened */
+    bool reads_to_list;                 /* it may have to read objects whole before it can list */
+    const char *hash_advice;            /* what gives objects hashes where they have none; NULL */
+    const struct sl_cache_place *cache; /* NULL: there is no such cache */
+    /** As sl_source_delivery(); NULL: nothing is checked as it comes. */
+    enum sl_delivery (*delivery)(const struct sl_source *source);
+    /** It is to be told of the objects of a load before they are read: ask it to have these at
+     * hand, one after another. Nothing is read. Blocks; ends on `stop` and at the first refusal.
+     * Any thread. NULL: it is not. */
+    int (*prestage)(struct sl_store *store, const char *const *names, size_t count,
+                    struct sl_cancel *stop, struct sl_err *err);
+};
+/** As of now. Any thread. */
+struct sl_store_advice sl_store_advice(struct sl_store *store);
 /** For people who ask why it does not answer: "endpoint" (a URL first), "region", "credentials" and
  * where each comes from, never a secret. No network. */
 void sl_store_describe(struct sl_store *store,
@@ -117,9 +136,6 @@ void sl_store_describe(struct sl_store *store,
 uint64_t sl_store_first_byte_ns(struct sl_store *store);
 /** How many connections to one host this process may have; 0: any number. */
 unsigned sl_store_host_connections(const struct sl_store *store);
-/** Are its objects best read one after another, from their beginnings on and by one connection,
- * since it has them so? Asked when they have been opened. Any thread. */
-bool sl_store_in_order(struct sl_store *store);
 /**
  * A hash did not agree. true: some of what was read came from mirrors of the store's own, which are
  * left now, with a warning; read anew by a store with config.no_mirrors it may be right. Any
@@ -130,24 +146,8 @@ bool sl_store_blame_mirrors(struct sl_store *store, const struct sl_err *why);
 unsigned sl_store_openings(const struct sl_store *store, size_t count);
 /** Connections that were made ahead of need, as far as it was tried. */
 unsigned sl_store_connected_ahead(struct sl_store *store);
-/** Is it to be told of the objects of a load before they are read (sl_store_prestage())? */
-bool sl_store_prestages(const struct sl_store *store);
-/** Ask it to have these objects at hand, one after another. Nothing is read. Blocks; ends on `stop`
- * and at the first refusal. Any thread. */
-int sl_store_prestage(struct sl_store *store, const char *const *names, size_t count,
-                      struct sl_cancel *stop, struct sl_err *err);
 /** What ends its waits, for callers that drive fetches themselves; may be NULL. */
 struct sl_cancel *sl_store_cancel(const struct sl_store *store);
-
-/** Where a repository lies in the cache of its own client. Borrowed from the store. */
-struct sl_cache_place {
-    char folder[256];     /* "models--ORG--NAME" */
-    const char *revision; /* that was asked for: "main", a tag, a commit */
-    const char *below;    /* the store's base in the repository, with its last '/'; "": the whole */
-};
-/** SL_E_USAGE: this kind of store has no such cache. */
-int sl_store_cache_place(const struct sl_store *store, struct sl_cache_place *place,
-                         struct sl_err *err);
 
 /** What a store keeps of the bytes of a whole object. */
 enum { SL_CHECKSUMS_MAX = 4 };
@@ -168,6 +168,12 @@ struct sl_entry {
     const char *etag;                /* as the listing gives it, or "" */
     const char *pin;                 /* as of a version; NULL: the listing gives none */
     const struct sl_checksums *sums; /* of its bytes, as the listing gives them; NULL: none */
+};
+struct sl_listing {
+    const char *begin; /* of names that begin so, as far as the store can tell; "": of all */
+    /** 0: go on; -1 (err filled): stop. An entry is borrowed for its call. */
+    int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err);
+    void *arg;
 };
 /**
  * Every object below the base, in the order of the store, page by page in bounded memory. The
@@ -283,8 +289,8 @@ int sl_source_read_checked(struct sl_source *source, uint64_t offset, void *data
                            bool again, struct sl_err *err);
 
 /**
- * Those that it was told of, else ask for them: one request where the store keeps any
- * (traits.checksums), none elsewhere. None at all (count 0) is not an error. Any thread; blocks.
+ * Those that it was told of, else ask for them: one request where the store keeps any, none
+ * elsewhere. None at all (count 0) is not an error. Any thread; blocks.
  */
 int sl_source_checksums(struct sl_source *source, struct sl_checksums *sums, struct sl_err *err);
 /** Does the store say that this object, which is empty, only stands for a folder? One small request
@@ -294,6 +300,8 @@ bool sl_source_is_folder(struct sl_source *source);
  * threads have the source. */
 int sl_source_set_checksums(struct sl_source *source, const struct sl_checksums *sums,
                             struct sl_err *err);
+/** Can its store be asked for them? */
+bool sl_source_keeps_checksums(const struct sl_source *source);
 /** Borrowed; NULL: it was told of none. */
 const struct sl_checksums *sl_source_known_checksums(const struct sl_source *source);
 /** Whether what has been read of it was checked, as it came, by a hash of the whole object that the

@@ -42,13 +42,15 @@ struct sl_store {
     const struct sl_transport *transport; /* the kind's */
     char *uri;                            /* of the base, without secrets */
     struct sl_source_config config;
-    void *impl; /* the kind's */
+    struct sl_store_advice advice; /* but for what is locked */
+    void *impl;                    /* the kind's */
     struct {
         pthread_mutex_t mutex;
         /* connected and without a request, for the next fetch */
         struct sl_channel *channels[SL_IDLE_CHANNELS_MAX];
         unsigned channel_count;
         bool in_order, unsized; /* sl_store_note_in_order() */
+        unsigned range_factor;
         bool preconnected;
         uint64_t held_bytes;    /* of config.hold_bytes */
         uint64_t first_byte_ns; /* the shortest so far, 0: none */
@@ -150,72 +152,47 @@ struct sl_store_kind {
     const char *example, *help;              /* of the reference page */
     const struct sl_option_table *options; /* its name is the section's: source.NAME; NULL: none */
     const char *options_help;              /* of the section */
-    struct sl_store_traits traits;
     const char *login; /* a URI must hold no key: "set …", what to do instead; NULL: it may */
+    struct sl_store_traits traits;
 
-    /** URIs of another kind's scheme that are its own, as URLs of Azure's hosts are. NULL: none. */
-    bool (*claims)(const char *uri);
-    /** Is the URI one, as far as its text tells? SL_E_USAGE. NULL: only open() knows. */
-    int (*check)(const char *uri, struct sl_err *err);
-    /** Split the URI: fill store->uri and store->impl, set *key (malloc'ed). No network. */
+    /* What every kind has. */
+
+    /** Split the URI: fill store->uri, store->impl and store->advice, set *key (malloc'ed).
+     * No network. */
     int (*open)(struct sl_store *store, const char *uri, char **key, struct sl_err *err);
     void (*close)(struct sl_store *store);
-    /** As sl_store_list(): blocks. NULL: it has no listing. */
-    int (*list)(struct sl_store *store,
-                int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err), void *arg,
-                struct sl_err *err);
-    /** As list, of names that begin so; NULL: all are listed and the others passed over. */
-    int (*list_begin)(struct sl_store *store, const char *begin,
-                      int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
-                      void *arg, struct sl_err *err);
     /** Fill source->uri and source->impl for source->name. No network. */
     int (*locate)(struct sl_source *source, struct sl_err *err);
+    const struct sl_transport *transport;
+    const void *hooks; /* what the transport asks of the kind: struct sl_http_hooks for HTTP */
+
+    /* What some have; NULL: there is no such thing. */
+
+    /** Is the URI one, as far as its text tells? SL_E_USAGE. NULL: only open() knows. */
+    int (*check)(const char *uri, struct sl_err *err);
+    /** As sl_store_list_begin(): blocks. Other names than those that begin so are passed over. */
+    int (*list)(struct sl_store *store, const struct sl_listing *listing, struct sl_err *err);
     /**
      * After locate, of a source whose version is not known: what must be asked of the store before
      * its objects, such as which commit a revision is; may fill source->version.pin, and with it
      * source->bytes, source->opened, and then source->head with as much as the kind has of it. May
-     * block; any thread. NULL: nothing.
+     * block; any thread.
      */
     int (*resolve)(struct sl_source *source, struct sl_err *err);
-    void (*forget)(struct sl_source *source); /* may be NULL */
+    void (*forget)(struct sl_source *source);
     /**
      * Before a retry of a failure that is not retryable by its kind: true if something was done
      * about it (credentials refreshed, redirect resolved again, region learned) and the request is
-     * worth one more try. May block. NULL: never.
+     * worth one more try. May block.
      */
     bool (*recover)(struct sl_source *source, const struct sl_err *why, struct sl_err *err);
     /** As sl_store_blame_mirrors(); NULL: there are no mirrors. */
     bool (*blame)(struct sl_store *store, const struct sl_err *why);
-    /** As sl_store_in_order(); NULL: never. */
-    bool (*in_order)(struct sl_store *store);
-    /** As sl_store_cache_place(); NULL: there is none. */
-    int (*cache_place)(const struct sl_store *store, struct sl_cache_place *place,
-                       struct sl_err *err);
-    /** As sl_source_checksums(); NULL: without traits.checksums. */
+    /** As sl_source_checksums(), sl_source_is_folder(), sl_store_describe(). */
     int (*checksums)(struct sl_source *source, struct sl_checksums *sums, struct sl_err *err);
-
-    /** As sl_source_is_folder(); NULL: never. */
     bool (*is_folder)(struct sl_source *source);
-
-    /** As sl_source_delivery(); NULL: always unchecked. */
-    enum sl_delivery (*delivery)(const struct sl_source *source);
-    /** How many times longer than usual a range is to be, since a request costs so much; NULL: 1.
-     */
-    unsigned (*range_factor)(const struct sl_store *store);
-    /** As sl_store_range_bytes_min(); NULL: 0. */
-    uint64_t (*range_bytes_min)(const struct sl_store *store);
-
-    /** As sl_store_prestages(), and then sl_store_prestage(); NULL: never. */
-    bool (*prestages)(const struct sl_store *store);
-    int (*prestage)(struct sl_store *store, const char *const *names, size_t count,
-                    struct sl_cancel *stop, struct sl_err *err);
-
-    /** As sl_store_describe(); NULL: there is nothing to say. */
     void (*describe)(struct sl_store *store,
                      void (*row)(void *arg, const char *what, const char *text), void *arg);
-
-    const struct sl_transport *transport;
-    const void *hooks; /* what the transport asks of the kind: struct sl_http_hooks for HTTP */
     const struct sl_upload_ops *upload; /* NULL: nothing can be written there */
 };
 

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "az_options.h"
 #include "upload_backend.h"
 #include "uri_text.h"
 
@@ -49,9 +50,8 @@ const struct sl_store_kind *sl_stores_find(const char *uri)
     const struct sl_store_kind *local = NULL;
     size_t bytes = word_bytes(uri);
     bool slashes = strncmp(uri + bytes, "://", 3) == 0;
-    for (size_t i = 0; slashes && kinds[i]; i++)
-        if (kinds[i]->claims && kinds[i]->claims(uri))
-            return kinds[i];
+    if (slashes && sl_az_is_blob_url(uri))
+        return &sl_az_store;
     for (size_t i = 0; kinds[i]; i++) {
         if (bytes && (slashes || kinds[i]->bare) && has_scheme(kinds[i], uri, bytes))
             return kinds[i];
@@ -94,7 +94,7 @@ bool sl_uri_is_local(const char *uri)
 bool sl_uri_is_encoded(const char *uri)
 {
     const struct sl_store_kind *kind = sl_stores_find(uri);
-    return kind && (kind->traits.urls || (kind->claims && kind->claims(uri)) ||
+    return kind && (kind->traits.urls || sl_az_is_blob_url(uri) ||
                     (kind->traits.local && has_scheme(kind, uri, word_bytes(uri))));
 }
 

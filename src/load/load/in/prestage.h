@@ -8,7 +8,9 @@
 
 struct sl_prestage {
     struct sl_store *store;
-    const char **names; /* the plan's */
+    int (*begin)(struct sl_store *store, const char *const *names, size_t count,
+                 struct sl_cancel *stop, struct sl_err *err); /* sl_store_advice.prestage */
+    const char **names;                                       /* the plan's */
     size_t count;
     struct sl_cancel *stop;
     pthread_t thread;

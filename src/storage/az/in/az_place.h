@@ -21,8 +21,6 @@ struct sl_az_place {
     const char *from; /* which setting gave key or sas, for people */
 };
 
-/** Is it the URL of a blob at Azure: https://ACCOUNT.blob.core.windows.net/…? */
-bool sl_az_is_blob_url(const char *uri);
 /** Does the URI name a container, as far as its text tells? SL_E_USAGE. */
 int sl_az_check(const char *uri, struct sl_err *err);
 /**

@@ -33,13 +33,8 @@ bool sl_az_recover(struct sl_az *az, unsigned generation, const struct sl_err *w
  * told of another one). */
 bool sl_az_take_md5(const char *text, const char *what, struct sl_checksums *sums);
 
-/** sl_store_kind.list, .list_begin */
-int sl_az_list(struct sl_store *store,
-               int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err), void *arg,
-               struct sl_err *err);
-int sl_az_list_begin(struct sl_store *store, const char *begin,
-                     int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
-                     void *arg, struct sl_err *err);
+/** sl_store_kind.list */
+int sl_az_list(struct sl_store *store, const struct sl_listing *listing, struct sl_err *err);
 /** One page of a listing (fuzzed). *marker: of the next page, NULL: the last; free() it. */
 int sl_az_page_parse(const char *text, size_t bytes, const char *what, const char *prefix,
                      int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),

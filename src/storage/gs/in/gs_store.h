@@ -29,13 +29,8 @@ int sl_gs_refused(struct sl_gs *gs, const char *what, enum sl_gs_verb verb,
 int sl_gs_let_in(struct sl_gs *gs, struct sl_range_request *request, unsigned *generation,
                  struct sl_err *err);
 
-/** sl_store_kind.list, .list_begin */
-int sl_gs_list(struct sl_store *store,
-               int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err), void *arg,
-               struct sl_err *err);
-int sl_gs_list_begin(struct sl_store *store, const char *begin,
-                     int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
-                     void *arg, struct sl_err *err);
+/** sl_store_kind.list */
+int sl_gs_list(struct sl_store *store, const struct sl_listing *listing, struct sl_err *err);
 /** One page of a listing (fuzzed). *token: of the next page, NULL: the last; free() it. */
 int sl_gs_page_parse(const char *text, size_t bytes, const char *what, const char *prefix,
                      int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),

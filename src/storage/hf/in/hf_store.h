@@ -31,6 +31,7 @@ struct sl_hf {
     char *token, *token_file;
     const char *token_from; /* for people; NULL: there is no token */
     struct sl_xet *xet;     /* NULL: it is off */
+    struct sl_cache_place cache;
     struct {
         pthread_mutex_t mutex;
         char commit[SL_HF_COMMIT_BYTES]; /* "": not asked for yet */
@@ -48,9 +49,7 @@ int sl_hf_commit(struct sl_hf *hf, char commit[SL_HF_COMMIT_BYTES], struct sl_er
 char *sl_hf_api_url(const struct sl_hf *hf, const char *what, const char *name, struct sl_err *err);
 
 /** sl_store_kind.list, of the commit's tree. */
-int sl_hf_list(struct sl_store *store,
-               int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err), void *arg,
-               struct sl_err *err);
+int sl_hf_list(struct sl_store *store, const struct sl_listing *listing, struct sl_err *err);
 /** Pages of a tree, and who is told of its files: each() of those below folder, names relative to
  * it; xet, unless it is NULL, of those that are on it. */
 struct sl_hf_page {

@@ -93,7 +93,5 @@ void sl_xet_read_elsewhere(struct sl_xet *xet, const char *commit, const char *n
  * once. */
 void sl_xet_note_failure(struct sl_xet *xet, struct sl_err *err);
 void sl_xet_note_success(struct sl_xet *xet);
-/** Some file is known to be on it, and it has not been given up. */
-bool sl_xet_is_used(struct sl_xet *xet);
 
 #endif

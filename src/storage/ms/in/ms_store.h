@@ -46,9 +46,7 @@ struct sl_ms {
 };
 
 /** ms_list.c: sl_store_kind.list, of the revision's tree. */
-int sl_ms_list(struct sl_store *store,
-               int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err), void *arg,
-               struct sl_err *err);
+int sl_ms_list(struct sl_store *store, const struct sl_listing *listing, struct sl_err *err);
 /** Size and SHA-256 of the file of this name below the folder, by the last listing; the hub is
  * asked if there was none. file->path stays NULL. SL_E_NOT_FOUND. Blocks. Any thread. */
 int sl_ms_find(struct sl_ms *ms, const char *name, struct sl_ms_file *file, struct sl_err *err);

@@ -138,13 +138,13 @@ int sl_oci_unpack(struct sl_oci *oci, struct sl_oci_manifest *manifest, const ch
                   struct sl_err *err);
 /** The artifact's files, asked for once; borrowed from the store. Blocks. Any thread. */
 int sl_oci_files(struct sl_oci *oci, const struct sl_oci_manifest **manifest, struct sl_err *err);
+/** What sl_store_advice.in_order means. Any thread. */
+void sl_oci_advise_in_order(struct sl_oci *oci);
 /** The registry sent all of a blob, and was asked for a part. Any thread, both. */
 void sl_oci_note_no_ranges(struct sl_oci *oci);
 bool sl_oci_knows_no_ranges(struct sl_oci *oci);
 /** sl_store_kind.list */
-int sl_oci_list(struct sl_store *store,
-                int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err), void *arg,
-                struct sl_err *err);
+int sl_oci_list(struct sl_store *store, const struct sl_listing *listing, struct sl_err *err);
 
 /** Of a refusal: its error, with what to do; -1. reply->code: the challenge. */
 int sl_oci_refuse(struct sl_oci *oci, struct sl_oci_endpoint *endpoint,

@@ -29,7 +29,6 @@ struct sl_s3 {
     struct sl_tls_options tls; /* where an .s3cfg says more than the spec; strings are borrowed */
     const char *follows;       /* hosts that redirects may lead to, as in no_proxy; "": none */
     struct sl_http_base http;  /* where they led; zeroed if there are no such hosts */
-    uint64_t range_bytes_min;
     struct {
         pthread_mutex_t mutex;
         struct sl_s3_endpoint endpoint;
@@ -100,8 +99,7 @@ struct sl_s3_call {
 int sl_s3_call(struct sl_s3 *s3, struct sl_exchange *exchange, const struct sl_s3_call *call,
                struct sl_answer *answer, unsigned *tried, struct sl_err *err);
 
-/** sl_store_kind.prestages, .prestage (s3_prestage.c). */
-bool sl_s3_prestages(const struct sl_store *store);
+/** sl_store_advice.prestage (s3_prestage.c). */
 int sl_s3_prestage(struct sl_store *store, const char *const *names, size_t count,
                    struct sl_cancel *stop, struct sl_err *err);
 
@@ -115,14 +113,7 @@ int sl_s3_checksums(struct sl_s3 *s3, const char *key, const struct sl_source *s
                     struct sl_checksums *sums, struct sl_err *err);
 
 /** sl_store_kind.list */
-int sl_s3_list(struct sl_store *store,
-               int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err), void *arg,
-               struct sl_err *err);
-
-/** sl_store_kind.list_begin */
-int sl_s3_list_begin(struct sl_store *store, const char *begin,
-                     int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
-                     void *arg, struct sl_err *err);
+int sl_s3_list(struct sl_store *store, const struct sl_listing *listing, struct sl_err *err);
 
 /** Where the next page begins; zeroed: there is none. */
 struct sl_s3_next {
