@@ -149,7 +149,7 @@ static void memory_channel_free(struct sl_channel *channel)
 }
 
 static int memory_channel_start(struct sl_channel *channel, struct sl_source *source,
-                                uint64_t begin, uint64_t end, bool first, struct sl_err *err)
+                                const struct sl_try *try, struct sl_err *err)
 {
     SL_LOCKED(&locked.mutex);
     if (locked.fail_in && --locked.fail_in == 0) {
@@ -162,15 +162,15 @@ static int memory_channel_start(struct sl_channel *channel, struct sl_source *so
         return sl_fail(err, SL_E_NOT_FOUND, "there is no '%s'", source->uri);
     char etag[32];
     snprintf(etag, sizeof(etag), "\"memory-%u\"", blob->generation);
-    if (first) {
+    if (try->first) {
         source->bytes = blob->bytes;
         memcpy(source->version.etag, etag, sizeof(etag));
     } else if (strcmp(etag, source->version.etag) != 0) {
         return sl_fail_code(err, SL_E_INTEGRITY, "changed", "'%s' changed while it was read",
                             source->uri);
     }
-    channel->data = blob->data + SL_MIN(begin, blob->bytes);
-    channel->left = SL_MIN(end, blob->bytes) - SL_MIN(begin, blob->bytes);
+    channel->data = blob->data + SL_MIN(try->begin, blob->bytes);
+    channel->left = SL_MIN(try->end, blob->bytes) - SL_MIN(try->begin, blob->bytes);
     return 0;
 }
 

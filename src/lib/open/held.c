@@ -55,11 +55,11 @@ static void held_channel_free(struct sl_channel *channel)
     free(channel);
 }
 
-static int held_channel_start(struct sl_channel *channel, struct sl_source *source, uint64_t begin,
-                              uint64_t end, bool first, struct sl_err *err)
+static int held_channel_start(struct sl_channel *channel, struct sl_source *source,
+                              const struct sl_try *try, struct sl_err *err)
 {
-    (void)first, (void)err; /* it is known, and the caller has checked the range */
-    *channel = (struct sl_channel){source->impl, begin, end};
+    (void)err; /* it is known, and the caller has checked the range */
+    *channel = (struct sl_channel){source->impl, try->begin, try->end};
     return 0;
 }
 

@@ -475,19 +475,19 @@ static int open_channel(struct sl_channel *channel, struct sl_err *err)
     return channel->fd < 0 ? fail_at(place, err, errno, channel->source->impl) : 0;
 }
 
-static int file_channel_start(struct sl_channel *channel, struct sl_source *source, uint64_t begin,
-                              uint64_t end, bool first, struct sl_err *err)
+static int file_channel_start(struct sl_channel *channel, struct sl_source *source,
+                              const struct sl_try *try, struct sl_err *err)
 {
     channel->source = source;
     if (open_channel(channel, err) < 0)
         return -1;
-    if ((first && sl_file_edit_check(channel->fd, err) < 0) ||
-        check_version(channel, first, err) < 0) {
+    if ((try->first && sl_file_edit_check(channel->fd, err) < 0) ||
+        check_version(channel, try->first, err) < 0) {
         file_channel_abort(channel);
         return -1;
     }
-    channel->at = begin;
-    channel->end = SL_MIN(end, source->bytes);
+    channel->at = try->begin;
+    channel->end = SL_MIN(try->end, source->bytes);
     return 0;
 }
 

@@ -22,10 +22,7 @@ struct sl_channel {
     struct sl_channel *http;
     struct sl_xet_range *range; /* NULL: none yet */
     struct sl_source *source;
-    uint64_t begin, end;
-    bool first, vouched;
-    bool again; /* what Xet brought was wrong */
-    unsigned hedge;
+    struct sl_try try;
     enum { IDLE, BY_LINK, BY_XET, EMPTY } way;
 };
 
@@ -56,17 +53,18 @@ static struct sl_channel *channel_new(struct sl_store *store, struct sl_err *err
 
 static int start_xet(struct sl_channel *channel, struct sl_xet_file *file, struct sl_err *err)
 {
-    uint64_t bytes = sl_xet_file_bytes(file), end = SL_MIN(channel->end, bytes);
-    channel->way = channel->begin < end ? BY_XET : EMPTY;
-    if (channel->first)
+    struct sl_try try = channel->try;
+    uint64_t bytes = sl_xet_file_bytes(file);
+    try.end = SL_MIN(try.end, bytes);
+    channel->way = try.begin < try.end ? BY_XET : EMPTY;
+    if (try.first)
         channel->source->bytes = bytes;
     if (channel->way == EMPTY)
         return 0;
     if (!channel->range)
         channel->range = sl_xet_range_new(channel->hf->xet, err);
-    const struct sl_xet_asked asked = {channel->begin, end, channel->hedge, channel->vouched};
     if (channel->range &&
-        sl_xet_range_start(channel->range, file, channel->source->uri, &asked, err) == 0)
+        sl_xet_range_start(channel->range, file, channel->source->uri, &try, err) == 0)
         return 0;
     sl_xet_note_failure(channel->hf->xet, err);
     channel->way = IDLE;
@@ -77,28 +75,25 @@ static struct sl_xet_file *file_of(const struct sl_channel *channel)
 {
     const struct sl_source *source = channel->source;
     struct sl_xet_file *file = channel->hf->xet ? sl_xet_find(channel->hf->xet, source->version.pin,
-                                                              source->name, channel->again)
+                                                              source->name, channel->try.again)
                                                 : NULL;
-    bool same = file && (channel->first || sl_xet_file_bytes(file) == source->bytes);
+    bool same = file && (channel->try.first || sl_xet_file_bytes(file) == source->bytes);
     return same ? file : NULL;
 }
 
-static int channel_start(struct sl_channel *channel, struct sl_source *source, uint64_t begin,
-                         uint64_t end, bool first, struct sl_err *err)
+static int channel_start(struct sl_channel *channel, struct sl_source *source,
+                         const struct sl_try *try, struct sl_err *err)
 {
     struct sl_err local = SL_ERR_INIT;
     channel->source = source;
-    channel->begin = begin;
-    channel->end = end;
-    channel->first = first;
+    channel->try = *try;
     struct sl_xet_file *file = file_of(channel);
     if (file)
         return start_xet(channel, file, err ? err : &local);
     channel->way = BY_LINK;
     if (channel->hf->xet)
         sl_xet_read_elsewhere(channel->hf->xet, source->version.pin, source->name);
-    http->channel_hedge(channel->http, channel->hedge);
-    return http->channel_start(channel->http, source, begin, end, first, err);
+    return http->channel_start(channel->http, source, try, err);
 }
 
 /* The hub's first answer ended in "it is on Xet". */
@@ -163,17 +158,6 @@ static void channel_abort(struct sl_channel *channel)
     channel->way = IDLE;
 }
 
-static void channel_hedge(struct sl_channel *channel, unsigned hedge)
-{
-    channel->hedge = hedge;
-}
-
-static void channel_vouch(struct sl_channel *channel, enum sl_vouch vouch, bool again)
-{
-    channel->vouched = vouch != SL_VOUCH_NONE;
-    channel->again = again;
-}
-
 static struct sl_answered channel_answered(const struct sl_channel *channel)
 {
     return channel->way == BY_XET ? sl_xet_range_answered(channel->range)
@@ -200,5 +184,4 @@ static struct sl_exchange *channel_exchange(struct sl_channel *channel)
 const struct sl_transport sl_hf_transport = {
     SL_CHANNEL_FUNCTIONS,
     .channel_exchange = channel_exchange,
-    .channel_vouch = channel_vouch,
 };

@@ -99,8 +99,8 @@ static int ask(struct sl_xet_feed *feed, unsigned hedge, struct sl_err *err)
     const struct sl_xet_entry *entry = &feed->plan->entries[feed->entry];
     feed->xorb = (struct sl_xorb){entry->url, entry->begin, entry->end};
     feed->source.version = (struct sl_version){.etag = ""};
-    http->channel_hedge(feed->channel, hedge);
-    if (http->channel_start(feed->channel, &feed->source, entry->begin, entry->end, true, err) < 0)
+    const struct sl_try try = {entry->begin, entry->end, .first = true, .hedge = hedge};
+    if (http->channel_start(feed->channel, &feed->source, &try, err) < 0)
         return -1;
     feed->asking = true;
     return 0;

@@ -106,17 +106,17 @@ static int ask(struct sl_xet_range *range, struct sl_err *err)
 }
 
 int sl_xet_range_start(struct sl_xet_range *range, struct sl_xet_file *file, char *uri,
-                       const struct sl_xet_asked *asked, struct sl_err *err)
+                       const struct sl_try *try, struct sl_err *err)
 {
     range->file = file;
     range->uri = uri;
-    range->at = asked->begin;
-    range->end = asked->end;
-    range->hedge = asked->hedge;
-    range->vouched = asked->vouched;
+    range->at = try->begin;
+    range->end = try->end;
+    range->hedge = try->hedge;
+    range->vouched = try->vouch != SL_VOUCH_NONE;
     range->asked_again = false;
     snprintf(range->what, sizeof(range->what),
-             "cannot read bytes %" PRIu64 "-%" PRIu64 " of '%.300s'", asked->begin, asked->end - 1,
+             "cannot read bytes %" PRIu64 "-%" PRIu64 " of '%.300s'", try->begin, try->end - 1,
              uri);
     return ask(range, err);
 }

@@ -128,11 +128,6 @@ static int channel_connect(struct sl_channel *channel, const struct sl_exchange 
     return sl_exchange_connect(channel->exchange, like, err);
 }
 
-static void channel_hedge(struct sl_channel *channel, unsigned hedge)
-{
-    channel->hedge = hedge;
-}
-
 static int channel_poll(struct sl_channel *channel, struct pollfd fds[SL_IO_POLL_MAX],
                         uint64_t *deadline_ns)
 {
@@ -237,13 +232,14 @@ static int send_request(struct sl_channel *channel, struct sl_err *err)
     return result;
 }
 
-static int channel_start(struct sl_channel *channel, struct sl_source *source, uint64_t begin,
-                         uint64_t end, bool first, struct sl_err *err)
+static int channel_start(struct sl_channel *channel, struct sl_source *source,
+                         const struct sl_try *try, struct sl_err *err)
 {
     channel->source = source;
-    channel->begin = begin;
-    channel->end = end;
-    channel->first = first;
+    channel->begin = try->begin;
+    channel->end = try->end;
+    channel->first = try->first;
+    channel->hedge = try->hedge;
     channel->redirects = 0;
     channel->count = 0;
     channel->counted = false;

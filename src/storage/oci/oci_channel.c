@@ -30,13 +30,11 @@ struct sl_channel {
     struct sl_source *source, via;
     struct sl_oci_piece piece;
     struct sl_oci_place place; /* via.impl */
-    uint64_t begin, end;       /* still to come */
-    bool first;
-    bool vouched;
-    bool leans;      /* the registry failed, and mirrors are believed */
-    bool gave;       /* the endpoint has sent bytes of this range */
-    bool recovered;  /* something was done about its refusal */
-    unsigned number; /* of the endpoint */
+    struct sl_try try;         /* what is still to come */
+    bool leans;                /* the registry failed, and mirrors are believed */
+    bool gave;                 /* the endpoint has sent bytes of this range */
+    bool recovered;            /* something was done about its refusal */
+    unsigned number;           /* of the endpoint */
     enum { IDLE, BY_RANGE, IN_ORDER } way;
 };
 
@@ -106,7 +104,7 @@ static int start_in_order(struct sl_channel *channel, struct sl_err *err)
 {
     struct sl_source *via = &channel->via;
     const struct sl_oci_piece *piece = &channel->piece;
-    uint64_t of = channel->first ? 0 : piece->of ? piece->of : channel->source->bytes;
+    uint64_t of = channel->try.first ? 0 : piece->of ? piece->of : channel->source->bytes;
     if (channel->stream_from != channel->number) /* nobody's bytes are taken for another's */
         sl_oci_stream_free(sl_steal(&channel->stream));
     if (!channel->stream && !(channel->stream = sl_oci_stream_new(err)))
@@ -118,10 +116,11 @@ static int start_in_order(struct sl_channel *channel, struct sl_err *err)
         .piece = piece,
         .layer = piece->packing != SL_PACKING_NONE ? sl_oci_find_layer(channel->oci, piece->digest)
                                                    : NULL,
-        .begin = piece->at + channel->begin,
-        .end = piece->at + channel->end,
+        .begin = piece->at + channel->try.begin,
+        .end = piece->at + channel->try.end,
         .of = of,
         .whole = sl_oci_knows_no_ranges(channel->oci),
+        .hedge = channel->try.hedge,
         .http = channel->http,
         .blob = via};
     channel->way = IN_ORDER;
@@ -158,8 +157,7 @@ static int ask(struct sl_channel *channel, struct sl_err *err)
     if (channel->stream) /* what it has in hand is in the way */
         sl_oci_stream_abort(channel->stream);
     channel->way = BY_RANGE;
-    return http->channel_start(channel->http, &channel->via, channel->begin, channel->end,
-                               channel->first, err);
+    return http->channel_start(channel->http, &channel->via, &channel->try, err);
 }
 
 /* ---- which endpoint -------------------------------------------------------------------------- */
@@ -168,6 +166,11 @@ static int ask(struct sl_channel *channel, struct sl_err *err)
 static bool may_lean(const struct sl_channel *channel)
 {
     return channel->oci->trusts && !channel->piece.of;
+}
+
+static bool is_vouched(const struct sl_channel *channel)
+{
+    return channel->try.vouch == SL_VOUCH_WHOLE;
 }
 
 static bool is_at_mirror(const struct sl_channel *channel)
@@ -193,7 +196,7 @@ static bool turn(struct sl_channel *channel, struct sl_err *why)
     if (ends_all(why))
         return false;
     if (!is_at_mirror(channel)) {
-        if (channel->vouched || channel->leans || !may_lean(channel) ||
+        if (is_vouched(channel) || channel->leans || !may_lean(channel) ||
             !sl_oci_leans_on_mirrors(oci, why))
             return false;
         channel->leans = true;
@@ -227,20 +230,18 @@ static enum sl_io_state go_on(struct sl_channel *channel, struct sl_err *err)
     return SL_IO_FAILED;
 }
 
-static int channel_start(struct sl_channel *channel, struct sl_source *source, uint64_t begin,
-                         uint64_t end, bool first, struct sl_err *err)
+static int channel_start(struct sl_channel *channel, struct sl_source *source,
+                         const struct sl_try *try, struct sl_err *err)
 {
     struct sl_oci *oci = channel->oci;
     struct sl_err local = SL_ERR_INIT;
     err = err ? err : &local;
     channel->source = source;
-    channel->begin = begin;
-    channel->end = end;
-    channel->first = first;
+    channel->try = *try;
     if (!source->impl || !sl_oci_pin_parse(source->version.pin, &channel->piece))
         return sl_fail(err, SL_E_INTERNAL, "'%s' has no digest", source->uri);
     channel->leans = may_lean(channel) && sl_oci_endpoint_is_left(&oci->registry);
-    turn_to(channel, channel->vouched || channel->leans ? 0 : oci->mirror_count);
+    turn_to(channel, is_vouched(channel) || channel->leans ? 0 : oci->mirror_count);
     if (ask(channel, err) == 0)
         return 0;
     return go_on(channel, err) == SL_IO_WAIT ? 0 : -1;
@@ -257,15 +258,15 @@ static bool has_no_ranges(const struct sl_err *why)
 /* What the first answer told is of the source that is read. */
 static void learn(struct sl_channel *channel)
 {
-    if (!channel->first)
+    if (!channel->try.first)
         return;
     channel->source->bytes = channel->via.bytes;
-    channel->first = false;
+    channel->try.first = false;
 }
 
 static void note_bytes(struct sl_channel *channel, size_t bytes)
 {
-    channel->begin += bytes;
+    channel->try.begin += bytes;
     if (!is_at_mirror(channel) || !bytes)
         return;
     if (!channel->gave)
@@ -324,18 +325,6 @@ static void channel_abort(struct sl_channel *channel)
     channel->way = IDLE;
 }
 
-static void channel_hedge(struct sl_channel *channel, unsigned hedge)
-{
-    http->channel_hedge(channel->http, hedge);
-}
-
-/* again changes nothing: the reader has already dropped mirrors that brought wrong bytes. */
-static void channel_vouch(struct sl_channel *channel, enum sl_vouch vouch, bool again)
-{
-    (void)again;
-    channel->vouched = vouch == SL_VOUCH_WHOLE;
-}
-
 static struct sl_answered channel_answered(const struct sl_channel *channel)
 {
     return http->channel_answered(channel->http);
@@ -362,6 +351,5 @@ static struct sl_exchange *channel_exchange(struct sl_channel *channel)
 
 const struct sl_transport sl_oci_transport = {
     SL_CHANNEL_FUNCTIONS,
-    .channel_vouch = channel_vouch,
     .channel_exchange = channel_exchange,
 };

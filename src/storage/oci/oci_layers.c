@@ -118,9 +118,10 @@ static int read_layer(struct sl_source *source, struct sl_oci_layer *layer, bool
     if (layer->bytes &&
         (fill(&reading, err) < 0 || find_packing(&reading, &layer->packing, err) < 0))
         return -1;
-    source->vouched |= layer->packing != SL_PACKING_NONE;
-    if (layer->packing != SL_PACKING_NONE)
+    if (layer->packing != SL_PACKING_NONE) {
+        source->vouch = SL_VOUCH_WHOLE;
         return sl_oci_unpack_layer(source, layer, tree, err);
+    }
     const struct sl_tar_input input = {read_on, &reading};
     if (sl_oci_tree_add(tree, layer, &input, &reading.at, check, err) < 0)
         return check ? find_blame(&reading, layer, err) : -1;
@@ -132,7 +133,7 @@ static int read_tar(struct sl_source *source, struct sl_oci_layer *layer, bool c
                     struct sl_oci_tree *tree, struct sl_err *err)
 {
     struct sl_err why = SL_ERR_INIT;
-    source->vouched = check;
+    source->vouch = check ? SL_VOUCH_WHOLE : SL_VOUCH_NONE;
     int result = read_layer(source, layer, check, tree, &why);
     if (result == 0 || check || layer->packing != SL_PACKING_NONE ||
         strcmp(why.code, "archive.packing") == 0 || !sl_oci_may_be_changed(layer, &why)) {
@@ -144,7 +145,7 @@ static int read_tar(struct sl_source *source, struct sl_oci_layer *layer, bool c
            "layer %.19s… is read whole, to see by its digest whether it came right: %s",
            layer->digest, why.message);
     sl_oci_tree_drop(tree);
-    source->vouched = true;
+    source->vouch = SL_VOUCH_WHOLE;
     return read_layer(source, layer, true, tree, err);
 }
 

@@ -123,7 +123,8 @@ static int request_more(struct sl_oci_stream *stream, struct sl_err *err)
     if (end <= in)
         end = now->of;
     stream->drop = now->whole ? in : 0;
-    if (http->channel_start(now->http, now->blob, now->whole ? 0 : in, end, !now->of, err) < 0)
+    const struct sl_try try = {now->whole ? 0 : in, end, .first = !now->of, .hedge = now->hedge};
+    if (http->channel_start(now->http, now->blob, &try, err) < 0)
         return -1;
     stream->flowing = true;
     return 0;

@@ -169,14 +169,14 @@ static void begin_range(struct sl_channel *channel)
     channel->piece_first = channel->piece_count = 0;
 }
 
-static int redis_channel_start(struct sl_channel *channel, struct sl_source *source, uint64_t begin,
-                               uint64_t end, bool first, struct sl_err *err)
+static int redis_channel_start(struct sl_channel *channel, struct sl_source *source,
+                               const struct sl_try *try, struct sl_err *err)
 {
     sl_redis_drop_made(channel);
     channel->source = source;
-    channel->at = begin;
-    channel->end = end;
-    channel->first = first;
+    channel->at = try->begin;
+    channel->end = try->end;
+    channel->first = try->first;
     channel->phase = SL_REDIS_CONNECT;
     channel->model = known_model(source);
     return sl_redis_link_open(channel->link, err);

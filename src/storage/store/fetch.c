@@ -117,13 +117,6 @@ void sl_fetch_vouch(struct sl_fetch *fetch, enum sl_vouch vouch)
     fetch->vouch = vouch;
 }
 
-static void set_hedge(struct sl_fetch *fetch)
-{
-    const struct sl_transport *transport = fetch->store->transport;
-    if (transport->channel_hedge)
-        transport->channel_hedge(fetch->channel, fetch->hedged ? sl_retry_hedge(&fetch->retry) : 0);
-}
-
 struct sl_retry sl_store_retry(const struct sl_source_config *config)
 {
     return (struct sl_retry){.limit = config->attempts ? config->attempts : ATTEMPTS_DEFAULT,
@@ -197,12 +190,13 @@ static int start_try(struct sl_fetch *fetch, struct sl_err *err)
     fetch->try_started_ns = sl_now_ns();
     sl_counter_add(&source->requests, 1);
     sl_metric_add(SL_M_SOURCE_REQUESTS, 1);
-    set_hedge(fetch);
-    if (fetch->store->transport->channel_vouch)
-        fetch->store->transport->channel_vouch(
-            fetch->channel, source->vouched ? SL_VOUCH_WHOLE : fetch->vouch, fetch->again);
-    if (fetch->store->transport->channel_start(fetch->channel, source, fetch->at, fetch->end,
-                                               !source->opened, err) < 0)
+    const struct sl_try try = {.begin = fetch->at,
+                               .end = fetch->end,
+                               .first = !source->opened,
+                               .again = fetch->again,
+                               .vouch = SL_MAX(source->vouch, fetch->vouch),
+                               .hedge = fetch->hedged ? sl_retry_hedge(&fetch->retry) : 0};
+    if (fetch->store->transport->channel_start(fetch->channel, source, &try, err) < 0)
         return fail_try(fetch, err);
     fetch->phase = ACTIVE;
     return 0;

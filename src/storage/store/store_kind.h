@@ -84,7 +84,7 @@ struct sl_source {
     bool opened;                         /* bytes and version are known: by the first answer, or by
                                             resolve */
     bool in_order;                       /* its server gives it only whole; set with `opened` */
-    bool vouched;                /* the kind's own: what it reads of it counts as SL_VOUCH_WHOLE */
+    enum sl_vouch vouch;         /* the least of all that is read of it: of a kind's own sources */
     uint64_t piece_at, piece_of; /* it is a piece of what the transport reads, from this byte on, of
                                     so many; piece_of 0: it is all of it. Set with `opened` */
     struct sl_counter requests, received;
@@ -94,6 +94,18 @@ struct sl_source {
 /** One connection's worth of a transport, of one thread; what is in it is the transport's. */
 struct sl_channel;
 
+/** One try of a range, [begin, end). */
+struct sl_try {
+    uint64_t begin, end;
+    bool first; /* source->version is not known yet, and begin is 0: the range may be cut short by
+                   the object's end, and the answer fills source->bytes and source->version before
+                   the first byte is delivered. Otherwise the answer must match them exactly */
+    bool again; /* these bytes came wrong before, and are asked for in another way, if there is one:
+                   sl_fetch_new_apart() */
+    enum sl_vouch vouch; /* sl_fetch_vouch() */
+    unsigned hedge;      /* sl_request.hedge */
+};
+
 /**
  * How the bytes of a kind's objects come: HTTP is one transport, which several kinds share
  * (http_store.h); file and redis have their own. Called for every range, in the order that they
@@ -102,14 +114,9 @@ struct sl_channel;
 struct sl_transport {
     struct sl_channel *(*channel_new)(struct sl_store *store, struct sl_err *err);
     void (*channel_free)(struct sl_channel *channel);
-    /**
-     * Begin one request for [begin, end). While source->version is not known yet (first request,
-     * begin is 0) the range may be cut short by the object's end, and the answer fills
-     * source->bytes and source->version before the first byte is delivered; afterwards the answer
-     * must match them exactly.
-     */
-    int (*channel_start)(struct sl_channel *channel, struct sl_source *source, uint64_t begin,
-                         uint64_t end, bool first, struct sl_err *err);
+    /** Begin one request; `try` is borrowed for the call. */
+    int (*channel_start)(struct sl_channel *channel, struct sl_source *source,
+                         const struct sl_try *try, struct sl_err *err);
     /** As sl_fetch_read(), without retry. After END or FAILED the channel can start again. */
     enum sl_io_state (*channel_read)(struct sl_channel *channel, void *data, size_t bytes,
                                      size_t *got, struct sl_err *err);
@@ -120,11 +127,6 @@ struct sl_transport {
 
     /* What follows may be NULL: there is no such thing. */
 
-    /** How its next requests are sent: sl_request.hedge. */
-    void (*channel_hedge)(struct sl_channel *channel, unsigned hedge);
-    /** Who vouches for what its next request brings: sl_fetch_vouch(). again: these bytes came
-     * wrong before, and are asked for in another way, if there is one: sl_fetch_new_apart(). */
-    void (*channel_vouch)(struct sl_channel *channel, enum sl_vouch vouch, bool again);
     /** sl_exchange_answered() of its last request. */
     struct sl_answered (*channel_answered)(const struct sl_channel *channel);
     /** Connect a new one to where this leads, as sl_exchange_connect(). */
@@ -140,8 +142,8 @@ struct sl_transport {
 #define SL_CHANNEL_FUNCTIONS                                                                       \
     .channel_new = channel_new, .channel_free = channel_free, .channel_start = channel_start,      \
     .channel_read = channel_read, .channel_poll = channel_poll, .channel_abort = channel_abort,    \
-    .channel_hedge = channel_hedge, .channel_answered = channel_answered,                          \
-    .channel_connect = channel_connect, .channel_leads_to = channel_leads_to
+    .channel_answered = channel_answered, .channel_connect = channel_connect,                      \
+    .channel_leads_to = channel_leads_to
 
 struct sl_upload_ops; /* upload_backend.h */
 

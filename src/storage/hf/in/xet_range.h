@@ -15,14 +15,9 @@ struct sl_xet_range;
 struct sl_xet_range *sl_xet_range_new(struct sl_xet *xet, struct sl_err *err);
 void sl_xet_range_free(struct sl_xet_range *range);
 /** [begin, end) of the file, begin < end <= its bytes. uri, for messages, is borrowed until it has
- * ended. hedge as of a request; vouched: somebody does (sl_fetch_vouch()). */
-struct sl_xet_asked {
-    uint64_t begin, end;
-    unsigned hedge;
-    bool vouched;
-};
+ * ended. */
 int sl_xet_range_start(struct sl_xet_range *range, struct sl_xet_file *file, char *uri,
-                       const struct sl_xet_asked *asked, struct sl_err *err);
+                       const struct sl_try *try, struct sl_err *err);
 /** As sl_transport.channel_read(). */
 enum sl_io_state sl_xet_range_read(struct sl_xet_range *range, void *data, size_t bytes,
                                    size_t *got, struct sl_err *err);

@@ -21,6 +21,7 @@ struct sl_oci_stretch {
     uint64_t begin, end;
     uint64_t of; /* bytes of the blob; 0: its first answer will tell */
     bool whole;  /* ask for all of it: there are no ranges */
+    unsigned hedge;
     struct sl_channel *http;
     struct sl_source *blob; /* for requests; its length, where `of` is 0, is learned. Borrowed */
 };
