@@ -189,6 +189,40 @@ SL_TEST(a_mirror_that_is_gone_costs_nothing_but_a_warning)
     mirror_case_close(&opened);
 }
 
+/* Ten bytes without a NUL of the blob, from a mirror that does not say that it is done. */
+SL_TEST(a_mirror_that_sent_all_has_done_its_part)
+{
+    struct sl_err err = SL_ERR_INIT;
+    struct mirror_opened opened = mirror_case_open();
+    unsigned at = 1000;
+    char text[256];
+    uint8_t data[10];
+    size_t used = 0, got;
+    while (memchr(sl_blob() + at, 0, sizeof(data)))
+        at++;
+    snprintf(text, sizeof(text),
+             "HTTP/1.1 206 OK\r\nContent-Range: bytes %u-%u/%u\r\nTransfer-Encoding: "
+             "chunked\r\n\r\nA\r\n%.10s",
+             at, at + 9, (unsigned)SL_BLOB_BYTES, (const char *)sl_blob() + at);
+    SL_SCRIPT(mirrors.near, {.first = 1, .fault = SL_FAULT_HEAD, .text = text});
+    SL_AUTO(sl_fetch) fetch = sl_fetch_new(opened.store, &err);
+    sl_fetch_vouch(fetch, SL_VOUCH_WHOLE);
+    ck_assert_int_eq(sl_fetch_start(fetch, opened.source, at, at + 10, &err), 0);
+    for (enum sl_io_state state = SL_IO_WAIT; state != SL_IO_END; used += got) {
+        uint8_t beyond;
+        state = sl_fetch_read(fetch, used == 10 ? &beyond : data + used, used == 10 ? 1 : 10 - used,
+                              &got, &err);
+        ck_assert_msg(state != SL_IO_FAILED, "%s", err.message);
+        ck_assert_int_eq(sl_fetch_wait(fetch, state == SL_IO_WAIT, &err), 0);
+    }
+    ck_assert_mem_eq(data, sl_blob() + at, 10);
+    ck_assert_uint_eq(sl_server_request_count(mirrors.near), 1);
+    ck_assert_uint_eq(sl_server_request_count(mirrors.far), 0);
+    ck_assert_uint_eq(mirror_case_blobs(mirrors.registry), 1);
+    sl_fetch_free(sl_steal(&fetch));
+    mirror_case_close(&opened);
+}
+
 /* Only its tries count, and its error is told. */
 SL_TEST(a_failure_of_the_registry_is_the_fetchs)
 {
@@ -369,7 +403,7 @@ SL_TEST(too_many_mirrors_are_refused)
 {
     struct mirror_opened opened;
     struct sl_err err;
-    char texts[SL_OCI_MIRRORS_MAX + 1][32], *many[SL_OCI_MIRRORS_MAX + 1];
+    char texts[SL_PLACES_MAX + 1][32], *many[SL_PLACES_MAX + 1];
     for (unsigned i = 0; i < SL_COUNT(many); i++) {
         snprintf(texts[i], sizeof(texts[i]), "h%u.internal", i);
         many[i] = texts[i];

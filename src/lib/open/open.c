@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "open_parts.h"
+#include "places.h"
 #include "pool_words.h"
 #include "retry.h"
 #include "url.h"
@@ -53,10 +54,7 @@ static int plan_it(void *arg, struct sl_cancel *cancel, struct sl_err *err)
     if (source->whole)
         source->config.hold_bytes = sl_plan_may_hold(spec, SL_LAYOUT_SLABS);
     int done = sl_plan_make_listed(spec, source->as_files, &source->config, &source->plan, &why);
-    for (size_t i = 0;
-         done < 0 && i < from->mirrors.count &&
-         (why.kind == SL_E_NET || why.kind == SL_E_NOT_FOUND || why.kind == SL_E_AUTH);
-         i++) {
+    for (size_t i = 0; done < 0 && i < from->mirrors.count && sl_places_move_loads(&why); i++) {
         own->source.uri = from->mirrors.items[i];
         done = sl_plan_make_listed(spec, source->as_files, &source->config, &source->plan, err);
     }

@@ -19,6 +19,7 @@
 #include "mapping.h"
 #include "metrics.h"
 #include "pages.h"
+#include "places.h"
 #include "prefault.h"
 #include "prestage.h"
 
@@ -295,11 +296,6 @@ static int load_restarting(struct load *load, const char *uri, struct sl_err *er
                                        : -1;
 }
 
-static bool may_try_mirror(const struct sl_err *err)
-{
-    return err->kind == SL_E_NET || err->kind == SL_E_NOT_FOUND || err->kind == SL_E_AUTH;
-}
-
 static int load_anywhere(struct load *load, struct sl_err *err)
 {
     const struct sl_spec_source *source = &load->spec->source;
@@ -307,7 +303,7 @@ static int load_anywhere(struct load *load, struct sl_err *err)
     load->elsewhere = source->mirrors.count > 0;
     if (load_restarting(load, source->uri, &first) == 0)
         return 0;
-    for (size_t i = 0; i < source->mirrors.count && may_try_mirror(&first); i++) {
+    for (size_t i = 0; i < source->mirrors.count && sl_places_move_loads(&first); i++) {
         struct sl_err why = SL_ERR_INIT;
         sl_log(SL_LOG_WARN, "%s; trying mirror %zu of %zu", first.message, i + 1,
                source->mirrors.count);

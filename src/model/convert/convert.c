@@ -11,6 +11,7 @@
 #include "deadline.h"
 #include "job.h"
 #include "log.h"
+#include "places.h"
 #include "spec.h"
 #include "stores.h"
 
@@ -163,8 +164,7 @@ static int convert_from(struct conversion *conversion, const char *uri, bool *el
     set_block_bytes(&job);
     set_window(&job);
     int done = prepare(&job, &why);
-    *elsewhere =
-        done < 0 && (why.kind == SL_E_NET || why.kind == SL_E_NOT_FOUND || why.kind == SL_E_AUTH);
+    *elsewhere = done < 0 && sl_places_move_loads(&why);
     if (done == 0)
         done = run(&job, conversion->result, &why);
     job_release(&job);

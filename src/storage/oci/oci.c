@@ -100,6 +100,7 @@ static int oci_open(struct sl_store *store, const char *uri, char **key, struct 
     store->advice.reads_to_list = true;
     store->advice.hash_advice = "raise source.oci.checkLayersUpTo";
     pthread_mutex_init(&oci->locked.mutex, NULL);
+    sl_places_init(&oci->places);
     if (sl_oci_uri_parse(uri, &oci->uri, err) < 0)
         return -1;
     bool plain = sl_oci_host_is_near(oci->uri.host) || (options && options->plain_http);
@@ -115,8 +116,9 @@ static void oci_close(struct sl_store *store)
     if (!oci)
         return;
     sl_oci_endpoint_close(&oci->registry);
-    for (unsigned i = 0; i < oci->mirror_count; i++)
+    for (unsigned i = 0; i < oci->places.count; i++)
         sl_oci_endpoint_close(&oci->mirrors[i]);
+    sl_places_release(&oci->places);
     sl_oci_uri_release(&oci->uri);
     sl_oci_manifest_release(&oci->locked.manifest);
     free(oci->folder);
@@ -173,9 +175,14 @@ static int find_blob(struct sl_source *source, struct sl_err *err)
         return sl_fail(err, SL_E_USAGE, "the version of '%s' is not a digest", source->uri);
     source->piece_at = packed ? 0 : piece.at;
     source->piece_of = packed ? 0 : piece.of;
+    source->unchecked = piece.of != 0;
+    if (!source->blob)
+        source->blob = sl_strdup(piece.digest, err);
     if (!source->impl)
         source->impl = sl_alloc(sizeof(struct sl_oci_place), err);
-    return source->impl ? sl_oci_place_find(&oci->registry, piece.digest, source->impl, err) : -1;
+    return source->blob && source->impl
+               ? sl_oci_place_find(&oci->registry, piece.digest, source->impl, err)
+               : -1;
 }
 
 static void oci_forget(struct sl_source *source)
@@ -278,6 +285,5 @@ const struct sl_store_kind sl_oci_store = {
     .resolve = oci_resolve,
     .forget = oci_forget,
     .recover = oci_recover,
-    .blame = sl_oci_blame,
     .describe = sl_oci_describe,
 };

@@ -3,10 +3,8 @@
  * ranges, or through a stream that is read in order. That a server knows none is learned from its
  * first answer, and the same range then goes on as a stream.
  *
- * And it is asked of one of several endpoints: what is vouched for (a digest of all of it is
- * compared) of mirrors first, everything else of the registry. What a mirror fails at goes on at
- * the next one at once, from the first byte that is missing; the fetch hears of the registry's
- * failures only.
+ * And it is asked of the endpoint that the fetch names, a mirror or the registry. A mirror's
+ * refusal that a new token mends stays here, as the registry's does in the fetch.
  *
  * Requests are of a source of the channel's own (`via`), which stands for the one that is read, or
  * for the whole blob that it is a piece of.
@@ -16,11 +14,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "log.h"
 #include "metrics.h"
 #include "oci_stream.h"
-#include "progress.h"
-#include "thread_cancel.h"
 
 struct sl_channel {
     struct sl_oci *oci;
@@ -31,10 +26,7 @@ struct sl_channel {
     struct sl_oci_piece piece;
     struct sl_oci_place place; /* via.impl */
     struct sl_try try;         /* what is still to come */
-    bool leans;                /* the registry failed, and mirrors are believed */
-    bool gave;                 /* the endpoint has sent bytes of this range */
-    bool recovered;            /* something was done about its refusal */
-    unsigned number;           /* of the endpoint */
+    bool recovered;            /* something was done about a mirror's refusal */
     enum { IDLE, BY_RANGE, IN_ORDER } way;
 };
 
@@ -98,6 +90,11 @@ static int refuse(struct sl_source *via, const struct sl_exchange *exchange, con
 const struct sl_http_hooks sl_oci_hooks = {
     .prepare = prepare, .refuse = refuse, .redirect = redirect};
 
+static bool is_at_mirror(const struct sl_channel *channel)
+{
+    return channel->try.place < channel->oci->places.count;
+}
+
 /* ---- which way ------------------------------------------------------------------------------- */
 
 static int start_in_order(struct sl_channel *channel, struct sl_err *err)
@@ -105,11 +102,11 @@ static int start_in_order(struct sl_channel *channel, struct sl_err *err)
     struct sl_source *via = &channel->via;
     const struct sl_oci_piece *piece = &channel->piece;
     uint64_t of = channel->try.first ? 0 : piece->of ? piece->of : channel->source->bytes;
-    if (channel->stream_from != channel->number) /* nobody's bytes are taken for another's */
+    if (channel->stream_from != channel->try.place) /* nobody's bytes are taken for another's */
         sl_oci_stream_free(sl_steal(&channel->stream));
     if (!channel->stream && !(channel->stream = sl_oci_stream_new(err)))
         return -1;
-    channel->stream_from = channel->number;
+    channel->stream_from = channel->try.place;
     via->piece_at = via->piece_of = 0;
     via->bytes = of;
     const struct sl_oci_stretch stretch = {
@@ -140,10 +137,9 @@ static int stand_in(struct sl_channel *channel, struct sl_err *err)
     via->piece_of = source->piece_of;
     via->impl = &channel->place;
     channel->place = *own;
-    return channel->number == channel->oci->mirror_count
-               ? 0
-               : sl_oci_place_find(sl_oci_endpoint_at(channel->oci, channel->number),
-                                   channel->piece.digest, &channel->place, err);
+    return is_at_mirror(channel) ? sl_oci_place_find(&channel->oci->mirrors[channel->try.place],
+                                                     channel->piece.digest, &channel->place, err)
+                                 : 0;
 }
 
 /* What is missing of the range, from the endpoint in hand. */
@@ -151,7 +147,6 @@ static int ask(struct sl_channel *channel, struct sl_err *err)
 {
     if (stand_in(channel, err) < 0)
         return -1;
-    channel->gave = false;
     if (channel->piece.packing != SL_PACKING_NONE || sl_oci_knows_no_ranges(channel->oci))
         return start_in_order(channel, err);
     if (channel->stream) /* what it has in hand is in the way */
@@ -160,91 +155,32 @@ static int ask(struct sl_channel *channel, struct sl_err *err)
     return http->channel_start(channel->http, &channel->via, &channel->try, err);
 }
 
-/* ---- which endpoint -------------------------------------------------------------------------- */
-
-/* Pieces of layers that nobody has checked are the registry's in any case. */
-static bool may_lean(const struct sl_channel *channel)
+/* A mirror refused: is something done about it, and it is asked once more? */
+static bool ask_again(struct sl_channel *channel, struct sl_err *err)
 {
-    return channel->oci->trusts && !channel->piece.of;
-}
-
-static bool is_vouched(const struct sl_channel *channel)
-{
-    return channel->try.vouch == SL_VOUCH_WHOLE;
-}
-
-static bool is_at_mirror(const struct sl_channel *channel)
-{
-    return channel->number < channel->oci->mirror_count;
-}
-
-static void turn_to(struct sl_channel *channel, unsigned from)
-{
-    channel->number = sl_oci_next_endpoint(channel->oci, from, channel->piece.digest);
-    channel->recovered = false;
-}
-
-static bool ends_all(const struct sl_err *why)
-{
-    return why->kind == SL_E_CANCELED || why->kind == SL_E_NO_SPACE || why->kind == SL_E_INTERNAL;
-}
-
-/* The endpoint in hand failed so: is there another one, which is in hand now? */
-static bool turn(struct sl_channel *channel, struct sl_err *why)
-{
-    struct sl_oci *oci = channel->oci;
-    if (ends_all(why))
+    if (!is_at_mirror(channel) || channel->recovered || !err->http_status)
         return false;
-    if (!is_at_mirror(channel)) {
-        if (is_vouched(channel) || channel->leans || !may_lean(channel) ||
-            !sl_oci_leans_on_mirrors(oci, why))
-            return false;
-        channel->leans = true;
-        turn_to(channel, 0);
-        return is_at_mirror(channel);
-    }
-    if (!channel->recovered && (channel->recovered = why->http_status != 0) &&
-        sl_oci_endpoint_recover(channel->place.at, channel->place.object, why, NULL))
-        return true;
-    if (sl_cancel_check(sl_thread_cancel(oci->store->config.cancel), why) < 0)
-        return false; /* and what would have recovered it was broken off */
-    sl_oci_endpoint_failed(channel->place.at, channel->piece.digest, why);
-    turn_to(channel, channel->number + 1);
-    return true;
-}
-
-/* FAILED, or WAIT: it goes on elsewhere, with the fetch none the wiser. */
-static enum sl_io_state go_on(struct sl_channel *channel, struct sl_err *err)
-{
-    while (turn(channel, err)) {
-        sl_log(SL_LOG_DEBUG, "asking '%.100s' for the rest of '%.200s': %s",
-               sl_oci_endpoint_at(channel->oci, channel->number)->name, channel->source->uri,
-               err->message);
-        sl_metric_add(SL_M_SOURCE_ERRORS, 1);
-        sl_metric_add(SL_M_SOURCE_REQUESTS, 1);
-        sl_counter_add(&channel->source->requests, 1);
-        *err = (struct sl_err)SL_ERR_INIT;
-        if (ask(channel, err) == 0)
-            return SL_IO_WAIT;
-    }
-    return SL_IO_FAILED;
+    channel->recovered = true;
+    if (!sl_oci_endpoint_recover(channel->place.at, channel->place.object, err, NULL))
+        return false;
+    sl_metric_add(SL_M_SOURCE_ERRORS, 1);
+    sl_metric_add(SL_M_SOURCE_REQUESTS, 1);
+    sl_counter_add(&channel->source->requests, 1);
+    *err = (struct sl_err)SL_ERR_INIT;
+    return ask(channel, err) == 0;
 }
 
 static int channel_start(struct sl_channel *channel, struct sl_source *source,
                          const struct sl_try *try, struct sl_err *err)
 {
-    struct sl_oci *oci = channel->oci;
     struct sl_err local = SL_ERR_INIT;
     err = err ? err : &local;
     channel->source = source;
     channel->try = *try;
+    channel->recovered = false;
     if (!source->impl || !sl_oci_pin_parse(source->version.pin, &channel->piece))
         return sl_fail(err, SL_E_INTERNAL, "'%s' has no digest", source->uri);
-    channel->leans = may_lean(channel) && sl_oci_endpoint_is_left(&oci->registry);
-    turn_to(channel, is_vouched(channel) || channel->leans ? 0 : oci->mirror_count);
-    if (ask(channel, err) == 0)
-        return 0;
-    return go_on(channel, err) == SL_IO_WAIT ? 0 : -1;
+    return ask(channel, err) == 0 || ask_again(channel, err) ? 0 : -1;
 }
 
 /* The answer to a range was all of the blob. */
@@ -262,18 +198,6 @@ static void learn(struct sl_channel *channel)
         return;
     channel->source->bytes = channel->via.bytes;
     channel->try.first = false;
-}
-
-static void note_bytes(struct sl_channel *channel, size_t bytes)
-{
-    channel->try.begin += bytes;
-    if (!is_at_mirror(channel) || !bytes)
-        return;
-    if (!channel->gave)
-        sl_oci_endpoint_gave(channel->place.at);
-    channel->gave = true;
-    sl_metric_add(SL_M_SOURCE_MIRROR_BYTES, (int64_t)bytes);
-    sl_progress_add_mirrored(channel->oci->store->config.progress, bytes);
 }
 
 static enum sl_io_state read_by_range(struct sl_channel *channel, void *data, size_t bytes,
@@ -300,11 +224,9 @@ static enum sl_io_state channel_read(struct sl_channel *channel, void *data, siz
         state = sl_oci_stream_read(channel->stream, data, bytes, got, err);
     if (state == SL_IO_DATA || state == SL_IO_END)
         learn(channel);
-    note_bytes(channel, *got);
-    if (state == SL_IO_END && is_at_mirror(channel))
-        sl_oci_endpoint_did_well(channel->place.at);
-    if (state == SL_IO_FAILED)
-        state = go_on(channel, err);
+    channel->try.begin += *got;
+    if (state == SL_IO_FAILED && ask_again(channel, err))
+        return SL_IO_WAIT;
     if (state == SL_IO_FAILED || state == SL_IO_END)
         channel->way = IDLE;
     return state;

@@ -1,17 +1,9 @@
-/*
- * A mirror that fails is left in steps: what it lacks is not asked of it again; what may pass is
- * borne a few times in a row; everything else, such as wrong bytes, silence or a refusal, ends it.
- * Then there is one warning, and the load goes on elsewhere.
- */
+/* Opening endpoints, and what lets requests in there. */
 #include "oci_endpoint.h"
 
-#include <stdio.h>
 #include <string.h>
 
-#include "log.h"
 #include "oci_store.h"
-
-enum { FAILURES_MAX = 3, ABSENT_MAX = 4096 };
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
@@ -81,7 +73,6 @@ void sl_oci_endpoint_close(struct sl_oci_endpoint *endpoint)
     free(endpoint->repo);
     free(endpoint->origin);
     free(endpoint->query);
-    free(endpoint->locked.absent);
     if (endpoint->name)
         pthread_mutex_destroy(&endpoint->locked.mutex);
 }
@@ -120,115 +111,4 @@ bool sl_oci_endpoint_recover(struct sl_oci_endpoint *endpoint, struct sl_http_ob
         token = endpoint->locked.token;
     }
     return (why->http_status == 401 && sl_oci_renew(endpoint->auth, token)) || link;
-}
-
-/* ---- how a mirror does ------------------------------------------------------------------------
- */
-
-/* Under the lock. */
-static bool is_absent(const struct sl_oci_endpoint *endpoint, const char *digest)
-{
-    for (size_t i = 0; i < endpoint->locked.absent_count; i++)
-        if (strcmp(endpoint->locked.absent[i], digest) == 0)
-            return true;
-    return false;
-}
-
-bool sl_oci_endpoint_serves(struct sl_oci_endpoint *endpoint, const char *digest)
-{
-    SL_LOCKED(&endpoint->locked.mutex);
-    return !endpoint->locked.left && !is_absent(endpoint, digest);
-}
-
-bool sl_oci_endpoint_is_left(struct sl_oci_endpoint *endpoint)
-{
-    SL_LOCKED(&endpoint->locked.mutex);
-    return endpoint->locked.left;
-}
-
-void sl_oci_endpoint_leave(struct sl_oci_endpoint *endpoint)
-{
-    SL_LOCKED(&endpoint->locked.mutex);
-    endpoint->locked.left = true;
-}
-
-void sl_oci_endpoint_gave(struct sl_oci_endpoint *endpoint)
-{
-    SL_LOCKED(&endpoint->locked.mutex);
-    endpoint->locked.gave = true;
-}
-
-void sl_oci_endpoint_did_well(struct sl_oci_endpoint *endpoint)
-{
-    SL_LOCKED(&endpoint->locked.mutex);
-    endpoint->locked.failures = 0;
-}
-
-/* Under the lock: true if it is the first thing that it lacks. */
-static bool note_absent(struct sl_oci_endpoint *endpoint, const char *digest)
-{
-    size_t count = endpoint->locked.absent_count;
-    bool first = !endpoint->locked.lacks;
-    endpoint->locked.lacks = true;
-    if (is_absent(endpoint, digest))
-        return first;
-    if (count == ABSENT_MAX || sl_grow(&endpoint->locked.absent, &endpoint->locked.absent_capacity,
-                                       count + 1, sizeof(*endpoint->locked.absent), NULL) < 0) {
-        endpoint->locked.left = true;
-        return first;
-    }
-    snprintf(endpoint->locked.absent[count], SL_OCI_DIGEST_BYTES, "%s", digest);
-    endpoint->locked.absent_count++;
-    return first;
-}
-
-/* Silence, and nobody there, cost too much time for a second try. */
-static bool may_pass(const struct sl_err *why)
-{
-    return why->retryable && strcmp(why->code, "stall") != 0 && !sl_retry_unreached(why);
-}
-
-/* A cache that has not got a blob yet sends all of it as it comes, whatever range was asked for. */
-static bool is_lacking(const struct sl_err *why)
-{
-    bool whole = why->http_status == 200 && strcmp(why->code, "range") == 0;
-    return why->kind == SL_E_NOT_FOUND || whole;
-}
-
-void sl_oci_endpoint_failed(struct sl_oci_endpoint *endpoint, const char *digest,
-                            const struct sl_err *why)
-{
-    bool lacks = is_lacking(why), said, left;
-    {
-        SL_LOCKED(&endpoint->locked.mutex);
-        bool before = endpoint->locked.left;
-        if (lacks)
-            said = note_absent(endpoint, digest);
-        else
-            endpoint->locked.left |= !may_pass(why) || ++endpoint->locked.failures >= FAILURES_MAX;
-        left = endpoint->locked.left && !before;
-        said = lacks ? said : left;
-    }
-    sl_log(said ? SL_LOG_WARN : SL_LOG_DEBUG, "mirror '%.100s' %s: %s", endpoint->name,
-           left    ? "is not asked any more"
-           : lacks ? "lacks something, which is asked for elsewhere"
-                   : "failed",
-           why->message);
-}
-
-bool sl_oci_endpoint_blame(struct sl_oci_endpoint *endpoint, const struct sl_err *why)
-{
-    bool blamed, before;
-    {
-        SL_LOCKED(&endpoint->locked.mutex);
-        blamed = endpoint->locked.gave;
-        before = endpoint->locked.left;
-        endpoint->locked.left |= blamed;
-        endpoint->locked.gave = false;
-    }
-    if (blamed && !before)
-        sl_log(SL_LOG_WARN,
-               "mirror '%.100s' is not asked any more, since it sent some of what is wrong: %s",
-               endpoint->name, why->message);
-    return blamed;
 }

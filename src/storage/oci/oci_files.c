@@ -151,17 +151,12 @@ static int ask_one(struct asking *asking, struct sl_answer *answer, struct sl_er
     return result < 0 ? -1 : check_digest(asking, answer, err);
 }
 
-static bool ends_all(const struct sl_err *why)
-{
-    return why->kind == SL_E_CANCELED || why->kind == SL_E_NO_SPACE || why->kind == SL_E_INTERNAL;
-}
-
 /* 0: one of them has it. 1: none has, and the next place may be asked. */
 static int ask_mirrors(struct asking *asking, struct sl_answer *answer, struct sl_err *err)
 {
     struct sl_oci *oci = asking->oci;
-    unsigned at = sl_oci_next_endpoint(oci, 0, asking->reference);
-    for (; at < oci->mirror_count; at = sl_oci_next_endpoint(oci, at + 1, asking->reference)) {
+    unsigned at = sl_places_next(&oci->places, 0, asking->reference);
+    for (; at < oci->places.count; at = sl_places_next(&oci->places, at + 1, asking->reference)) {
         struct sl_err why = SL_ERR_INIT;
         asking->at = &oci->mirrors[at];
         asking->attempts = 1;
@@ -169,11 +164,10 @@ static int ask_mirrors(struct asking *asking, struct sl_answer *answer, struct s
             return 0;
         sl_answer_release(answer);
         *answer = (struct sl_answer){0};
-        if (ends_all(&why)) {
+        if (!sl_places_failed(&oci->places, at, asking->reference, &why)) {
             *err = why;
             return -1;
         }
-        sl_oci_endpoint_failed(asking->at, asking->reference, &why);
     }
     return 1;
 }
@@ -189,13 +183,14 @@ static int ask_anywhere(struct asking *asking, struct sl_answer *answer, struct 
         return tried;
     asking->at = &oci->registry;
     /* where mirrors stand in for it, it is not waited for */
-    asking->attempts =
-        !digest && oci->mirror_count && oci->trusts ? sl_store_retry(&oci->store->config).limit : 0;
+    asking->attempts = !digest && oci->places.count && oci->places.believed
+                           ? sl_store_retry(&oci->store->config).limit
+                           : 0;
     if (ask_one(asking, answer, &why) == 0)
         return 0;
     *err = why;
-    if (digest || !sl_oci_leans_on_mirrors(oci, &why))
-        return oci->mirror_count && !digest && why.retryable
+    if (digest || !sl_places_believe(&oci->places, &why))
+        return oci->places.count && !digest && why.retryable
                    ? sl_wrap(err, "mirrors are not asked what a tag means: name a digest, or set "
                                   "source.oci.trustMirrors")
                    : -1;
@@ -250,7 +245,7 @@ static int make(struct sl_oci *oci, const char *what, struct sl_oci_manifest *ma
             return 0;
         sl_oci_manifest_release(made);
         if ((why.kind == SL_E_FORMAT || why.kind == SL_E_INTEGRITY) &&
-            sl_oci_blame(oci->store, &why))
+            sl_places_blame(&oci->places, &why))
             continue;
         if (err)
             *err = why;

@@ -6,6 +6,8 @@
  * byte that has not been delivered. Channels of fetches that end between ranges go back to the
  * store with their connection, and the next fetch takes one from there. A range that the source
  * keeps since its opening needs none.
+ *
+ * A try goes from place to place before it fails: only the origin's failures are waited out.
  */
 #include "fetch.h"
 
@@ -14,8 +16,10 @@
 
 #include "log.h"
 #include "metrics.h"
+#include "places.h"
 #include "progress.h"
 #include "store_kind.h"
+#include "thread_cancel.h"
 
 enum { ATTEMPTS_DEFAULT = 8 };
 
@@ -33,6 +37,8 @@ struct sl_fetch {
     bool hedged, apart;
     bool again; /* apart, and its first range, which came wrong before */
     enum sl_vouch vouch;
+    struct sl_places_way way;
+    bool gave; /* the place in hand has sent bytes of this try */
 };
 
 static struct sl_channel *take_idle_channel(struct sl_store *store)
@@ -183,23 +189,57 @@ static int fail_try(struct sl_fetch *fetch, struct sl_err *err)
     return 0;
 }
 
+static bool is_at_origin(const struct sl_fetch *fetch)
+{
+    return !fetch->store->places || fetch->way.at == fetch->store->places->count;
+}
+
+/* The place in hand failed so: is there another one, which is in hand now? */
+static bool move_on(struct sl_fetch *fetch, struct sl_err *err)
+{
+    struct sl_places *places = fetch->store->places;
+    if (!places || sl_cancel_check(sl_thread_cancel(fetch->store->config.cancel), err) < 0 ||
+        !sl_places_move(places, fetch->source, &fetch->way, err))
+        return false;
+    sl_log(SL_LOG_DEBUG, "asking '%.100s' for the rest of '%.200s': %s",
+           sl_places_name(places, fetch->way.at), fetch->source->uri, err->message);
+    sl_metric_add(SL_M_SOURCE_ERRORS, 1);
+    *err = (struct sl_err)SL_ERR_INIT;
+    return true;
+}
+
+/* The place in hand, and what comes behind it. */
+static int ask(struct sl_fetch *fetch, struct sl_err *err)
+{
+    struct sl_source *source = fetch->source;
+    struct sl_try try = {.end = fetch->end,
+                         .first = !source->opened,
+                         .again = fetch->again,
+                         .vouch = SL_MAX(source->vouch, fetch->vouch),
+                         .hedge = fetch->hedged ? sl_retry_hedge(&fetch->retry) : 0};
+    do {
+        sl_counter_add(&source->requests, 1);
+        sl_metric_add(SL_M_SOURCE_REQUESTS, 1);
+        fetch->gave = false;
+        try.begin = fetch->at;
+        try.place = fetch->way.at;
+        if (fetch->store->transport->channel_start(fetch->channel, source, &try, err) == 0) {
+            fetch->phase = ACTIVE;
+            return 0;
+        }
+    } while (move_on(fetch, err));
+    return fail_try(fetch, err);
+}
+
 static int start_try(struct sl_fetch *fetch, struct sl_err *err)
 {
     struct sl_source *source = fetch->source;
+    bool vouched = SL_MAX(source->vouch, fetch->vouch) == SL_VOUCH_WHOLE;
     fetch->try_begin = fetch->at;
     fetch->try_started_ns = sl_now_ns();
-    sl_counter_add(&source->requests, 1);
-    sl_metric_add(SL_M_SOURCE_REQUESTS, 1);
-    const struct sl_try try = {.begin = fetch->at,
-                               .end = fetch->end,
-                               .first = !source->opened,
-                               .again = fetch->again,
-                               .vouch = SL_MAX(source->vouch, fetch->vouch),
-                               .hedge = fetch->hedged ? sl_retry_hedge(&fetch->retry) : 0};
-    if (fetch->store->transport->channel_start(fetch->channel, source, &try, err) < 0)
-        return fail_try(fetch, err);
-    fetch->phase = ACTIVE;
-    return 0;
+    if (fetch->store->places)
+        sl_places_begin(fetch->store->places, source, vouched, &fetch->way);
+    return ask(fetch, err);
 }
 
 int sl_fetch_start(struct sl_fetch *fetch, struct sl_source *source, uint64_t begin, uint64_t end,
@@ -248,11 +288,22 @@ static void note_first(struct sl_fetch *fetch)
         sl_store_note_first_byte(fetch->store, answered.ns ? answered.ns : ns);
 }
 
+static void note_placed(struct sl_fetch *fetch, size_t bytes)
+{
+    if (!fetch->gave)
+        sl_places_gave(fetch->store->places, fetch->way.at);
+    fetch->gave = true;
+    sl_metric_add(SL_M_SOURCE_MIRROR_BYTES, (int64_t)bytes);
+    sl_progress_add_mirrored(fetch->store->config.progress, bytes);
+}
+
 static void count_bytes(struct sl_fetch *fetch, size_t bytes)
 {
     if (fetch->at == fetch->try_begin)
         note_first(fetch);
     fetch->at += bytes;
+    if (!is_at_origin(fetch))
+        note_placed(fetch, bytes);
     sl_counter_add(&fetch->source->received, bytes);
     sl_metric_add(SL_M_SOURCE_BYTES, (int64_t)bytes);
     sl_progress_add_fetched(fetch->store->config.progress, bytes);
@@ -311,6 +362,8 @@ enum sl_io_state sl_fetch_read(struct sl_fetch *fetch, void *data, size_t bytes,
     } else if (state == SL_IO_END) {
         learn_length(fetch);
         fetch->phase = DONE;
+        if (!is_at_origin(fetch))
+            sl_places_did_well(fetch->store->places, fetch->way.at);
         sl_metric_observe(SL_M_REQUEST_SECONDS,
                           (double)(sl_now_ns() - fetch->try_started_ns) / 1e9);
         if (fetch->at != fetch->end) {
@@ -324,7 +377,7 @@ enum sl_io_state sl_fetch_read(struct sl_fetch *fetch, void *data, size_t bytes,
         state = SL_IO_END;
     } else if (state == SL_IO_FAILED) {
         fetch->phase = IDLE;
-        if (fail_try(fetch, &problem) < 0)
+        if ((move_on(fetch, &problem) ? ask(fetch, &problem) : fail_try(fetch, &problem)) < 0)
             goto failed;
         state = SL_IO_WAIT;
     }

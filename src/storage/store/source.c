@@ -16,6 +16,7 @@
 #include "fork_guard.h"
 #include "log.h"
 #include "metrics.h"
+#include "places.h"
 #include "store_kind.h"
 
 /* The spec may ask for it, or an .s3cfg, which the kind has read by now. */
@@ -265,7 +266,7 @@ void sl_store_note_in_order(struct sl_store *store, bool sized)
 
 bool sl_store_blame_mirrors(struct sl_store *store, const struct sl_err *why)
 {
-    return store->kind->blame && store->kind->blame(store, why);
+    return store->places && sl_places_blame(store->places, why);
 }
 
 struct sl_cancel *sl_store_cancel(const struct sl_store *store)
@@ -432,6 +433,7 @@ void sl_source_free(struct sl_source *source)
         source->store->kind->forget(source);
     free(source->name);
     free(source->uri);
+    free(source->blob);
     free(source->head);
     free(source->checksums);
     free(source);

@@ -43,6 +43,7 @@ struct sl_store {
     char *uri;                            /* of the base, without secrets */
     struct sl_source_config config;
     struct sl_store_advice advice; /* but for what is locked */
+    struct sl_places *places;      /* the kind's; NULL: there is the origin alone */
     void *impl;                    /* the kind's */
     struct {
         pthread_mutex_t mutex;
@@ -85,6 +86,9 @@ struct sl_source {
                                             resolve */
     bool in_order;                       /* its server gives it only whole; set with `opened` */
     enum sl_vouch vouch;         /* the least of all that is read of it: of a kind's own sources */
+    char *blob;                  /* where the store has places: what they have or lack of it */
+    bool unchecked;              /* and it is a piece of that which nobody has checked: no place is
+                                    believed, even where the origin cannot be reached */
     uint64_t piece_at, piece_of; /* it is a piece of what the transport reads, from this byte on, of
                                     so many; piece_of 0: it is all of it. Set with `opened` */
     struct sl_counter requests, received;
@@ -104,6 +108,7 @@ struct sl_try {
                    sl_fetch_new_apart() */
     enum sl_vouch vouch; /* sl_fetch_vouch() */
     unsigned hedge;      /* sl_request.hedge */
+    unsigned place;      /* of store->places */
 };
 
 /**
@@ -188,8 +193,6 @@ struct sl_store_kind {
      * worth one more try. May block.
      */
     bool (*recover)(struct sl_source *source, const struct sl_err *why, struct sl_err *err);
-    /** As sl_store_blame_mirrors(); NULL: there are no mirrors. */
-    bool (*blame)(struct sl_store *store, const struct sl_err *why);
     /** As sl_source_checksums(), sl_source_is_folder(), sl_store_describe(). */
     int (*checksums)(struct sl_source *source, struct sl_checksums *sums, struct sl_err *err);
     bool (*is_folder)(struct sl_source *source);

@@ -9,8 +9,9 @@
 
 #include "http_base.h"
 #include "oci_auth.h"
+#include "places.h"
 
-enum { SL_OCI_MIRRORS_MAX = 8, SL_OCI_DIGEST_BYTES = 72 };
+enum { SL_OCI_DIGEST_BYTES = 72 };
 
 struct sl_oci_endpoint {
     struct sl_http_base http; /* its URL is the registry's API */
@@ -22,13 +23,7 @@ struct sl_oci_endpoint {
     struct sl_oci_auth *auth;
     struct {
         pthread_mutex_t mutex;
-        unsigned token;    /* that was sent last; 0: none */
-        unsigned failures; /* in a row, that may pass */
-        bool left;         /* it is not asked any more */
-        bool gave;         /* bytes came from it */
-        bool lacks;        /* something: it was said */
-        char (*absent)[SL_OCI_DIGEST_BYTES];
-        size_t absent_count, absent_capacity;
+        unsigned token; /* that was sent last; 0: none */
     } locked;
 };
 
@@ -67,20 +62,5 @@ int sl_oci_endpoint_let_in(struct sl_oci_endpoint *endpoint, struct sl_range_req
  * (object; NULL: none), a token. May block. */
 bool sl_oci_endpoint_recover(struct sl_oci_endpoint *endpoint, struct sl_http_object *object,
                              const struct sl_err *why, struct sl_err *err);
-
-/** May this be asked of a mirror? */
-bool sl_oci_endpoint_serves(struct sl_oci_endpoint *endpoint, const char *digest);
-/** Bytes came; a range came to its end. */
-void sl_oci_endpoint_gave(struct sl_oci_endpoint *endpoint);
-void sl_oci_endpoint_did_well(struct sl_oci_endpoint *endpoint);
-/** What was asked of it failed. It is left for good, with a warning, unless this may pass, or it
- * only lacks this digest. */
-void sl_oci_endpoint_failed(struct sl_oci_endpoint *endpoint, const char *digest,
-                            const struct sl_err *why);
-/** If bytes came from it: they were wrong, it is left. true: so it was. */
-bool sl_oci_endpoint_blame(struct sl_oci_endpoint *endpoint, const struct sl_err *why);
-/** Leave it, silently. */
-void sl_oci_endpoint_leave(struct sl_oci_endpoint *endpoint);
-bool sl_oci_endpoint_is_left(struct sl_oci_endpoint *endpoint);
 
 #endif

@@ -89,9 +89,8 @@ bool sl_oci_pin_parse(const char *pin, struct sl_oci_piece *piece);
 
 /** store->impl */
 struct sl_oci {
-    struct sl_oci_endpoint registry, mirrors[SL_OCI_MIRRORS_MAX];
-    unsigned mirror_count;
-    bool trusts; /* mirrors are believed where the registry cannot be reached */
+    struct sl_oci_endpoint registry, mirrors[SL_PLACES_MAX];
+    struct sl_places places; /* these */
     struct sl_store *store;
     struct sl_oci_uri uri;
     char *folder; /* of uri.path, with its last '/'; "": all */
@@ -111,19 +110,12 @@ struct sl_oci_place {
 /** The blob of this digest there. SL_E_NO_SPACE. */
 int sl_oci_place_find(struct sl_oci_endpoint *endpoint, const char *digest,
                       struct sl_oci_place *place, struct sl_err *err);
-/** The first endpoint from that number on which may send this blob: a mirror, or mirror_count for
- * the registry. */
-unsigned sl_oci_next_endpoint(struct sl_oci *oci, unsigned from, const char *digest);
-struct sl_oci_endpoint *sl_oci_endpoint_at(struct sl_oci *oci, unsigned number);
-/** The registry failed so: are mirrors believed from now on? */
-bool sl_oci_leans_on_mirrors(struct sl_oci *oci, const struct sl_err *why);
 /** "host" or "[::1]" of "host:port": is it of this machine? */
 bool sl_oci_host_is_near(const char *host);
 /** Those of the spec that are of this registry. SL_E_USAGE, SL_E_NO_SPACE. */
 int sl_oci_open_mirrors(struct sl_oci *oci, const struct sl_oci_options *options,
                         struct sl_err *err);
-/** sl_store_kind.blame, .describe */
-bool sl_oci_blame(struct sl_store *store, const struct sl_err *why);
+/** sl_store_kind.describe */
 void sl_oci_describe(struct sl_store *store,
                      void (*row)(void *arg, const char *what, const char *text), void *arg);
 
