@@ -92,32 +92,15 @@ static int toy_locate(struct sl_source *source, struct sl_err *err)
     return source->impl ? 0 : -1;
 }
 
-static struct sl_http_base *base_of(struct sl_source *source)
-{
-    struct toy *toy = source->store->impl;
-    return &toy->http;
-}
-
-static int prepare(struct sl_source *source, struct sl_range_request *request, struct sl_err *err)
-{
-    return sl_http_prepare(base_of(source), source->impl, request, err);
-}
-
 static int redirect(struct sl_source *source, const struct sl_exchange *exchange, const char *from,
                     const char *to, struct sl_err *err)
 {
     if (!sl_exchange_header(exchange, "X-Toy"))
         return sl_fail(err, SL_E_NET, "this redirect is not a toy's");
-    return sl_http_redirect(base_of(source), source->impl, from, to, sl_exchange_status(exchange),
-                            err);
+    return sl_http_plain_redirect(source, exchange, from, to, err);
 }
 
-static bool toy_recover(struct sl_source *source, const struct sl_err *why, struct sl_err *err)
-{
-    return sl_http_recover(base_of(source), source->impl, why, err);
-}
-
-static const struct sl_http_hooks hooks = {.prepare = prepare, .redirect = redirect};
+static const struct sl_http_hooks hooks = {.prepare = sl_http_plain_prepare, .redirect = redirect};
 
 const struct sl_store_kind sl_toy_store = {
     .name = "toy",
@@ -134,5 +117,5 @@ const struct sl_store_kind sl_toy_store = {
     .hooks = &hooks,
     .check = toy_check,
     .list = toy_list,
-    .recover = toy_recover,
+    .recover = sl_http_plain_recover,
 };

@@ -199,14 +199,6 @@ static int hf_resolve(struct sl_source *source, struct sl_err *err)
     return find_object(source, err);
 }
 
-static int prepare(struct sl_source *source, struct sl_range_request *request, struct sl_err *err)
-{
-    struct sl_hf *hf = source->store->impl;
-    if (!source->impl)
-        return sl_fail(err, SL_E_INTERNAL, "'%s' has no commit", source->uri);
-    return sl_http_prepare(&hf->http, source->impl, request, err);
-}
-
 /* ---- answers --------------------------------------------------------------------------------- */
 
 static int check_commit(const struct sl_source *source, const struct sl_exchange *exchange,
@@ -300,14 +292,8 @@ static int refuse(struct sl_source *source, const struct sl_exchange *exchange, 
     return sl_hf_refuse(source->store->impl, &refusal, what, err);
 }
 
-static bool hf_recover(struct sl_source *source, const struct sl_err *why, struct sl_err *err)
-{
-    struct sl_hf *hf = source->store->impl;
-    return source->impl && sl_http_recover(&hf->http, source->impl, why, err);
-}
-
 static const struct sl_http_hooks hooks = {
-    .prepare = prepare, .refuse = refuse, .redirect = redirect, .answered = answered};
+    .prepare = sl_http_plain_prepare, .refuse = refuse, .redirect = redirect, .answered = answered};
 
 const struct sl_store_kind sl_hf_store = {
     .name = "hf",
@@ -326,6 +312,6 @@ const struct sl_store_kind sl_hf_store = {
     .check = hf_check,
     .list = sl_hf_list,
     .resolve = hf_resolve,
-    .recover = hf_recover,
+    .recover = sl_http_plain_recover,
     .describe = hf_describe,
 };

@@ -127,18 +127,6 @@ static int http_locate(struct sl_source *source, struct sl_err *err)
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-static int prepare(struct sl_source *source, struct sl_range_request *request, struct sl_err *err)
-{
-    return sl_http_prepare(sl_http_store_base(source->store), source->impl, request, err);
-}
-
-static int redirect(struct sl_source *source, const struct sl_exchange *exchange, const char *from,
-                    const char *to, struct sl_err *err)
-{
-    return sl_http_redirect(sl_http_store_base(source->store), source->impl, from, to,
-                            sl_exchange_status(exchange), err);
-}
-
 /* What a store behind a signed link answers, in XML. */
 struct said {
     char code[64], message[160];
@@ -185,13 +173,10 @@ static int refuse(struct sl_source *source, const struct sl_exchange *exchange, 
     return -1;
 }
 
-static bool http_recover(struct sl_source *source, const struct sl_err *why, struct sl_err *err)
-{
-    return sl_http_recover(sl_http_store_base(source->store), source->impl, why, err);
-}
-
-static const struct sl_http_hooks hooks = {
-    .prepare = prepare, .refuse = refuse, .redirect = redirect, .in_order = true};
+static const struct sl_http_hooks hooks = {.prepare = sl_http_plain_prepare,
+                                           .refuse = refuse,
+                                           .redirect = sl_http_plain_redirect,
+                                           .in_order = true};
 
 const struct sl_store_kind sl_http_store = {
     .name = "http",
@@ -208,6 +193,6 @@ const struct sl_store_kind sl_http_store = {
     .hooks = &hooks,
     .check = http_check,
     .list = sl_http_list,
-    .recover = http_recover,
+    .recover = sl_http_plain_recover,
     .upload = &sl_upload_http_ops,
 };

@@ -83,6 +83,14 @@ int sl_http_check_moved(const char *what, const char *from, const char *to, int 
 bool sl_http_recover(struct sl_http_base *base, struct sl_http_object *object,
                      const struct sl_err *why, struct sl_err *err);
 
+/** The three of a kind whose store->impl begins with its struct sl_http_base, and whose
+ * source->impl is an object of that. */
+int sl_http_plain_prepare(struct sl_source *source, struct sl_range_request *request,
+                          struct sl_err *err);
+int sl_http_plain_redirect(struct sl_source *source, const struct sl_exchange *exchange,
+                           const char *from, const char *to, struct sl_err *err);
+bool sl_http_plain_recover(struct sl_source *source, const struct sl_err *why, struct sl_err *err);
+
 /**
  * One small answer (a listing, a document) by GET, with credentials, redirects and all tries; on a
  * connection that the store's next fetch goes on with. 0 for a status of 200 to 299: release the

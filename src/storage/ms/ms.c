@@ -197,19 +197,6 @@ static int check(struct sl_source *source, const struct sl_exchange *exchange, s
                         source->uri, etag, pin);
 }
 
-static int prepare(struct sl_source *source, struct sl_range_request *request, struct sl_err *err)
-{
-    struct sl_ms *ms = source->store->impl;
-    return sl_http_prepare(&ms->http, source->impl, request, err);
-}
-
-static int redirect(struct sl_source *source, const struct sl_exchange *exchange, const char *from,
-                    const char *to, struct sl_err *err)
-{
-    struct sl_ms *ms = source->store->impl;
-    return sl_http_redirect(&ms->http, source->impl, from, to, sl_exchange_status(exchange), err);
-}
-
 static int refuse(struct sl_source *source, const struct sl_exchange *exchange, const char *body,
                   size_t body_bytes, struct sl_err *err)
 {
@@ -220,15 +207,9 @@ static int refuse(struct sl_source *source, const struct sl_exchange *exchange, 
     return sl_ms_refuse(source->store->impl, &refusal, what, err);
 }
 
-static bool ms_recover(struct sl_source *source, const struct sl_err *why, struct sl_err *err)
-{
-    struct sl_ms *ms = source->store->impl;
-    return sl_http_recover(&ms->http, source->impl, why, err);
-}
-
-static const struct sl_http_hooks hooks = {.prepare = prepare,
+static const struct sl_http_hooks hooks = {.prepare = sl_http_plain_prepare,
                                            .refuse = refuse,
-                                           .redirect = redirect,
+                                           .redirect = sl_http_plain_redirect,
                                            .check = check,
                                            .cuts_bytes_max = CUTS_BYTES_MAX};
 
@@ -249,6 +230,6 @@ const struct sl_store_kind sl_ms_store = {
     .check = ms_check,
     .list = sl_ms_list,
     .resolve = ms_resolve,
-    .recover = ms_recover,
+    .recover = sl_http_plain_recover,
     .describe = ms_describe,
 };

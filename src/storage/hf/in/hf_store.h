@@ -23,7 +23,7 @@ enum {
 
 /** store->impl */
 struct sl_hf {
-    struct sl_http_base http; /* its URL is the endpoint */
+    struct sl_http_base http; /* first; its URL is the endpoint */
     struct sl_store *store;
     struct sl_hf_uri uri;
     char *endpoint; /* without '/' at its end */

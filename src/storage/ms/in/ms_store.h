@@ -31,7 +31,7 @@ void sl_ms_tree_release(struct sl_ms_tree *tree);
 
 /** store->impl */
 struct sl_ms {
-    struct sl_http_base http; /* its URL is the endpoint */
+    struct sl_http_base http; /* first; its URL is the endpoint */
     struct sl_store *store;
     struct sl_hf_uri uri;
     char *endpoint; /* without '/' at its end */
