@@ -30,7 +30,7 @@ static bool is_asked(const struct sl_plan *plan, uint32_t number)
     int hashes = own->spec->verify.hashes;
     if (hashes == SL_HASHES_OFF || sl_plan_sidecar(plan, number) || !bytes)
         return false;
-    if (!costs_nothing(plan, number) && !sl_source_keeps_checksums(plan->sources[number].source))
+    if (!costs_nothing(plan, number) && !sl_store_advice(own->store).checksums)
         return false;
     if (hashes == SL_HASHES_ALL)
         return true;

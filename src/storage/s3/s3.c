@@ -178,11 +178,19 @@ static void add_tls(struct sl_s3 *s3)
     config->tls = &s3->tls;
 }
 
-/* What the endpoint's host tells, and where it may send us; no other thread knows the store yet. */
+static int s3_checksums(struct sl_source *source, struct sl_checksums *sums, struct sl_err *err)
+{
+    const struct object *object = source->impl;
+    return sl_s3_checksums(object->s3, object->key, source, sums, err);
+}
+
+/* What options and the endpoint's host tell, and where it may send us; no other thread knows the
+ * store yet. */
 static int heed_endpoint(struct sl_s3 *s3, struct sl_err *err)
 {
     const struct sl_s3_endpoint *endpoint = &s3->locked.endpoint;
     const struct sl_s3_options *options = sl_source_options(&s3->store->config, &sl_s3_table);
+    s3->store->advice.checksums = s3_checksums;
     s3->store->advice.range_bytes_min = endpoint->range_bytes_min;
     if (options && options->prestage)
         s3->store->advice.prestage = sl_s3_prestage;
@@ -417,12 +425,6 @@ static bool s3_recover(struct sl_source *source, const struct sl_err *why, struc
     return sl_s3_recover(object->s3, keys, why) || led_away;
 }
 
-static int s3_checksums(struct sl_source *source, struct sl_checksums *sums, struct sl_err *err)
-{
-    const struct object *object = source->impl;
-    return sl_s3_checksums(object->s3, object->key, source, sums, err);
-}
-
 /* As tools that mount buckets mark it. */
 static bool s3_is_folder(struct sl_source *source)
 {
@@ -456,7 +458,6 @@ const struct sl_store_kind sl_s3_store = {
     .list = sl_s3_list,
     .forget = s3_forget,
     .recover = s3_recover,
-    .checksums = s3_checksums,
     .is_folder = s3_is_folder,
     .describe = s3_describe,
     .upload = &sl_upload_s3_ops,

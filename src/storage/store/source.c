@@ -484,15 +484,15 @@ bool sl_source_is_folder(struct sl_source *source)
 
 int sl_source_checksums(struct sl_source *source, struct sl_checksums *sums, struct sl_err *err)
 {
-    const struct sl_store_kind *kind = source->store->kind;
+    const struct sl_store_advice advice = sl_store_advice(source->store);
     memset(sums, 0, sizeof(*sums));
     if (source->checksums)
         *sums = *source->checksums;
-    if (source->checksums || !kind->checksums)
+    if (source->checksums || !advice.checksums)
         return 0;
     sl_counter_add(&source->requests, 1);
     sl_metric_add(SL_M_SOURCE_REQUESTS, 1);
-    return kind->checksums(source, sums, err);
+    return advice.checksums(source, sums, err);
 }
 
 struct sl_checksums *sl_checksums_copy(const struct sl_checksums *sums, struct sl_err *err)
@@ -512,11 +512,6 @@ int sl_source_set_checksums(struct sl_source *source, const struct sl_checksums 
     free(source->checksums);
     source->checksums = copy;
     return 0;
-}
-
-bool sl_source_keeps_checksums(const struct sl_source *source)
-{
-    return source->store->kind->checksums;
 }
 
 const struct sl_checksums *sl_source_known_checksums(const struct sl_source *source)

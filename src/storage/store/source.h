@@ -101,6 +101,7 @@ struct sl_store_traits {
 /** Borrowed, for good. */
 const struct sl_store_traits *sl_store_traits(const struct sl_store *store);
 
+struct sl_checksums;
 /** Where a repository lies in the cache of its own client. */
 struct sl_cache_place {
     char folder[256];     /* "models--ORG--NAME" */
@@ -117,6 +118,8 @@ struct sl_store_advice {
     bool reads_to_list;                 /* it may have to read objects whole before it can list */
     const char *hash_advice;            /* what gives objects hashes where they have none; NULL */
     const struct sl_cache_place *cache; /* NULL: there is no such cache */
+    /** As sl_source_checksums(), by one request; NULL: it keeps none. */
+    int (*checksums)(struct sl_source *source, struct sl_checksums *sums, struct sl_err *err);
     /** As sl_source_delivery(); NULL: nothing is checked as it comes. */
     enum sl_delivery (*delivery)(const struct sl_source *source);
     /** It is to be told of the objects of a load before they are read: ask it to have these at
@@ -300,8 +303,6 @@ bool sl_source_is_folder(struct sl_source *source);
  * threads have the source. */
 int sl_source_set_checksums(struct sl_source *source, const struct sl_checksums *sums,
                             struct sl_err *err);
-/** Can its store be asked for them? */
-bool sl_source_keeps_checksums(const struct sl_source *source);
 /** Borrowed; NULL: it was told of none. */
 const struct sl_checksums *sl_source_known_checksums(const struct sl_source *source);
 /** Whether what has been read of it was checked, as it came, by a hash of the whole object that the

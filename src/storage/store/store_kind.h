@@ -193,8 +193,7 @@ struct sl_store_kind {
      * worth one more try. May block.
      */
     bool (*recover)(struct sl_source *source, const struct sl_err *why, struct sl_err *err);
-    /** As sl_source_checksums(), sl_source_is_folder(), sl_store_describe(). */
-    int (*checksums)(struct sl_source *source, struct sl_checksums *sums, struct sl_err *err);
+    /** As sl_source_is_folder(), sl_store_describe(). */
     bool (*is_folder)(struct sl_source *source);
     void (*describe)(struct sl_store *store,
                      void (*row)(void *arg, const char *what, const char *text), void *arg);
