@@ -4,8 +4,8 @@
  *
  * A kind has a struct sl_http_base in its store->impl and points at a struct sl_http_object from
  * its source->impl; its hooks (http_channel.h) hand both to the functions below. Any thread, but
- * open, close and free. Only sl_http_get() waits for a network; files of credentials are read where
- * they are needed first.
+ * open, close and free. Only sl_http_get() and sl_http_query() wait for a network; files of
+ * credentials are read where they are needed first.
  */
 #ifndef SL_HTTP_BASE_H
 #define SL_HTTP_BASE_H
@@ -52,7 +52,8 @@ void sl_http_base_close(struct sl_http_base *base);
  * connection asks the origin anew, the others wait (request->wait_fd).
  */
 struct sl_http_object;
-/** That of a URL, the same for everybody who asks; it lives as long as the base. SL_E_NO_SPACE. */
+/** That of a URL, the same for everybody who asks; it lives as long as the base. A fragment is not
+ * sent: it tells those of one URL apart whose links must not be mixed. SL_E_NO_SPACE. */
 struct sl_http_object *sl_http_base_object(struct sl_http_base *base, const char *url,
                                            struct sl_err *err);
 /** One of its own, for requests that are no GET of a range; nobody waits for it. The
@@ -99,6 +100,11 @@ bool sl_http_plain_recover(struct sl_source *source, const struct sl_err *why, s
  */
 int sl_http_get(struct sl_store *store, struct sl_http_base *base, const char *url,
                 const char *what, size_t body_limit, struct sl_answer *answer, struct sl_err *err);
+
+/** The same by POST, for a question that changes nothing: its JSON goes wherever redirects lead. */
+int sl_http_query(struct sl_store *store, struct sl_http_base *base, const char *url,
+                  const char *json, const char *what, size_t body_limit, struct sl_answer *answer,
+                  struct sl_err *err);
 
 /* ---- for http_channel.c ------------------------------------------------------------------------
  */

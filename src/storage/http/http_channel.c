@@ -525,7 +525,8 @@ static enum sl_io_state judge_redirect(struct sl_channel *channel, struct sl_err
 /* What the kind has to say to the answer. */
 static int hear_kind(struct sl_channel *channel, struct sl_err *err)
 {
-    if (channel->hooks->check && channel->hooks->check(channel->source, channel->exchange, err) < 0)
+    if (channel->hooks->check &&
+        channel->hooks->check(channel->source, channel->exchange, channel->url, err) < 0)
         return -1;
     return channel->first && channel->hooks->answered
                ? channel->hooks->answered(channel->source, channel->exchange, &channel->announced,

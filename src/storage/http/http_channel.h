@@ -74,10 +74,11 @@ struct sl_http_hooks {
     int (*answered)(struct sl_source *source, const struct sl_exchange *exchange,
                     struct sl_version *version, struct sl_err *err);
     /**
-     * Every answer with 200 or 206: -1 if its head says that its bytes are not of the version that
-     * the kind pinned. NULL: nothing.
+     * Every answer with 200 or 206, and the URL that gave it: -1 if its head says that its bytes
+     * are not of the version that the kind pinned. NULL: nothing.
      */
-    int (*check)(struct sl_source *source, const struct sl_exchange *exchange, struct sl_err *err);
+    int (*check)(struct sl_source *source, const struct sl_exchange *exchange, const char *url,
+                 struct sl_err *err);
     /** Of objects up to so many bytes its servers may give all, with 200, whatever range is asked
      * for: what comes before the range is passed over, and what comes behind it is not waited for.
      */

@@ -185,9 +185,11 @@ static int ms_resolve(struct sl_source *source, struct sl_err *err)
 }
 
 /* The host of large files tells with each answer what the hash of all of it is. */
-static int check(struct sl_source *source, const struct sl_exchange *exchange, struct sl_err *err)
+static int check(struct sl_source *source, const struct sl_exchange *exchange, const char *url,
+                 struct sl_err *err)
 {
     const char *etag = sl_exchange_header(exchange, "X-Linked-ETag"), *pin = source->version.pin;
+    (void)url;
     etag = etag ? etag + (*etag == '"') : "";
     if (!*pin || strcspn(etag, "\"") != 64 || strncasecmp(etag, pin, 64) == 0)
         return 0;

@@ -46,9 +46,9 @@ struct sl_connect {
 
 /** One request. Everything is copied by sl_exchange_start(), but for a body that is lent. */
 struct sl_request {
-    const char *method; /* GET, HEAD, PUT, POST, DELETE */
-    const char *url;    /* absolute, http or https, percent-encoded, without fragment; sent as it is
-                           (no dot squashing) */
+    const char *method;         /* GET, HEAD, PUT, POST, DELETE */
+    const char *url;            /* absolute, http or https, percent-encoded; sent as it is (no dot
+                                   squashing), without its fragment */
     const char *const *headers; /* "Name: value", NULL-terminated; NULL for none. Host, Connection,
                                    Accept-Encoding: identity and Content-Length are added */
     const void *body;
