@@ -36,6 +36,20 @@ print(hf_hub_download("org/name", "config.json", cache_dir=cache, local_files_on
 print(try_to_load_from_cache("org/name", "model.safetensors", cache_dir=cache))
 print(",".join(repo.repo_id for repo in scan_cache_dir(cache).repos))
 """
+BUCKET = """
+import json, sys
+from huggingface_hub import HfApi, HfFileSystem, parse_hf_uri
+api, bucket, xet, links = HfApi(), *sys.argv[1:]
+listed = [item for item in api.list_bucket_tree(bucket, recursive=True) if item.type == "file"]
+assert list(api.get_bucket_paths_info(bucket, [item.path for item in listed] + ["no such file"])) == listed
+api.download_bucket_files(bucket, [(item, f"{xet}/{item.path}") for item in listed])
+files = HfFileSystem()
+for item in listed:
+    with files.open(f"buckets/{bucket}/{item.path}", "rb") as file, open(f"{xet}/{item.path}", "rb") as same:
+        assert file.read() == same.read(), item.path
+below = files.find(f"buckets/{bucket}/step 1")
+print(json.dumps({"files": {item.path: [item.size, item.xet_hash] for item in listed}, "below": below}))
+"""
 TRANSFORMERS = """
 from transformers import AutoConfig
 config = AutoConfig.from_pretrained("org/name")
@@ -106,6 +120,7 @@ def cas(h):
 
 def fresh(server):
     """As it was before any check."""
+    server.before_link = None
     server.refuse, server.requests, server.oldest = [], [], 0
     server.token, server.gated = None, set()
     assert not server.leaked, f"a token went to another host: {server.leaked}"
@@ -273,6 +288,72 @@ def hf_xet_client_and_sluice_read_the_same(h, hub, python):
     finally:
         hub.cas = None
         h.stop(store)
+
+
+@check("hub", "hf_python")
+def hf_buckets_are_read_as_the_client_reads_them(h, hub, python):
+    """The same files, sizes and hashes are listed, and the same bytes come, through Xet and by links; a folder has nothing of its neighbours."""
+    fresh(hub)
+    place, port = h.directory("bucket"), free_port()
+    paths = {"model.safetensors": safetensors(21), "step 1/100% \u00e4#b?.bin": random.Random(22).randbytes(700_000), "step 10/x.bin": b"a neighbour",
+             "config.json": json.dumps({"model_type": "llama"}).encode()}
+    here = {path: os.path.join(place, str(number)) for number, path in enumerate(paths)}
+    for path, data in paths.items():
+        with open(here[path], "wb") as file:
+            file.write(data)
+    store = h.spawn("bucket-store", [python, XET_STORE, str(port), place, *here.values()], stdout=subprocess.PIPE, text=True)
+    told = json.loads(store.stdout.readline())
+    hub.cas = f"http://127.0.0.1:{port}"
+    try:
+        for path, data in paths.items():
+            hub.keep("org/store", path, data, told[here[path]])
+        hub.keep("org/store", "empty.txt", b"", "0" * 64)
+        theirs = h.directory("theirs")
+        seen = json.loads(client(python, BUCKET, "org/store", theirs, "-", HF_ENDPOINT=hub.url, HF_HUB_DISABLE_XET="0")[-1])
+        listed = json.loads(h.sluice("ls", "hf://buckets/org/store", "--json", env=env_of(hub)).expect(0).out)
+        assert {item["name"]: [item["bytes"], item["version"]] for item in listed} == seen["files"]
+        links = hub.links
+        for mode in ("on", "off"):
+            to = h.fresh(mode)
+            h.sluice("load", "hf://buckets/org/store", "--to", to, "--set", f"source.hf.xet={mode}", env=env_of(hub)).expect(0)
+            assert hashes(to) == hashes(theirs), mode
+            assert (hub.links == links) == (mode == "on"), f"{mode}: {hub.links - links} links"
+        to = h.fresh("below")
+        h.sluice("load", "hf://buckets/org/store/step 1/", "--to", to, env=env_of(hub)).expect(0)
+        assert [f"buckets/org/store/step 1/{name}" for name in hashes(to)] == seen["below"], seen["below"]
+        to = h.fresh("one")
+        h.sluice("load", "hf://buckets/org/store/step 1/100% \u00e4#b?.bin", "--to", to, env=env_of(hub)).expect(0)
+        assert list(hashes(to).values()) == [hashlib.sha256(paths["step 1/100% \u00e4#b?.bin"]).hexdigest()]
+        shown = json.loads(h.sluice("inspect", "hf://buckets/org/store/model.safetensors", "--json", env=env_of(hub)).expect(0).out)
+        assert [tensor["name"] for tensor in shown["tensors"]] == ["weight"]
+        h.sluice("verify", "hf://buckets/org/store", env=env_of(hub)).expect(0)
+        h.sluice("initializer", "hf://buckets/org/store", h.fresh("kserve"), env=env_of(hub)).expect(0)
+    finally:
+        hub.cas = None
+        h.stop(store)
+
+
+@check("hub")
+def hf_buckets_are_never_mixed(h, hub):
+    """A file that is replaced between listing and reading: the load begins anew once and has all of the new one, or gives up with 5."""
+    fresh(hub)
+    old, new, to = safetensors(31), safetensors(32), h.fresh()
+    by_links = ("--set", "source.hf.xet=off", *pinned())
+    hub.keep("org/moving", "model.safetensors", old)
+    h.sluice("load", "hf://buckets/org/moving", "--to", to, *by_links, env=env_of(hub)).expect(0)
+    h.sluice("load", "hf://buckets/org/moving", "--to", to, *by_links, env=env_of(hub)).expect(0, "already")
+    hub.keep("org/moving", "model.safetensors", safetensors(33))
+    hub.before_link = lambda path: hub.keep("org/moving", path, new)
+    h.sluice("load", "hf://buckets/org/moving", "--to", to, *by_links, env=env_of(hub)).expect(0)
+    assert hashes(to) == {"model.safetensors": hashlib.sha256(new).hexdigest()}
+    seeds = iter(range(40, 90))
+    hub.keep("org/moving", "model.safetensors", old)
+    hub.before_link = lambda path: hub.keep("org/moving", path, safetensors(next(seeds)))
+    h.sluice("load", "hf://buckets/org/moving", "--to", to, *by_links, env=env_of(hub)).expect(5, "replaced")
+    assert hashes(to) == {"model.safetensors": hashlib.sha256(new).hexdigest()}
+    fresh(hub)
+    h.sluice("load", "hf://buckets/org/none", "--to", h.fresh("n"), env=env_of(hub)).expect(4, "no such bucket")
+    h.sluice("load", "hf://buckets/org/moving@main", "--to", h.fresh("r"), env=env_of(hub)).expect(2, "buckets have none")
 
 
 @check("hub", "hf_python", "cas")

@@ -1,7 +1,8 @@
 """A hub of Hugging Face over files in memory, for sluice and for the hub's own client alike.
 
 Answers as the real one does: a revision's commit, the tree in pages, a relative redirect for small files, signed links
-of another host that expire for large ones, refusals with X-Error-Code, limits with RateLimit.
+of another host that expire for large ones, refusals with X-Error-Code, limits with RateLimit. A bucket has no revisions: its
+tree matches the beginning of paths, and each link says which content it leads to.
 """
 import hashlib
 import http.server
@@ -60,6 +61,9 @@ class Hub(Servers):
 
     def __init__(self):
         self.repos, self.refs = {}, {}
+        self.buckets = {}           # {"org/name": {path: File}}
+        self.contents = {}          # that links to files of buckets lead to, by hash
+        self.before_link = None     # called with the path before a link to a file of a bucket is given
         self.gated = set()          # repositories whose terms nobody has accepted
         self.refuse = []            # (status, headers) of the next requests to the hub
         self.cas, self.cas_seconds = None, 3600  # URL of the Xet store; how long its tokens are good
@@ -73,6 +77,10 @@ class Hub(Servers):
         self.repos.setdefault(repo, {})[commit] = listed
         self.refs.setdefault(repo, {})[revision] = commit
         return commit
+
+    def keep(self, bucket, path, data, xet=None):
+        """A file of a bucket, in the place of one that is there; without its hash in Xet one that tells contents apart."""
+        self.buckets.setdefault(bucket, {})[path] = File(data, True, xet or hashlib.sha256(data).hexdigest())
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -106,7 +114,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 class HubHandler(Handler):
+    def do_POST(self):
+        self.do_GET()
+
     def do_GET(self):
+        body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
         hub, path = self.server.hub, urllib.parse.urlsplit(self.path).path
         with hub.lock:
             hub.requests.append(f"{self.command} {self.path}")
@@ -122,6 +134,10 @@ class HubHandler(Handler):
             return self.give_small("/".join(parts[3:5]), parts[5], urllib.parse.unquote("/".join(parts[6:])))
         if parts[:2] == ["api", "models"]:
             return self.api("/".join(parts[2:4]), parts[4:])
+        if parts[:2] == ["api", "buckets"]:
+            return self.bucket("/".join(parts[2:4]), parts[4:], body)
+        if parts[0] == "buckets" and len(parts) > 4 and parts[3] == "resolve":
+            return self.resolve_kept("/".join(parts[1:3]), urllib.parse.unquote("/".join(parts[4:])))
         if len(parts) > 4 and parts[2] == "resolve":
             return self.resolve("/".join(parts[:2]), urllib.parse.unquote(parts[3]), "/".join(parts[4:]))
         return self.answer(404)
@@ -159,6 +175,44 @@ class HubHandler(Handler):
         if at + PAGE < len(below):
             link["Link"] = f"<{self.server.hub.url}/api/models/{repo}/tree/{commit}?recursive=true&cursor={at + PAGE}>; rel=\"next\""
         return self.json([files[path].entry(path) for path in below[at:at + PAGE]], link)
+
+    def bucket(self, name, words, body):
+        hub = self.server.hub
+        if name not in hub.buckets:
+            return self.answer(404 if hub.token else 401, {"X-Error-Code": "RepoNotFound"})
+        files, word = hub.buckets[name], words[0] if words else ""
+        entries = {path: {"type": "file", "path": path, "size": len(file.data), "xetHash": file.xet, "mtime": "2026-03-01T10:00:00.000Z",
+                          "uploadedAt": "2026-03-01T10:00:01.000Z"} for path, file in files.items()}
+        if word == "xet-read-token":
+            return self.give_token()
+        if word == "paths-info" and self.command == "POST":
+            return self.json([entries[path] for path in json.loads(body)["paths"] if path in entries])
+        if word != "tree":
+            return self.json({"id": name, "private": False, "createdAt": "2026-03-01T10:00:00.000Z", "totalFiles": len(files),
+                              "size": sum(len(file.data) for file in files.values())})
+        prefix = urllib.parse.unquote("/".join(words[1:]))
+        query = urllib.parse.parse_qs(urllib.parse.urlsplit(self.path).query)
+        below, at = sorted(path for path in files if path.startswith(prefix)), int(query.get("cursor", ["0"])[0])
+        link = {}
+        if at + PAGE < len(below):
+            where = f"{hub.url}/api/buckets/{name}/{urllib.parse.quote('/'.join(words))}"
+            link["Link"] = f"<{where}?recursive=true&cursor={at + PAGE}>; rel=\"next\""
+        return self.json([entries[path] for path in below[at:at + PAGE]], link)
+
+    def resolve_kept(self, name, path):
+        hub = self.server.hub
+        if hub.before_link:
+            hub.before_link(path)
+        file = hub.buckets.get(name, {}).get(path)
+        if file is None:
+            return self.answer(404, {"X-Error-Code": "EntryNotFound"})
+        with hub.lock:
+            hub.links += 1
+            number = hub.links
+            hub.contents[file.xet] = file
+        auth = f"{hub.url}/api/buckets/{name}/xet-read-token"
+        return self.answer(302, {"X-Xet-Hash": file.xet, "X-Linked-Size": str(len(file.data)), "Link": f'<{auth}>; rel="xet-auth"',
+                                 "Location": f"{hub.cdn_url}/xet/{file.xet}?signature=s3cret&link={number}"})
 
     def json(self, value, headers=()):
         self.answer(200, {"Content-Type": "application/json", **dict(headers)}, json.dumps(value).encode())
@@ -204,5 +258,7 @@ class CdnHandler(Handler):
         if int(urllib.parse.parse_qs(target.query)["link"][0]) < hub.oldest:
             return self.answer(403)
         parts = target.path.strip("/").split("/")
+        if parts[0] == "xet":
+            return self.give(hub.contents[parts[1]].data, {"ETag": '"edge"'})
         file = hub.repos["/".join(parts[:2])][parts[2]][urllib.parse.unquote("/".join(parts[3:]))]
         return self.give(file.data, {"ETag": '"edge-%d"' % len(hub.leaked)})

@@ -10,7 +10,8 @@ static int each(const struct sl_entry *entry, void *arg, struct sl_err *err)
 {
     (void)arg;
     (void)err;
-    if (!*entry->name || entry->bytes > INT64_MAX || (entry->sums && entry->sums->count != 1))
+    if (!*entry->name || !*entry->pin || strlen(entry->pin) >= SL_PIN_TEXT_MAX ||
+        entry->bytes > INT64_MAX || (entry->sums && entry->sums->count != 1))
         abort();
     return 0;
 }
@@ -22,10 +23,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
     char *next = NULL, *text = malloc(bytes + 1);
     memcpy(text, data, bytes);
     text[bytes] = 0;
-    for (unsigned i = 0; i < 2; i++) {
+    for (unsigned i = 0; i < 4; i++) {
         char *page = malloc(bytes + 1);
         memcpy(page, data, bytes);
-        sl_hf_page_parse(&(struct sl_hf_page){"it", i ? "a/" : "", "commit", each, NULL, NULL},
+        sl_hf_page_parse(&(struct sl_hf_page){"it", i & 1 ? "a/" : "", i & 2 ? NULL : "commit",
+                                              each, NULL, NULL},
                          page, bytes, &entries, &err);
         free(page);
     }

@@ -78,13 +78,23 @@ SL_TEST_LOOP(every_way_to_write_a_revision_is_read, 0, 6)
 static const struct {
     const char *uri, *says;
 } bad_uris[] = {
-    {"hf://gpt2", "names no repository"},         {"hf:///x/y", "names no repository"},
-    {"hf://org/", "names no repository"},         {"hf://org/..", "names no repository"},
-    {"hf://-org/name", "names no repository"},    {"hf://org/a--b", "names no repository"},
-    {"hf://org/name@", "names no revision"},      {"hf://org/name:/mnt", "names no revision"},
-    {"hf://org/name@a%20b/x", "a blank"},         {"hf://org/name@a%00b/x", "percent"},
-    {"hf://org/name/../x", "an invalid path"},    {"hf://org/name//x", "an invalid path"},
-    {"hf://kernels/org/name", "neither a model"}, {"hf://buckets/org/name", "neither a model"},
+    {"hf://gpt2", "names no repository"},
+    {"hf:///x/y", "names no repository"},
+    {"hf://org/", "names no repository"},
+    {"hf://org/..", "names no repository"},
+    {"hf://-org/name", "names no repository"},
+    {"hf://org/a--b", "names no repository"},
+    {"hf://org/name@", "names no revision"},
+    {"hf://org/name:/mnt", "names no revision"},
+    {"hf://org/name@a%20b/x", "a blank"},
+    {"hf://org/name@a%00b/x", "percent"},
+    {"hf://org/name/../x", "an invalid path"},
+    {"hf://org/name//x", "an invalid path"},
+    {"hf://kernels/org/name", "names a kernel"},
+    {"hf://buckets/org", "names no repository"},
+    {"hf://buckets/org/name@main/x", "buckets have none"},
+    {"hf://buckets/org/name:v1", "buckets have none"},
+    {"hf://buckets/org/name/../x", "an invalid path"},
 };
 
 SL_TEST_LOOP(what_is_no_repository_is_refused, 0, (int)SL_COUNT(bad_uris))

@@ -488,6 +488,56 @@ SL_TEST(a_file_that_was_read_by_links_too_is_not_checked)
     close_model(&opened);
 }
 
+/* ---- buckets --------------------------------------------------------------------------------- */
+
+static const char kept[] = "hf://buckets/org/name/m.bin";
+
+/* By its hash, which is its pin: the hub is asked which one it is, and for a token, and whatever
+ * the file has become since, what was opened is read. */
+SL_TEST(a_file_of_a_bucket_is_read_by_its_hash)
+{
+    struct sl_err err = SL_ERR_INIT;
+    static uint8_t data[SL_BLOB_BYTES];
+    SL_AUTO(sl_store) store = NULL;
+    SL_AUTO(sl_source) source = NULL;
+    sl_autofree char *key = NULL;
+    sl_hub_keep(&hub, "m.bin", sl_blob(), SL_BLOB_BYTES, xet.file_hash);
+    ck_assert_int_eq(sl_store_open(kept, &config, &store, &key, &err), 0);
+    ck_assert_msg(sl_source_open(store, key, 10, &source, &err) == 0, "%s", err.message);
+    ck_assert_str_eq(sl_source_version(source)->pin, xet.file_hash);
+    ck_assert_int_eq(sl_source_delivery(source), SL_DELIVERY_CHECKING);
+    sl_hub_keep(&hub, "m.bin", "other", 5, NULL);
+    ck_assert_msg(sl_source_read_past(source, 0, data, sizeof(data), &err) == 0, "%s", err.message);
+    ck_assert_mem_eq(data, sl_blob(), sizeof(data));
+    ck_assert_int_eq(sl_source_delivery(source), SL_DELIVERY_CHECKED);
+    ck_assert_uint_eq(by_links(), 0);
+    ck_assert_uint_eq(sl_hub_count(&hub, "/api/buckets/org/name/paths-info"), 1);
+    ck_assert_uint_eq(sl_hub_count(&hub, "/api/buckets/org/name/xet-read-token"), 1);
+    ck_assert_uint_eq(sl_server_request_count(hub.origin), 2);
+}
+
+/* By the link of the same content, or not at all. */
+SL_TEST_LOOP(what_xet_does_not_bring_of_a_bucket_comes_by_the_link_of_its_content, 0, 2)
+{
+    struct sl_err err = SL_ERR_INIT;
+    static uint8_t data[SL_BLOB_BYTES];
+    SL_AUTO(sl_store) store = NULL;
+    SL_AUTO(sl_source) source = NULL;
+    sl_autofree char *key = NULL;
+    options.xet = SL_XET_AUTO;
+    sl_hub_keep(&hub, "m.bin", sl_blob(), SL_BLOB_BYTES, xet.file_hash);
+    ck_assert_int_eq(sl_store_open(kept, &config, &store, &key, &err), 0);
+    ck_assert_msg(sl_source_open(store, key, 10, &source, &err) == 0, "%s", err.message);
+    xet.answer = "{}";
+    if (_i)
+        sl_hub_keep(&hub, "m.bin", "other", 5, NULL);
+    ck_assert_int_eq(sl_source_read_past(source, 0, data, sizeof(data), &err), _i ? -1 : 0);
+    ck_assert_str_eq(err.code, _i ? "changed" : "");
+    if (_i == 0)
+        ck_assert_mem_eq(data, sl_blob(), sizeof(data));
+    ck_assert_int_eq(by_links() > 0, _i == 0);
+}
+
 /* ---- bytes that repeat ----------------------------------------------------------------------- */
 
 /* Nearly every term needs the same chunks: they come once, and are used again and again. */

@@ -8,10 +8,12 @@
 
 #include "buf.h"
 #include "hash.h"
+#include "json.h"
 #include "url.h"
 
 static const char api[] = "/api/models/org/name/";
 static const char files_at[] = "/org/name/resolve/" SL_HUB_COMMIT "/";
+static const char kept_api[] = "/api/buckets/org/name/";
 static const char small_at[] = "/api/resolve-cache/models/org/name/" SL_HUB_COMMIT "/";
 
 static void say(struct sl_server_reply *reply, const char *body)
@@ -96,6 +98,142 @@ static void give_place(struct sl_hub *hub, const char *path, struct sl_server_re
     }
 }
 
+/* ---- the bucket ------------------------------------------------------------------------------ */
+
+static void say_kept(struct sl_buf *text, const struct sl_hub_file *file)
+{
+    sl_buf_printf(text, NULL,
+                  "%s{\"type\": \"file\", \"path\": \"%s\", \"size\": %zu, \"xetHash\": \"%s\", "
+                  "\"mtime\": \"2026-03-01T10:00:00.000Z\", \"uploadedAt\": "
+                  "\"2026-03-01T10:00:01.000Z\"}",
+                  text->used > 1 ? ", " : "", file->path, file->bytes, file->xet);
+}
+
+/* All whose paths begin so, whether or not that is a folder. */
+static void give_kept_tree(struct sl_hub *hub, const char *call, struct sl_server_reply *reply)
+{
+    const char *begin = call + strcspn(call, "/?"), *cursor = strstr(call, "cursor=");
+    begin += *begin == '/';
+    sl_autofree char *prefix = sl_url_decode(begin, strcspn(begin, "?"), NULL);
+    sl_autobuf text = SL_BUF_INIT(1 << 20);
+    unsigned at = cursor ? (unsigned)strtoul(cursor + 7, NULL, 10) : 0, given = 0;
+    if (!prefix)
+        return; /* the test has no memory */
+    sl_buf_text(&text, "[", NULL);
+    for (; at < hub->kept_count && (!hub->page_entries || given < hub->page_entries); at++)
+        if (strncmp(hub->kept[at].path, prefix, strlen(prefix)) == 0) {
+            say_kept(&text, &hub->kept[at]);
+            given++;
+        }
+    sl_buf_text(&text, "]", NULL);
+    if (at < hub->kept_count)
+        snprintf(reply->headers, sizeof(reply->headers),
+                 "Link: <http://hub.invalid%stree%s%s?recursive=true&cursor=%u>; rel=\"next\"\r\n",
+                 kept_api, *prefix ? "/" : "", prefix, at);
+    say(reply, hub->tree ? hub->tree : sl_buf_string(&text));
+}
+
+static const struct sl_hub_file *find_kept(const struct sl_hub *hub, const char *path)
+{
+    for (unsigned i = 0; path && i < hub->kept_count; i++)
+        if (strcmp(hub->kept[i].path, path) == 0)
+            return &hub->kept[i];
+    return NULL;
+}
+
+/* What is not there is left out. */
+static void give_paths(struct sl_hub *hub, const struct sl_server_request *request,
+                       struct sl_server_reply *reply)
+{
+    char kind[64] = "";
+    sl_autobuf text = SL_BUF_INIT(1 << 20);
+    json_t *asked = sl_json_parse(request->body, request->body_bytes, "the question", NULL);
+    json_t *paths = asked ? json_object_get(asked, "paths") : NULL;
+    sl_server_header(request, "Content-Type", kind, sizeof(kind));
+    if (strcmp(request->method, "POST") != 0 || strcmp(kind, "application/json") != 0 ||
+        !json_is_array(paths)) {
+        reply->status = 400;
+        json_decref(asked);
+        return;
+    }
+    sl_buf_text(&text, "[", NULL);
+    for (size_t i = 0; i < json_array_size(paths); i++) {
+        const char *path = json_string_value(json_array_get(paths, i));
+        const struct sl_hub_file *file = path ? find_kept(hub, path) : NULL;
+        if (file)
+            say_kept(&text, file);
+    }
+    sl_buf_text(&text, "]", NULL);
+    say(reply, hub->tree ? hub->tree : sl_buf_string(&text));
+    json_decref(asked);
+}
+
+/* The link is to the content. What the real hub has in X-Linked-Etag is not known: no SHA-256. */
+static bool give_kept_place(struct sl_hub *hub, const char *path, struct sl_server_reply *reply)
+{
+    sl_autofree char *decoded = sl_url_decode(path, strcspn(path, "?"), NULL);
+    const struct sl_hub_file *file = find_kept(hub, decoded);
+    char told[128] = "";
+    if (hub->direct)
+        return false;
+    if (!file) {
+        reply->status = 404;
+        snprintf(reply->headers, sizeof(reply->headers), "X-Error-Code: EntryNotFound\r\n");
+        return true;
+    }
+    if (!hub->silent)
+        snprintf(told, sizeof(told), "X-Xet-Hash: %s\r\n", file->xet);
+    reply->status = 302;
+    snprintf(reply->headers, sizeof(reply->headers),
+             "Location: http://127.0.0.1:%u/xet/%s?%u\r\nX-Linked-Size: %zu\r\n"
+             "X-Linked-Etag: \"%s\"\r\n%s",
+             sl_server_port(hub->cdn), file->hash, ++hub->links, file->bytes, file->xet, told);
+    return true;
+}
+
+static void give_xet_token(struct sl_hub *hub, struct sl_server_reply *reply);
+
+/* false: it has nothing to say. */
+static bool answer_kept(struct sl_hub *hub, const struct sl_server_request *request,
+                        struct sl_server_reply *reply)
+{
+    const char *target = request->target, *call = target + strlen(kept_api);
+    if (strncmp(target, SL_HUB_KEPT, strlen(SL_HUB_KEPT)) == 0)
+        return give_kept_place(hub, target + strlen(SL_HUB_KEPT), reply);
+    if (strncmp(target, kept_api, strlen(kept_api)) != 0)
+        return false;
+    if (strncmp(call, "tree", 4) == 0 && strchr("/?", call[4])) {
+        give_kept_tree(hub, call, reply);
+    } else if (strcmp(call, "paths-info") == 0) {
+        give_paths(hub, request, reply);
+    } else if (strcmp(call, "xet-read-token") == 0) {
+        give_xet_token(hub, reply);
+    } else {
+        reply->status = 404;
+    }
+    return true;
+}
+
+void sl_hub_keep(struct sl_hub *hub, const char *path, const void *data, size_t bytes,
+                 const char *xet)
+{
+    struct sl_hub_file *file = (struct sl_hub_file *)(uintptr_t)find_kept(hub, path);
+    char place[128];
+    uint8_t digest[SL_HASH_BYTES_MAX];
+    if (!file && hub->kept_count == SL_HUB_FILES_MAX)
+        abort();
+    file = file ? file : &hub->kept[hub->kept_count++];
+    snprintf(file->path, sizeof(file->path), "%s", path);
+    file->bytes = bytes;
+    sl_digest_of(SL_HASH_SHA256, NULL, 0, data, bytes, digest, NULL);
+    sl_hex(digest, 32, file->hash);
+    snprintf(file->xet, sizeof(file->xet), "%s", xet ? xet : file->hash);
+    snprintf(place, sizeof(place), "/xet/%s", file->hash);
+    sl_server_put(hub->cdn, place, data, bytes, "\"edge\"");
+}
+
+/* ---- it -------------------------------------------------------------------------------------- */
+
 /* Good for an hour. */
 static void give_xet_token(struct sl_hub *hub, struct sl_server_reply *reply)
 {
@@ -154,7 +292,7 @@ static bool answer(const struct sl_server_request *request, struct sl_server_rep
         return true;
     }
     if (strncmp(target, files_at, strlen(files_at)) != 0)
-        return false;
+        return answer_kept(hub, request, reply);
     give_place(hub, target + strlen(files_at), reply);
     return true;
 }

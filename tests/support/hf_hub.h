@@ -23,6 +23,10 @@ struct sl_hub {
     struct sl_server *origin, *cdn;
     struct sl_hub_file files[SL_HUB_FILES_MAX];
     unsigned file_count;
+    struct sl_hub_file kept[SL_HUB_FILES_MAX]; /* of the bucket org/name */
+    unsigned kept_count;
+    bool silent;            /* it does not tell which content of them it gives */
+    bool direct;            /* it gives them itself: what was put at SL_HUB_KEPT of its origin */
     unsigned page_entries;  /* of the tree; 0: all in one */
     const char *token;      /* who does not send it gets 401; NULL: none is wanted */
     const char *commit;     /* that answers claim; SL_HUB_COMMIT */
@@ -46,6 +50,11 @@ void sl_hub_start(struct sl_hub *hub);
 void sl_hub_stop(struct sl_hub *hub);
 /** A file of org/name at SL_HUB_COMMIT. */
 void sl_hub_put(struct sl_hub *hub, const char *path, const void *data, size_t bytes, bool large);
+#define SL_HUB_KEPT "/buckets/org/name/resolve/"
+/** A file of the bucket org/name, in the place of one that is there. xet: its hash; NULL: 64 digits
+ * that tell contents apart, where nothing is read through Xet. */
+void sl_hub_keep(struct sl_hub *hub, const char *path, const void *data, size_t bytes,
+                 const char *xet);
 /** Requests of the hub whose target begins so. */
 unsigned sl_hub_count(struct sl_hub *hub, const char *begin);
 /** Its URL, for source.hf.endpoint; borrowed. */

@@ -130,10 +130,11 @@ static int assemble_cache(struct sl_plan *plan, struct sl_err *err)
     size_t bytes;
     const char *last = last_part(plan->own->output.cache, &bytes);
     if (!place)
-        return sl_fail(err, SL_E_USAGE,
-                       "layout hf-cache is for sources of a hub (hf://ORG/NAME), which '%.300s' is "
-                       "not: use layout verbatim",
-                       sl_store_uri(plan->own->store));
+        return sl_fail(
+            err, SL_E_USAGE,
+            "layout hf-cache is for repositories of a hub (hf://ORG/NAME), which '%.300s' is "
+            "not: use layout verbatim",
+            sl_store_uri(plan->own->store));
     bool within = strlen(place->folder) == bytes && strncmp(place->folder, last, bytes) == 0;
     sl_autofree char *folder =
         sl_asprintf(err, "%s%s", within ? "" : place->folder, within ? "" : "/");

@@ -1,11 +1,15 @@
 /*
- * Repositories of a Hugging Face hub, read over http_channel.c.
+ * Repositories and buckets of a Hugging Face hub, read over http_channel.c.
  *
  * A revision is made a commit by one request, and everything after it names that commit, so nothing
  * that is read can change: the commit is the pin of all objects. A file's bytes are asked for at
  * the hub, which leads to a signed link of another host for whatever is large; http_object.c asks
  * once a file and again when the link has expired. Hashes come with the tree, or for a file that
  * was named alone, with the hub's answer.
+ *
+ * A file of a bucket may be replaced at any time, and its URL stays the same. The Xet hash is its
+ * pin: Xet is asked for that, and a link counts only where the hub says with it that it leads
+ * there. Links are kept by URL and pin, so that one of an older file is not taken for a newer.
  */
 #include <stdio.h>
 #include <string.h>
@@ -110,6 +114,8 @@ static void find_cache(struct sl_hf *hf)
     struct sl_cache_place *cache = &hf->cache;
     const char *kind = *hf->uri.kind ? hf->uri.kind : "models/";
     size_t org = strcspn(hf->uri.repo, "/");
+    if (hf->uri.bucket)
+        return; /* the hub's client looks for none there */
     *cache = (struct sl_cache_place){.revision = hf->uri.revision, .below = hf->folder};
     snprintf(cache->folder, sizeof(cache->folder), "%.*s--%.*s--%s", (int)strcspn(kind, "/"), kind,
              (int)org, hf->uri.repo, hf->uri.repo + org + 1);
@@ -144,6 +150,7 @@ static void hf_close(struct sl_store *store)
     if (hf->http.url.host)
         sl_http_base_close(&hf->http);
     sl_hf_uri_release(&hf->uri);
+    sl_hf_files_release(&hf->locked.files);
     sl_hf_forget_token(hf);
     free(hf->endpoint);
     free(hf->folder);
@@ -168,15 +175,18 @@ static void hf_describe(struct sl_store *store,
 
 /* ---- objects --------------------------------------------------------------------------------- */
 
-/* source->impl: the file at the commit that the source is pinned to. */
+/* source->impl: the file at the commit, or of the content, that the source is pinned to. */
 static int find_object(struct sl_source *source, struct sl_err *err)
 {
     struct sl_hf *hf = source->store->impl;
+    const char *pin = source->version.pin;
+    bool bucket = hf->uri.bucket;
     sl_autofree char *folder = sl_url_encode(hf->folder, true, err);
     sl_autofree char *name = folder ? sl_url_encode(source->name, true, err) : NULL;
     sl_autofree char *url =
-        name ? sl_asprintf(err, "%s/%s%s/resolve/%s/%s%s", hf->endpoint, hf->uri.kind, hf->uri.repo,
-                           source->version.pin, folder, name)
+        name ? sl_asprintf(err, "%s/%s%s/resolve/%s%s%s%s%s%s", hf->endpoint, hf->uri.kind,
+                           hf->uri.repo, bucket ? "" : pin, bucket ? "" : "/", folder, name,
+                           bucket ? "#" : "", bucket ? pin : "")
              : NULL;
     source->impl = url ? sl_http_base_object(&hf->http, url, err) : NULL;
     return source->impl ? 0 : -1;
@@ -192,8 +202,11 @@ static int hf_locate(struct sl_source *source, struct sl_err *err)
 
 static int hf_resolve(struct sl_source *source, struct sl_err *err)
 {
+    struct sl_hf *hf = source->store->impl;
     char commit[SL_HF_COMMIT_BYTES];
-    if (sl_hf_commit(source->store->impl, commit, err) < 0)
+    if (hf->uri.bucket)
+        return sl_hf_find_in_bucket(source, err) < 0 ? -1 : find_object(source, err);
+    if (sl_hf_commit(hf, commit, err) < 0)
         return -1;
     memcpy(source->version.pin, commit, SL_HF_COMMIT_BYTES);
     return find_object(source, err);
@@ -210,6 +223,33 @@ static int check_commit(const struct sl_source *source, const struct sl_exchange
     return sl_fail_code(err, SL_E_INTEGRITY, "changed",
                         "the hub answers for commit %.40s instead of %.40s", commit,
                         source->version.pin);
+}
+
+/* Does the hub say which content of a bucket's file it gives, and is it the source's? `own`: nobody
+ * else says so. */
+static int check_content(const struct sl_source *source, const struct sl_exchange *exchange,
+                         bool own, struct sl_err *err)
+{
+    const char *hash = sl_exchange_header(exchange, "X-Xet-Hash");
+    if (!hash && own) {
+        sl_fail_code(err, SL_E_NET, "unversioned",
+                     "the hub does not say which content of the file it gives: X-Xet-Hash is "
+                     "missing");
+        if (err)
+            err->retryable = false;
+        return -1;
+    }
+    if (!hash || strcmp(hash, source->version.pin) == 0)
+        return 0;
+    return sl_fail_code(err, SL_E_INTEGRITY, "changed",
+                        "it was replaced meanwhile: the hub has content %.64s instead of %.64s",
+                        hash, source->version.pin);
+}
+
+static bool is_of_hub(const struct sl_hf *hf, const char *text)
+{
+    sl_autourl url = {0};
+    return sl_url_parse(text, &url, NULL) == 0 && sl_url_same_origin(&url, &hf->http.url);
 }
 
 /* A hash in a header, as an ETag: quoted, perhaps weak. Nothing if it is another kind of text. */
@@ -255,11 +295,14 @@ static int redirect(struct sl_source *source, const struct sl_exchange *exchange
                     const char *to, struct sl_err *err)
 {
     struct sl_hf *hf = source->store->impl;
-    if (check_commit(source, exchange, err) < 0 ||
-        set_hash(source, sl_exchange_header(exchange, "X-Linked-Etag"), true, err) < 0)
+    if (hf->uri.bucket) {
+        if (is_of_hub(hf, from) && check_content(source, exchange, !is_of_hub(hf, to), err) < 0)
+            return -1;
+    } else if (check_commit(source, exchange, err) < 0 ||
+               set_hash(source, sl_exchange_header(exchange, "X-Linked-Etag"), true, err) < 0 ||
+               turn_to_xet(hf, source, exchange, err) < 0) {
         return -1;
-    if (turn_to_xet(hf, source, exchange, err) < 0)
-        return -1;
+    }
     return sl_http_redirect(&hf->http, source->impl, from, to, sl_exchange_status(exchange), err);
 }
 
@@ -273,6 +316,15 @@ static int answered(struct sl_source *source, const struct sl_exchange *exchange
     if (check_commit(source, exchange, err) < 0)
         return sl_wrap(err, "cannot read '%.300s'", source->uri);
     return set_hash(source, sl_exchange_header(exchange, "ETag"), false, err);
+}
+
+static int check(struct sl_source *source, const struct sl_exchange *exchange, const char *url,
+                 struct sl_err *err)
+{
+    const struct sl_hf *hf = source->store->impl;
+    if (!hf->uri.bucket || !is_of_hub(hf, url) || check_content(source, exchange, true, err) == 0)
+        return 0;
+    return sl_wrap(err, "cannot read '%.300s'", source->uri);
 }
 
 static int refuse(struct sl_source *source, const struct sl_exchange *exchange, const char *body,
@@ -292,14 +344,18 @@ static int refuse(struct sl_source *source, const struct sl_exchange *exchange, 
     return sl_hf_refuse(source->store->impl, &refusal, what, err);
 }
 
-static const struct sl_http_hooks hooks = {
-    .prepare = sl_http_plain_prepare, .refuse = refuse, .redirect = redirect, .answered = answered};
+static const struct sl_http_hooks hooks = {.prepare = sl_http_plain_prepare,
+                                           .refuse = refuse,
+                                           .redirect = redirect,
+                                           .answered = answered,
+                                           .check = check};
 
 const struct sl_store_kind sl_hf_store = {
     .name = "hf",
     .schemes = {"hf"},
     .example = "hf://org/name@revision/file",
-    .help = "a repository of Hugging Face or of a mirror: hf://ORG/NAME[@REVISION][/PATH]",
+    .help = "a repository of Hugging Face or of a mirror: hf://ORG/NAME[@REVISION][/PATH]; a "
+            "bucket: hf://buckets/ORG/NAME[/PATH]",
     .options = &sl_hf_table,
     .options_help = "Hugging Face hubs",
     .login = "set HF_TOKEN",

@@ -71,17 +71,29 @@ static int refuse_gated(const struct sl_hf *hf, const char *what, struct sl_err 
                         what, page, kind, repo);
 }
 
+static const char *noun(const struct sl_hf *hf)
+{
+    return hf->uri.bucket ? "bucket" : "repository";
+}
+
 static int refuse_missing(const struct sl_hf *hf, const char *what, struct sl_err *err)
 {
     if (hf->token_from)
         return sl_fail_code(err, SL_E_NOT_FOUND, "RepoNotFound",
-                            "%s: there is no such repository, or the account of the token (from "
-                            "%s) may not see it: check the name, and the token's rights",
-                            what, hf->token_from);
+                            "%s: there is no such %s, or the account of the token (from %s) may "
+                            "not see it: check the name, and the token's rights",
+                            what, noun(hf), hf->token_from);
     return sl_fail_code(err, SL_E_NOT_FOUND, "RepoNotFound",
-                        "%s: there is no such repository, or it is private or gated: check the "
-                        "name; if it is right, give a token by source.hf.tokenFile or HF_TOKEN",
-                        what);
+                        "%s: there is no such %s, or it is private%s: check the name; if it is "
+                        "right, give a token by source.hf.tokenFile or HF_TOKEN",
+                        what, noun(hf), hf->uri.bucket ? "" : " or gated");
+}
+
+int sl_hf_refuse_file(const struct sl_hf *hf, const char *what, struct sl_err *err)
+{
+    return sl_fail_code(err, SL_E_NOT_FOUND, "EntryNotFound",
+                        "%s: the %s has no such file; a folder is written with '/' at its end",
+                        what, noun(hf));
 }
 
 static int refuse_token(const struct sl_hf *hf, const struct sl_hf_refusal *refusal,
@@ -117,10 +129,7 @@ static int refuse(const struct sl_hf *hf, const struct sl_hf_refusal *refusal, c
                             "behind '@'",
                             what, hf->uri.revision);
     if (is(refusal->code, "EntryNotFound"))
-        return sl_fail_code(err, SL_E_NOT_FOUND, refusal->code,
-                            "%s: the repository has no such file; a folder is written with '/' at "
-                            "its end",
-                            what);
+        return sl_hf_refuse_file(hf, what, err);
     if (hf->token_from && (refusal->status == 401 || (refusal->status == 403 && refusal->message)))
         return refuse_token(hf, refusal, what, err);
     return sl_http_fail(err, refusal->status, refusal->retry_after, what, "");

@@ -5,17 +5,19 @@
 
 #include "http_base.h"
 
-/** hf://[models/|datasets/|spaces/]ORG/NAME[@REVISION][/PATH], taken apart. */
+/** hf://[models/|datasets/|spaces/]ORG/NAME[@REVISION][/PATH] or hf://buckets/ORG/NAME[/PATH],
+ * taken apart. */
 struct sl_hf_uri {
-    const char *kind; /* "" or "datasets/", "spaces/" */
+    const char *kind; /* "" or "datasets/", "spaces/", "buckets/" */
+    bool bucket;      /* its files are replaced where they are: it has no revisions */
     char *repo;       /* ORG/NAME */
-    char *revision;   /* decoded; "main" if none is written */
+    char *revision;   /* decoded; "main" if none is written; of a bucket "" */
     char *path;       /* of a file, or of a folder with '/' at its end; "": all */
 };
 /** SL_E_USAGE. Release it after a failure, too. */
 int sl_hf_uri_parse(const char *uri, struct sl_hf_uri *parts, struct sl_err *err);
-/** The same of what stands behind the scheme (within uri, which messages name). usual: the revision
- * if none is written. */
+/** The same of what stands behind the scheme and the kind (within uri, which messages name). usual:
+ * the revision if none is written. */
 int sl_hf_repository_parse(const char *uri, const char *rest, const char *usual,
                            struct sl_hf_uri *parts, struct sl_err *err);
 void sl_hf_uri_release(struct sl_hf_uri *parts);

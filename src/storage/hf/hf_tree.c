@@ -1,5 +1,6 @@
 /*
- * The commit of a revision, and its tree, page by page. Everything in it is a stranger's: names
+ * The commit of a revision, and its tree, page by page, or that of a bucket, which is made of the
+ * same entries and has no commit. Everything in it is a stranger's: names
  * must lie below the folder that was asked for (the plan judges them further), sizes must be
  * numbers, and hashes hex.
  */
@@ -25,12 +26,17 @@ static bool is_commit(const char *text)
            strspn(text, "0123456789abcdef") == SL_HF_COMMIT_BYTES - 1;
 }
 
+/* Of Xet: that of no chunks. */
+static const char empty_hash[SL_XET_HASH_TEXT] =
+    "0000000000000000000000000000000000000000000000000000000000000000";
+
 /* ---- the commit ------------------------------------------------------------------------------ */
 
 char *sl_hf_api_url(const struct sl_hf *hf, const char *what, const char *name, struct sl_err *err)
 {
     const char *kind = *hf->uri.kind ? hf->uri.kind : "models/";
-    return sl_asprintf(err, "%s/api/%s%s/%s/%s", hf->endpoint, kind, hf->uri.repo, what, name);
+    return sl_asprintf(err, "%s/api/%s%s/%s%s%s", hf->endpoint, kind, hf->uri.repo, what,
+                       *name ? "/" : "", name);
 }
 
 /* The answer lists all files, too: only its own "sha" is looked for. false: it has none. */
@@ -129,6 +135,16 @@ static int take_hash(const struct sl_hf_page *page, const struct item *item,
     return 0;
 }
 
+/* What names the bytes of a file for good; NULL: nothing does. Nothing is on Xet that is empty. */
+static const char *pin_of(const struct sl_hf_page *page, const struct item *item)
+{
+    if (page->commit)
+        return page->commit;
+    if (item->xet && sl_xet_is_hash(item->xet))
+        return item->xet;
+    return item->bytes ? NULL : empty_hash;
+}
+
 static int take_item(const struct sl_hf_page *page, const struct item *item, struct sl_err *err)
 {
     struct sl_checksums sums;
@@ -140,17 +156,19 @@ static int take_item(const struct sl_hf_page *page, const struct item *item, str
         return hostile(page, err, "the size of a file is not a number");
     size_t below = strlen(page->folder);
     if (strncmp(item->path, page->folder, below) != 0 || !item->path[below])
-        return hostile(page, err, "a file does not lie below the folder");
+        return page->commit ? hostile(page, err, "a file does not lie below the folder") : 0;
     if (take_hash(page, item, &sums, err) < 0)
         return -1;
-    const char *name = item->path + below;
+    const char *name = item->path + below, *pin = pin_of(page, item);
+    if (!pin)
+        return hostile(page, err, "a file of a bucket has no valid Xet hash");
     if (item->xet && page->xet &&
-        sl_xet_note(page->xet, page->commit, name, item->xet, item->bytes, err) < 0)
+        sl_xet_note(page->xet, pin, name, item->xet, item->bytes, err) < 0)
         return -1;
     const struct sl_entry entry = {.name = name,
                                    .bytes = item->bytes,
                                    .etag = "",
-                                   .pin = page->commit,
+                                   .pin = pin,
                                    .sums = sums.count ? &sums : NULL};
     return page->each(&entry, page->arg, err);
 }
@@ -280,9 +298,9 @@ static char *first_page(const struct sl_hf *hf, const char *commit, struct sl_er
     size_t bytes = strlen(hf->folder);
     sl_autofree char *folder = sl_strndup(hf->folder, bytes ? bytes - 1 : 0, err);
     sl_autofree char *encoded = folder ? sl_url_encode(folder, true, err) : NULL;
-    sl_autofree char *tree = encoded ? sl_hf_api_url(hf, "tree", commit, err) : NULL;
-    return tree ? sl_asprintf(err, "%s%s%s?recursive=true&expand=false", tree, bytes ? "/" : "",
-                              encoded)
+    sl_autofree char *tree = encoded ? sl_hf_api_url(hf, "tree", commit ? commit : "", err) : NULL;
+    return tree ? sl_asprintf(err, "%s%s%s?recursive=true%s", tree, bytes ? "/" : "", encoded,
+                              commit ? "&expand=false" : "")
                 : NULL;
 }
 
@@ -290,7 +308,20 @@ struct listing {
     struct sl_hf *hf;
     const struct sl_hf_page *page;
     uint64_t entries;
+    int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err);
+    void *arg;
+    bool any; /* file */
+    struct sl_hf_files files;
 };
+
+static int take_file(const struct sl_entry *entry, void *arg, struct sl_err *err)
+{
+    struct listing *listing = arg;
+    listing->any = true;
+    if (listing->hf->uri.bucket && sl_hf_files_add(&listing->files, entry, err) < 0)
+        return -1;
+    return listing->each(entry, listing->arg, err);
+}
 
 /* url: as the page before said; NULL: the first. */
 static int list_page(void *arg, const char *url, char **next, uint64_t *entries, struct sl_err *err)
@@ -324,15 +355,25 @@ int sl_hf_list(struct sl_store *store, const struct sl_listing *wanted, struct s
     char commit[SL_HF_COMMIT_BYTES], what[WHAT_BYTES];
     uint64_t total = 0;
     snprintf(what, sizeof(what), "cannot list '%.380s'", store->uri);
-    if (sl_hf_commit(hf, commit, err) < 0)
+    if (!hf->uri.bucket && sl_hf_commit(hf, commit, err) < 0)
         return -1;
-    const struct sl_hf_page page = {what, hf->folder, commit, wanted->each, wanted->arg, hf->xet};
-    struct listing listing = {.hf = hf, .page = &page};
+    struct listing listing = {.hf = hf, .each = wanted->each, .arg = wanted->arg};
+    const struct sl_hf_page page = {
+        .what = what,
+        .folder = hf->folder,
+        .commit = hf->uri.bucket ? NULL : commit,
+        .each = take_file,
+        .arg = &listing,
+        .xet = hf->xet,
+    };
+    listing.page = &page;
     const struct sl_http_walk walk = {what, list_page, &listing};
-    if (sl_http_walk(store, &walk, &total, err) < 0)
-        return -1;
-    if (!total)
-        return sl_fail(err, SL_E_NOT_FOUND, "there is no file below '%s': check the folder",
-                       store->uri);
-    return 0;
+    int result = sl_http_walk(store, &walk, &total, err);
+    if (result == 0 && !listing.any)
+        result = sl_fail(err, SL_E_NOT_FOUND, "there is no file below '%s': check the folder",
+                         store->uri);
+    if (result == 0)
+        sl_hf_files_keep(hf, &listing.files);
+    sl_hf_files_release(&listing.files);
+    return result;
 }

@@ -36,20 +36,19 @@ static bool is_name(const char *text, size_t bytes)
 static int take_kind(const char *uri, const char **rest, struct sl_hf_uri *parts,
                      struct sl_err *err)
 {
-    static const char *const kinds[] = {"datasets/", "spaces/"}, *const others[] = {"kernels/",
-                                                                                    "buckets/"};
+    static const char *const kinds[] = {"datasets/", "spaces/", "buckets/"};
     parts->kind = "";
+    if (strncmp(*rest, "kernels/", 8) == 0)
+        return refuse(uri, err, "names a kernel, which is a program and no model");
     if (strncmp(*rest, "models/", 7) == 0)
         *rest += 7;
     for (size_t i = 0; i < SL_COUNT(kinds); i++)
         if (strncmp(*rest, kinds[i], strlen(kinds[i])) == 0) {
             parts->kind = kinds[i];
+            parts->bucket = kinds[i][0] == 'b';
             *rest += strlen(kinds[i]);
             return 0;
         }
-    for (size_t i = 0; i < SL_COUNT(others); i++)
-        if (strncmp(*rest, others[i], strlen(others[i])) == 0)
-            return refuse(uri, err, "is neither a model nor a dataset nor a space");
     return 0;
 }
 
@@ -70,6 +69,11 @@ static int take_revision(const char *uri, const char **rest, const char *usual,
         parts->revision = sl_strdup(usual, err);
         return parts->revision ? 0 : -1;
     }
+    if (parts->bucket)
+        return sl_fail(err, SL_E_USAGE,
+                       "'%.300s' names a revision, and buckets have none: expected "
+                       "hf://buckets/ORG/NAME[/PATH]",
+                       uri);
     size_t bytes = revision_bytes(*rest + 1);
     if (!bytes)
         return refuse(uri, err, "names no revision");
@@ -110,7 +114,7 @@ int sl_hf_uri_parse(const char *uri, struct sl_hf_uri *parts, struct sl_err *err
     const char *rest = uri + 5;
     return take_kind(uri, &rest, parts, err) < 0
                ? -1
-               : sl_hf_repository_parse(uri, rest, "main", parts, err);
+               : sl_hf_repository_parse(uri, rest, parts->bucket ? "" : "main", parts, err);
 }
 
 void sl_hf_uri_release(struct sl_hf_uri *parts)

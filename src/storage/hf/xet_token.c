@@ -1,7 +1,7 @@
 /*
- * The hub gives out tokens for the content store, one for a repository at a commit, and says where
- * the store is. Both are kept as one text, so that a token never goes to another place than the one
- * it came with.
+ * The hub gives out tokens for the content store, one for a repository at a commit or for a bucket,
+ * and says where the store is. Both are kept as one text, so that a token never goes to another
+ * place than the one it came with.
  */
 #include <stdio.h>
 #include <string.h>
@@ -79,11 +79,11 @@ int sl_xet_access_parse(const char *text, size_t bytes, char **access, int64_t *
 static int ask(void *arg, char **text, int64_t *expires, struct sl_err *err)
 {
     struct sl_hf *hf = arg;
-    char what[WHAT_BYTES], commit[SL_HF_COMMIT_BYTES];
+    char what[WHAT_BYTES], commit[SL_HF_COMMIT_BYTES] = "";
     sl_autosecretanswer answer = {0};
     snprintf(what, sizeof(what), "cannot get a token for the Xet storage of '%.300s'",
              hf->store->uri);
-    if (sl_hf_commit(hf, commit, err) < 0)
+    if (!hf->uri.bucket && sl_hf_commit(hf, commit, err) < 0)
         return -1;
     sl_autofree char *url = sl_hf_api_url(hf, "xet-read-token", commit, err);
     if (!url || sl_http_get(hf->store, &hf->http, url, what, ANSWER_BYTES_MAX, &answer, err) < 0)

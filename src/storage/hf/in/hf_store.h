@@ -1,9 +1,13 @@
 /*
- * A repository of a Hugging Face hub at one commit: what its files share.
+ * A repository of a Hugging Face hub at one commit, or a bucket: what its files share.
  *
  * Addresses, tree, error headers and limits: https://huggingface.co/docs/hub/api and
- * https://huggingface.co/docs/hub/rate-limits; URIs, revisions and tokens as the hub's own client
- * has them (https://huggingface.co/docs/huggingface_hub).
+ * https://huggingface.co/docs/hub/rate-limits; URIs, revisions, buckets and tokens as the hub's own
+ * client has them (https://huggingface.co/docs/huggingface_hub).
+ *
+ * What pins an object: of a repository the commit, which is in every URL. A bucket has no versions,
+ * but all its files are on Xet: the Xet hash, which the listing has and each answer tells. It is
+ * the hash of the bytes, so what is read through Xet is asked for by it.
  */
 #ifndef SL_HF_STORE_H
 #define SL_HF_STORE_H
@@ -21,6 +25,17 @@ enum {
     SL_HF_WINDOW_SECONDS_MAX = 300, /* of a refusal (429) that is waited for */
 };
 
+/** Files of a bucket by name. Too many are not kept: each is asked for, then. */
+struct sl_hf_files {
+    struct sl_hf_file {
+        char *name; /* relative to the folder */
+        uint64_t bytes;
+        char pin[SL_XET_HASH_TEXT];
+    } * items;
+    size_t count, capacity;
+    bool too_many;
+};
+
 /** store->impl */
 struct sl_hf {
     struct sl_http_base http; /* first; its URL is the endpoint */
@@ -35,6 +50,7 @@ struct sl_hf {
     struct {
         pthread_mutex_t mutex;
         char commit[SL_HF_COMMIT_BYTES]; /* "": not asked for yet */
+        struct sl_hf_files files;        /* of a bucket, as it was listed last */
     } locked;
 };
 /** hf_token.c: hf->token or token_file, as the hub's client finds them, into hf->http. Reads no
@@ -42,16 +58,26 @@ struct sl_hf {
 int sl_hf_find_token(struct sl_hf *hf, const struct sl_hf_options *options, struct sl_err *err);
 /** It is wiped. */
 void sl_hf_forget_token(struct sl_hf *hf);
-/** The commit that the revision is now; asked for once. Blocks. Any thread. */
+/** The commit that the revision is now; asked for once. Not of buckets. Blocks. Any thread. */
 int sl_hf_commit(struct sl_hf *hf, char commit[SL_HF_COMMIT_BYTES], struct sl_err *err);
 
-/** {endpoint}/api/{kind}/{repo}/{what}/{name}; free() it. SL_E_NO_SPACE. */
+/** {endpoint}/api/{kind}/{repo}/{what}[/{name}]; free() it. SL_E_NO_SPACE. */
 char *sl_hf_api_url(const struct sl_hf *hf, const char *what, const char *name, struct sl_err *err);
 
-/** sl_store_kind.list, of the commit's tree. */
+/** hf_bucket.c: add one of a listing; SL_E_NO_SPACE. Release it after a failure, too. */
+int sl_hf_files_add(struct sl_hf_files *files, const struct sl_entry *entry, struct sl_err *err);
+void sl_hf_files_release(struct sl_hf_files *files);
+/** They are what is known from now on; what was known before is in files. */
+void sl_hf_files_keep(struct sl_hf *hf, struct sl_hf_files *files);
+/** hf_bucket.c: one file of a bucket, as it was listed, else as it is now: the Xet hash becomes the
+ * pin of the source, which is opened with that. May block. SL_E_NOT_FOUND, and as listings. */
+int sl_hf_find_in_bucket(struct sl_source *source, struct sl_err *err);
+
+/** sl_store_kind.list, of the commit's tree, or of what is in a bucket now. */
 int sl_hf_list(struct sl_store *store, const struct sl_listing *listing, struct sl_err *err);
 /** Pages of a tree, and who is told of its files: each() of those below folder, names relative to
- * it; xet, unless it is NULL, of those that are on it. */
+ * it; xet, unless it is NULL, of those that are on it. commit NULL: it is a bucket, whose listing
+ * has what lies beside the folder under names that begin as it does. */
 struct sl_hf_page {
     const char *what, *folder, *commit;
     int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err);
@@ -75,6 +101,8 @@ struct sl_hf_refusal {
  */
 int sl_hf_refuse(const struct sl_hf *hf, const struct sl_hf_refusal *refusal, const char *what,
                  struct sl_err *err);
+/** There is no such file: SL_E_NOT_FOUND, -1. */
+int sl_hf_refuse_file(const struct sl_hf *hf, const char *what, struct sl_err *err);
 /** sl_http_base.refuse */
 int sl_hf_refuse_answer(struct sl_http_base *base, const struct sl_answer *answer, const char *what,
                         struct sl_err *err);
