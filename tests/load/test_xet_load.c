@@ -101,6 +101,70 @@ SL_TEST_LOOP(a_load_that_goes_on_checks_the_sha256, 0, 2)
         ck_assert_uint_ge(result.resumed, 128 * 1024);
 }
 
+/* ---- buckets --------------------------------------------------------------------------------- */
+
+static int load_bucket(const char *mode, const char *more)
+{
+    struct sl_specs specs;
+    char text[400];
+    snprintf(text, sizeof(text),
+             "source: {uri: \"hf://buckets/org/name\", hf: {endpoint: \"%s\", xet: '%s'}}\n%s",
+             sl_hub_url(&hub), mode, more);
+    err = (struct sl_err)SL_ERR_INIT;
+    sl_model_spec(&specs, "", path, text);
+    int done = sl_load_run(&specs.items[0], NULL, NULL, &result, &err);
+    sl_specs_release(&specs);
+    return done;
+}
+
+/* Its Xet hash is the only one that there is, and is known when all of it has come: before that
+ * nobody can promise it. */
+SL_TEST_LOOP(a_bucket_is_checked_where_it_comes_through_xet, 0, 4)
+{
+    bool by_xet = _i < 2, required = _i & 1;
+    sl_hub_keep(&hub, "blob.bin", sl_blob(), SL_BLOB_BYTES, xet.file_hash);
+    int done = load_bucket(by_xet ? "on" : "off", required ? "verify: {hashes: require}\n" : "");
+    if (required) {
+        ck_assert_int_eq(done, -1);
+        ck_assert_msg(strstr(err.message, "without a hash that can be checked"), "%s", err.message);
+        return;
+    }
+    ck_assert_msg(done == 0, "%s", err.message);
+    ck_assert(sl_model_same(path, "blob.bin", sl_blob(), SL_BLOB_BYTES));
+    ck_assert_uint_eq(result.verified, by_xet ? SL_BLOB_BYTES : 0);
+    ck_assert_uint_eq(result.unhashed, by_xet ? 0 : SL_BLOB_BYTES);
+    ck_assert_int_eq(hub.links > 0, !by_xet);
+}
+
+/* A content is a version. */
+SL_TEST(a_bucket_that_is_the_same_is_there_already_and_another_is_loaded)
+{
+    static const char other[] = "another file";
+    sl_hub_keep(&hub, "blob.bin", sl_blob(), SL_BLOB_BYTES, xet.file_hash);
+    ck_assert_msg(load_bucket("on", "") == 0, "%s", err.message);
+    ck_assert(!result.already);
+    ck_assert_msg(load_bucket("on", "") == 0, "%s", err.message);
+    ck_assert(result.already);
+    sl_hub_keep(&hub, "blob.bin", other, sizeof(other), NULL);
+    ck_assert_msg(load_bucket("off", "") == 0, "%s", err.message);
+    ck_assert(!result.already && sl_model_same(path, "blob.bin", other, sizeof(other)));
+}
+
+/* The first load's bytes are of the content that the second asks for: they are kept, and nothing is
+ * left that could check all of it. */
+SL_TEST(a_load_of_a_bucket_goes_on_with_the_same_content)
+{
+    sl_hub_keep(&hub, "blob.bin", sl_blob(), SL_BLOB_BYTES, xet.file_hash);
+    SL_SCRIPT(xet.cdn, {.first = 8, .last = 10000, .fault = SL_FAULT_RESET});
+    ck_assert_int_eq(
+        load_bucket("on", "readers: {rangeBytes: 128Ki, connections: 1, attempts: 1}\n"), -1);
+    sl_server_script(xet.cdn, NULL, 0);
+    ck_assert_msg(load_bucket("on", "") == 0, "%s", err.message);
+    ck_assert_uint_ge(result.resumed, 128 * 1024);
+    ck_assert_uint_eq(result.unhashed, SL_BLOB_BYTES);
+    ck_assert(sl_model_same(path, "blob.bin", sl_blob(), SL_BLOB_BYTES));
+}
+
 /* ---- wrong chunks ---------------------------------------------------------------------------- */
 
 #define ONE "readers: {connections: 1, rangeBytes: 64Mi}\n"

@@ -109,6 +109,14 @@ static void note_plan(struct load *load, const struct sl_plan *plan)
     snprintf(result->uri, sizeof(result->uri), "%s", sl_plan_uri(plan));
 }
 
+/* What was checked as it came, by a hash that no check is made of. */
+static void note_delivered(struct load *load, const struct sl_plan *plan)
+{
+    uint64_t unhashed = sl_plan_unhashed(plan);
+    sl_progress_add_verified(load->progress, load->result->unhashed - unhashed);
+    load->result->unhashed = unhashed;
+}
+
 /* What a user of --log-level debug wants to know of every load, local ones too. */
 static void log_plan(const struct load *load, const struct sl_spec *spec)
 {
@@ -159,6 +167,7 @@ static int carry_out(struct load *load, const struct sl_load_attempt *attempt, s
     if (sl_plan_begin_keys(plan, err) < 0 || to->ops->begin(to, attempt, &config, err) < 0 ||
         await_keys(load, plan, err) < 0 || read_plan(load, plan, &config, err) < 0)
         return -1;
+    note_delivered(load, plan);
     uint64_t begin_ns = sl_now_ns();
     int done = to->ops->finish(to, attempt, err);
     load->result->publish_seconds = seconds_since(begin_ns);

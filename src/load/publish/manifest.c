@@ -327,7 +327,7 @@ int sl_manifest_write(struct sl_json *json, const struct sl_plan *plan, const st
     sl_json_key(json, "verified");
     sl_json_object(json);
     sl_json_key_uint(json, "checks", plan->check_count);
-    sl_json_key_uint(json, "unhashed_bytes", plan->unhashed_bytes);
+    sl_json_key_uint(json, "unhashed_bytes", sl_plan_unhashed(plan));
     sl_json_end(json);
     if (write_objects(json, plan, err) < 0)
         return -1;

@@ -336,6 +336,19 @@ static int count_unhashed(struct sl_plan *plan, struct sl_err *err)
     return 0;
 }
 
+uint64_t sl_plan_unhashed(const struct sl_plan *plan)
+{
+    uint64_t unhashed = plan->unhashed_bytes;
+    for (uint32_t i = 0; i < plan->source_count && !plan->mappings && unhashed; i++) {
+        const struct sl_source *source = plan->sources[i].source;
+        if (sl_source_delivery(source) != SL_DELIVERY_CHECKED)
+            continue;
+        uint64_t bytes = sl_source_bytes(source);
+        unhashed -= SL_MIN(unhashed, bytes - SL_MIN(bytes, plan->own->covered[i]));
+    }
+    return unhashed;
+}
+
 int sl_plan_check(struct sl_plan *plan, struct sl_err *err)
 {
     plan->own->covered = sl_alloc_array(plan->source_count + 1, sizeof(*plan->own->covered), err);

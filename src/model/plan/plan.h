@@ -168,6 +168,9 @@ struct sl_plan_output {
 /** fetch_bytes, with what will be fetched of rows as they are weighed. */
 struct sl_plan;
 uint64_t sl_plan_expected_bytes(const struct sl_plan *plan);
+/** What is left of unhashed_bytes when all has been read: whole objects may have been checked as
+ * they came (sl_source_delivery()). */
+uint64_t sl_plan_unhashed(const struct sl_plan *plan);
 /** How long rows are, on average; there are some. */
 uint64_t sl_plan_row_bytes(const struct sl_plan *plan);
 /** What sink.tmpfs asks for: its layout, shardBytes and alignBytes. */
