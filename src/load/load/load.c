@@ -33,7 +33,8 @@ struct load {
     bool doubtful;                     /* of the plan in hand */
     struct sl_publish_facts published; /* if the plan in hand is there */
     bool elsewhere;                    /* there is a mirror that was not tried yet */
-    bool blamed; /* a registry's own mirrors, by the last failure: none is asked any more */
+    bool blamed;  /* a registry's own mirrors, by the last failure: none is asked any more */
+    bool misread; /* what the last plan was to be made of was wrong */
 };
 
 static double seconds_since(uint64_t begin_ns)
@@ -252,6 +253,7 @@ static int load_from(struct load *load, const char *uri, struct sl_err *err)
     if (done == 0)
         done = carry_out(load, &attempt, &why);
     load->blamed = done < 0 && plan && blame_mirrors(plan, &why);
+    load->misread = done < 0 && !plan && strncmp(why.code, "E_HASH_", 7) == 0;
     load->to->ops->end(load->to, &attempt, done < 0 ? &why : NULL);
     if (done < 0)
         *err = why;
@@ -279,7 +281,7 @@ static bool may_help(const struct load *load, const struct sl_progress_counts *b
                      const struct sl_err *err)
 {
     bool mixed = load->doubtful || load->result->reading.resumed > 0;
-    return sl_load_source_changed(err) || load->blamed ||
+    return sl_load_source_changed(err) || load->blamed || load->misread ||
            (mixed && has_wrong_whole(load, before, err));
 }
 
@@ -296,9 +298,11 @@ static int load_restarting(struct load *load, const char *uri, struct sl_err *er
     sl_log(SL_LOG_WARN, "%s: %s", why.message,
            sl_load_source_changed(&why) ? "the load starts again from a clean state"
            : load->blamed               ? "everything is read again, without mirrors"
+           : load->misread              ? "what the plan is made of is read again"
                                         : "these bytes may be of two versions, and are read again");
     sl_progress_begin_again(load->progress);
-    load->blamed |= !sl_load_source_changed(&why); /* what was kept may be of one of them, too */
+    load->blamed |= !sl_load_source_changed(&why) &&
+                    !load->misread; /* what was kept may be of one of them, too */
     if (load_from(load, uri, err) == 0)
         return 0;
     return sl_load_source_changed(err) ? sl_wrap(err, "the object changed twice during one load")

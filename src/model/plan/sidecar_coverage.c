@@ -3,8 +3,10 @@
  * all of its bytes are read and lie in one file as they lie in the object: then it is hashed as it
  * lands, read back after a break and fetched again alone without anybody knowing of tensors. Of the
  * first ranges the object's head may be a part, which the index was made of and which lands
- * nowhere: its bytes are still held, so they are hashed in front of the others, and a range that is
- * nothing else is checked at once.
+ * nowhere: its bytes are still held, so they are hashed in front of the others. What they hold
+ * cannot be fetched again alone, since the index is made of it: a range that is held whole, as all
+ * of an object may be, and of which a part lands nowhere is checked at once, too, so that the load
+ * begins again.
  *
  * What is cast, cut, decrypted, put together or written in another order, and what shares its range
  * with bytes that are not read, is not checked by the sidecar.
@@ -96,14 +98,16 @@ static const uint8_t *head_bytes(const struct coverage *coverage, uint64_t begin
     return copy && sl_source_read(from->source, begin, copy, bytes, err) == 0 ? copy : NULL;
 }
 
-/* A range that is nothing but head. */
-static int check_head(const struct coverage *coverage, const struct sl_check *check,
+/* A range that is held, all of it. */
+static int check_held(const struct coverage *coverage, const struct sl_check *check,
                       struct sl_err *err)
 {
+    struct sl_source *source = coverage->plan->sources[check->source].source;
     uint8_t digest[SL_HASH_BYTES_MAX] = {0};
-    const uint8_t *data = head_bytes(coverage, check->begin, check->end, err);
     size_t bytes = (size_t)(check->end - check->begin);
-    if (!data || sl_digest_of(check->kind, NULL, 0, data, bytes, digest, err) < 0)
+    sl_autofree uint8_t *data = sl_alloc(bytes, err);
+    if (!data || sl_source_read(source, check->begin, data, bytes, err) < 0 ||
+        sl_digest_of(check->kind, NULL, 0, data, bytes, digest, err) < 0)
         return -1;
     return sl_verify_agrees(check, digest) ? 0 : sl_verify_mismatch(check, digest, err);
 }
@@ -127,9 +131,12 @@ static int cover_range(struct coverage *coverage, size_t number, struct sl_err *
     check.end = sl_sidecar_range_end(coverage->sidecar, number);
     sl_sidecar_expect(&coverage->sidecar->ranges[number], &check);
     const struct run *run = run_of(coverage, check.begin, check.end, held);
+    bool in_parts = !run || run->begin > check.begin;
+    if (in_parts && check.end <= held && check_held(coverage, &check, err) < 0)
+        return -1;
     if (!run)
-        return check.end <= held ? check_head(coverage, &check, err) : 0;
-    if (run->begin > check.begin) {
+        return 0;
+    if (in_parts) {
         check.prefix_bytes = (size_t)(run->begin - check.begin);
         check.prefix = head_bytes(coverage, check.begin, run->begin, err);
         if (!check.prefix)
