@@ -248,6 +248,27 @@ SL_TEST(a_mirror_helps_when_the_source_is_gone)
     ck_assert_str_eq(result.uri, "memory:good/a");
 }
 
+/* Whatever is wrong with a place, another one may be right; but not after wrong bytes. */
+SL_TEST_LOOP(a_mirror_helps_when_the_source_refuses, 0, 5)
+{
+    static const int statuses[] = {400, 405, 422, 403, 412};
+    struct sl_load_result result;
+    struct sl_err err;
+    char more[400];
+    struct sl_server *server = sl_server_start();
+    put("good/a", "x", 1);
+    snprintf(more, sizeof(more),
+             "source: {uri: \"%s\", mirrors: [\"%s\", \"memory:good/a\"]}\n"
+             "readers: {attempts: 1}\n",
+             sl_server_url(server, "/a"), sl_server_url(server, "/b"));
+    SL_SCRIPT(server, {.fault = SL_FAULT_STATUS, .status = statuses[_i]});
+    int done = load_from("", more, &result, &err);
+    ck_assert_int_eq(done, _i < 4 ? 0 : -1);
+    if (done == 0)
+        ck_assert_str_eq(result.uri, "memory:good/a");
+    sl_server_stop(server);
+}
+
 SL_TEST(an_object_that_changes_starts_the_load_again_once)
 {
     struct sl_load_result result;

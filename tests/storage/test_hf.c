@@ -350,7 +350,7 @@ static const struct {
     {403, false, "X-Error-Message: Access to this resource is disabled.\r\n", SL_E_NOT_FOUND,
      "taken it down"},
     {429, false, "RateLimit: \"api\";r=0;t=4000\r\n", SL_E_NET, "for 4001 s"},
-    {418, false, "", SL_E_NET, "418"},
+    {418, false, "", SL_E_USAGE, "418"},
 };
 
 SL_TEST_LOOP(a_refusal_says_what_to_do, 0, 2 * (int)SL_COUNT(refusals))

@@ -416,6 +416,31 @@ SL_TEST(https_through_a_proxy_asks_for_a_tunnel)
     ck_assert_msg(err.kind == SL_E_AUTH, "%s", err.message);
 }
 
+/* ---- refusals -------------------------------------------------------------------------------- */
+
+static const struct {
+    int status;
+    enum sl_err_kind kind;
+} refusals[] = {
+    {400, SL_E_USAGE}, {405, SL_E_USAGE}, {406, SL_E_USAGE},     {414, SL_E_USAGE},
+    {422, SL_E_USAGE}, {451, SL_E_USAGE}, {499, SL_E_USAGE},     {401, SL_E_AUTH},
+    {403, SL_E_AUTH},  {407, SL_E_AUTH},  {404, SL_E_NOT_FOUND}, {410, SL_E_NOT_FOUND},
+    {408, SL_E_NET},   {409, SL_E_NET},   {416, SL_E_NET},       {423, SL_E_NET},
+    {425, SL_E_NET},   {429, SL_E_NET},   {500, SL_E_NET},       {501, SL_E_NET},
+    {599, SL_E_NET},
+};
+
+SL_TEST_LOOP(a_refusal_says_whether_it_may_pass, 0, (int)SL_COUNT(refusals))
+{
+    struct sl_err err = SL_ERR_INIT;
+    struct sl_source_config once = plain;
+    once.attempts = 1;
+    SL_SCRIPT(server, {.fault = SL_FAULT_STATUS, .status = refusals[_i].status});
+    ck_assert_int_eq(sl_read_blob(sl_server_url(server, "/m"), &once, 1000, 400000, &err), -1);
+    ck_assert_msg(err.kind == refusals[_i].kind && err.http_status == refusals[_i].status,
+                  "%d: %d: %s", refusals[_i].status, err.kind, err.message);
+}
+
 /* ---- TLS ------------------------------------------------------------------------------------- */
 
 SL_TEST(tls_needs_a_certificate_that_is_trusted)

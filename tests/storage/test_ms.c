@@ -351,7 +351,7 @@ static const struct {
     {403, true, "", "", SL_E_AUTH, "/my/myaccesstoken"},
     {429, false, "Retry-After: 0\r\n", "", SL_E_NET, "429"},
     {503, false, "", "<html>", SL_E_NET, "503"},
-    {418, false, "", "{\"Message\": 7}", SL_E_NET, "418"},
+    {418, false, "", "{\"Message\": 7}", SL_E_USAGE, "418"},
 };
 
 SL_TEST_LOOP(a_refusal_says_what_to_do, 0, 2 * (int)SL_COUNT(refusals))

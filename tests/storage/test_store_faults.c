@@ -428,6 +428,22 @@ SL_TEST_LOOP(refusals_for_ever_are_given_up, 0, STORES)
     end(_i);
 }
 
+/* It would be refused again, whenever it is sent. */
+SL_TEST_LOOP(a_request_that_is_refused_for_good_is_no_fault_of_the_network, 0, STORES * 3)
+{
+    static const int statuses[] = {400, 405, 422};
+    struct sl_err err;
+    begin(_i / 3);
+    script(_i / 3,
+           (struct sl_step){.first = 2, .fault = SL_FAULT_STATUS, .status = statuses[_i % 3]});
+    ck_assert_int_eq(load_all(&err), -1);
+    ck_assert_msg(err.kind == SL_E_USAGE && err.http_status == statuses[_i % 3], "%s: %d: %s", uri,
+                  err.kind, err.message);
+    ck_assert_msg(!err.retryable && strstr(err.message, "the server takes no such request"),
+                  "%s: %s", uri, err.message);
+    end(_i / 3);
+}
+
 /* ---- what has expired ------------------------------------------------------------------------ */
 
 SL_TEST_LOOP(tokens_and_links_that_expire_in_mid_load_are_replaced, 0, STORES)

@@ -306,7 +306,7 @@ SL_TEST_LOOP(refusals_say_what_to_do, 0, 8)
         {401, SL_E_AUTH, "check the credentials"}, {403, SL_E_AUTH, "may not write"},
         {404, SL_E_NOT_FOUND, "folder"},           {405, SL_E_USAGE, "dav_methods PUT"},
         {409, SL_E_USAGE, "create_full_put_path"}, {413, SL_E_NO_SPACE, "client_max_body_size"},
-        {507, SL_E_NO_SPACE, "disk is full"},      {418, SL_E_NET, "answered 418"},
+        {507, SL_E_NO_SPACE, "disk is full"},      {418, SL_E_USAGE, "answered 418"},
     };
     answer_puts(99, rows[_i].status, NULL);
     expect_refusal(SMALL, rows[_i].kind, rows[_i].text);

@@ -161,8 +161,9 @@ int sl_exchange_answer(struct sl_exchange *exchange, size_t body_limit, struct s
 
 /**
  * Map an HTTP status to an error kind and retryability; `what` is the subject: "cannot read
- * 's3://…'". detail may be "". Always -1: SL_E_AUTH for 401 and 403, SL_E_NOT_FOUND for 404 and
- * 410, SL_E_INTEGRITY, code "changed", for 412, else SL_E_NET. Any thread.
+ * 's3://…'". detail may be "". Always -1: SL_E_AUTH for 401, 403 and 407, SL_E_NOT_FOUND for 404
+ * and 410, SL_E_INTEGRITY, code "changed", for 412, SL_E_USAGE for others of 400 to 499 that will
+ * be answered again and again, else SL_E_NET. Any thread.
  */
 int sl_http_fail(struct sl_err *err, int status, const char *retry_after, const char *what,
                  const char *detail);

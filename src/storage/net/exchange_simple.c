@@ -120,6 +120,17 @@ char *sl_http_basic(const char *user, const char *password, struct sl_err *err)
     return text;
 }
 
+/* A refusal of the request as it is, whenever it is sent; not of what may be otherwise soon, and
+ * not of its range, which was taken before. */
+static bool is_for_good(int status)
+{
+    static const int others[] = {408, 409, 416, 423, 425, 429};
+    for (size_t i = 0; i < SL_COUNT(others); i++)
+        if (status == others[i])
+            return false;
+    return status >= 400 && status < 500;
+}
+
 static const char *advice(int status)
 {
     switch (status) {
@@ -134,8 +145,12 @@ static const char *advice(int status)
     case 429:
     case 503:
         return "the server is too busy";
+    case 407:
+        return "the proxy wants a login: give it in the proxy's URL";
     default:
-        return "";
+        return is_for_good(status)
+                   ? "the server takes no such request: check the address, and what is there"
+                   : "";
     }
 }
 
@@ -144,12 +159,14 @@ int sl_http_fail(struct sl_err *err, int status, const char *retry_after, const 
 {
     enum sl_err_kind kind = SL_E_NET;
     const char *next = advice(status);
-    if (status == 401 || status == 403)
+    if (status == 401 || status == 403 || status == 407)
         kind = SL_E_AUTH;
     else if (status == 404 || status == 410)
         kind = SL_E_NOT_FOUND;
     else if (status == 412)
         kind = SL_E_INTEGRITY;
+    else if (is_for_good(status))
+        kind = SL_E_USAGE;
     sl_fail_code(err, kind, status == 412 ? "changed" : "", "%s: the server answered %d%s%s%s%s",
                  what, status, detail && *detail ? " " : "", detail ? detail : "",
                  *next ? "; " : "", next);

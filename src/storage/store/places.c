@@ -62,7 +62,8 @@ static enum outcome outcome_of(const struct sl_err *why)
 
 bool sl_places_move_loads(const struct sl_err *why)
 {
-    return why->kind == SL_E_NET || why->kind == SL_E_NOT_FOUND || why->kind == SL_E_AUTH;
+    return why->kind == SL_E_NET || why->kind == SL_E_NOT_FOUND || why->kind == SL_E_AUTH ||
+           (why->kind == SL_E_USAGE && why->http_status >= 400);
 }
 
 /* ---- what is known of each ------------------------------------------------------------------- */

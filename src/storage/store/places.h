@@ -66,7 +66,8 @@ bool sl_places_move(struct sl_places *places, const struct sl_source *source,
 const char *sl_places_name(const struct sl_places *places, unsigned number);
 
 /** May another URI of the spec (source.mirrors) do better, where a whole load cannot begin at, or
- * read, what it names? */
+ * read, what it names? It was not reached, refused, or has no such thing; after a wrong hash, and
+ * where the spec is wrong by itself, never. */
 bool sl_places_move_loads(const struct sl_err *why);
 
 #endif
