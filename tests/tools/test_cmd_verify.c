@@ -8,10 +8,13 @@
 #include "buf.h"
 #include "claims.h"
 #include "golden.h"
+#include "hf_hub.h"
 #include "json.h"
 #include "model_maker.h"
+#include "range_blob.h"
 #include "run_sluice.h"
 #include "scratch.h"
+#include "xet_store.h"
 
 enum { PATH_BYTES = 512 };
 static char scratch[SL_SCRATCH_PATH_BYTES];
@@ -273,6 +276,48 @@ SL_TEST(other_formats_are_listed_as_bare)
     EXPECT(0, "m.gguf: its format carries none");
     VERIFY(at("nothing.gguf"));
     EXPECT(4, "nothing.gguf");
+}
+
+/* A hub lists hashes of what has none of its own: SHA-256 and git's, right ones and wrong ones. */
+SL_TEST_LOOP(what_a_store_lists_is_compared, 0, 2)
+{
+    struct sl_hub hub;
+    size_t bytes;
+    uint8_t *data = sl_model_safetensors("a,b", 500, &bytes);
+    sl_hub_start(&hub);
+    sl_hub_put(&hub, "model.safetensors", data, bytes, true);
+    sl_hub_put(&hub, "config.json", "{}", 2, false);
+    setenv("HF_ENDPOINT", sl_hub_url(&hub), 1);
+    if (_i)
+        hub.files[0].hash[7] = hub.files[0].hash[7] == '0' ? '1' : '0';
+    VERIFY("hf://org/name", "--require");
+    EXPECT(_i ? 5 : 0,
+           _i ? "1 right, 1 wrong, 0 without" : "model.safetensors: sha256 of the store");
+    EXPECT(_i ? 5 : 0, "config.json: sha1 of the store");
+    sl_hub_stop(&hub);
+    free(data);
+}
+
+/* A file of a bucket has none but that of Xet, which checks what comes through it. */
+SL_TEST_LOOP(what_was_checked_as_it_came_is_right, 0, 3)
+{
+    struct sl_hub hub;
+    struct sl_xet_store xet;
+    sl_hub_start(&hub);
+    sl_xet_store_start(&xet);
+    sl_xet_store_put(&xet, sl_blob(), SL_BLOB_BYTES);
+    hub.xet_url = sl_server_url(xet.cas, "");
+    sl_hub_keep(&hub, "m.dat", sl_blob(), SL_BLOB_BYTES, xet.file_hash);
+    setenv("HF_ENDPOINT", sl_hub_url(&hub), 1);
+    if (_i == 2)
+        sl_xet_store_spoil(&xet, false);
+    VERIFY("hf://buckets/org/name", "--set", _i == 1 ? "source.hf.xet=off" : "source.hf.xet=on");
+    if (_i == 0)
+        EXPECT(0, "m.dat: the store's hash, as it came\n1 right");
+    else
+        EXPECT(_i == 1 ? 0 : 5, _i == 1 ? "0 right, 0 wrong, 1 without" : "what Xet gives is not");
+    sl_hub_stop(&hub);
+    sl_xet_store_stop(&xet);
 }
 
 SL_CASE(.setup = setup, .teardown = teardown)

@@ -1,7 +1,8 @@
 /*
  * sluice verify: a published directory against its manifest, or objects against the hashes that
- * they carry (and those of verify.sha256, and signatures), by reading them. Encrypted ones with a
- * key: their MACs, and the hashes of what they hold. Every wrong thing is told, not only the first.
+ * they carry (and those of verify.sha256, and signatures), by reading them; where there are none,
+ * against those that the store lists. Encrypted ones with a key: their MACs, and the hashes of what
+ * they hold. Every wrong thing is told, not only the first.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -174,20 +175,31 @@ static int check_index(struct report *report, struct sl_index *index, struct sl_
 
 /* ---- objects -------------------------------------------------------------------------------- */
 
+/* sum NULL: the bytes are only read. */
+static int read_bytes(struct sl_source *source, uint64_t begin, uint64_t end, struct sl_digest *sum,
+                      struct sl_err *err)
+{
+    sl_autofree uint8_t *chunk = sl_alloc_aligned(4096, CHUNK_BYTES, err);
+    if (!chunk)
+        return -1;
+    for (uint64_t at = begin; at < end;) {
+        size_t part = (size_t)SL_MIN(end - at, (uint64_t)CHUNK_BYTES);
+        if (sl_source_read(source, at, chunk, part, err) < 0)
+            return -1;
+        if (sum)
+            sl_digest_update(sum, chunk, part);
+        at += part;
+    }
+    return 0;
+}
+
 static int hash_bytes(struct sl_source *source, const struct sl_check *check,
                       uint8_t digest[SL_HASH_BYTES_MAX], struct sl_err *err)
 {
     sl_autodigest sum = {0};
-    sl_autofree uint8_t *chunk = sl_alloc_aligned(4096, CHUNK_BYTES, err);
-    if (!chunk || sl_digest_begin(&sum, check->kind, check->prefix, check->prefix_bytes, err) < 0)
+    if (sl_digest_begin(&sum, check->kind, check->prefix, check->prefix_bytes, err) < 0 ||
+        read_bytes(source, check->begin, check->end, &sum, err) < 0)
         return -1;
-    for (uint64_t at = check->begin; at < check->end;) {
-        size_t part = (size_t)SL_MIN(check->end - at, (uint64_t)CHUNK_BYTES);
-        if (sl_source_read(source, at, chunk, part, err) < 0)
-            return -1;
-        sl_digest_update(&sum, chunk, part);
-        at += part;
-    }
     sl_digest_finish(&sum, digest);
     return 0;
 }
@@ -230,13 +242,57 @@ static size_t check_object(struct report *report, const struct sl_plan *plan, si
     return end;
 }
 
-/* Of each source, whether the user gave a hash or a signature of it. */
-static bool *find_given(const struct sl_plan *plan, struct sl_err *err)
+/* Of each source: whether the user gave a hash or a signature of it, and the first of its other
+ * checks, which is the store's where the format has none. */
+struct found {
+    bool given;
+    const struct sl_check *other;
+};
+
+static struct found *find_checks(const struct sl_plan *plan, struct sl_err *err)
 {
-    bool *given = sl_alloc_array(plan->source_count, sizeof(*given), err);
-    for (size_t i = 0; given && i < plan->check_count; i++)
-        given[plan->checks[i].source] |= plan->checks[i].given;
-    return given;
+    struct found *found = sl_alloc_array(plan->source_count, sizeof(*found), err);
+    for (size_t i = 0; found && i < plan->check_count; i++) {
+        const struct sl_check *check = &plan->checks[i];
+        struct found *of = &found[check->source];
+        of->given |= check->given;
+        if (!check->given && !of->other)
+            of->other = check;
+    }
+    return found;
+}
+
+/* Whoever delivers it may check all of it by a hash that nobody else can compute. */
+static int check_delivered(struct report *report, const struct sl_plan_source *from,
+                           struct sl_err *first)
+{
+    struct sl_err why = SL_ERR_INIT;
+    if (sl_source_delivery(from->source) != SL_DELIVERY_UNCHECKED) {
+        if (read_bytes(from->source, 0, sl_source_bytes(from->source), NULL, &why) < 0)
+            return judge(report, "object", from->name, &why, first);
+        if (sl_source_delivery(from->source) == SL_DELIVERY_CHECKED) {
+            add_verdict(report, "object", from->name, GOOD, "the store's hash, as it came");
+            return 0;
+        }
+    }
+    add_verdict(report, "object", from->name, BARE,
+                from->index ? "its format carries none, or its writer left them out" : NULL);
+    return 0;
+}
+
+/* Neither its format nor the user has a hash of it: the store may list one. */
+static int check_listed(struct report *report, const struct sl_plan *plan, uint32_t number,
+                        const struct sl_check *check, struct sl_err *first)
+{
+    const struct sl_plan_source *from = &plan->sources[number];
+    char text[64];
+    if (!check)
+        return check_delivered(report, from, first);
+    int done = check_bytes(report, plan, check, first);
+    snprintf(text, sizeof(text), "%s of the store", sl_hash_name(check->kind));
+    if (done > 0)
+        add_verdict(report, "object", from->name, GOOD, text);
+    return done < 0 ? -1 : 0;
 }
 
 static bool has_hashes(const struct sl_index *index)
@@ -250,8 +306,8 @@ static bool has_hashes(const struct sl_index *index)
 static int check_plan(struct report *report, const struct sl_plan *plan, struct sl_cancel *cancel,
                       struct sl_err *first)
 {
-    sl_autofree bool *given = find_given(plan, first);
-    if (!given)
+    sl_autofree struct found *found = find_checks(plan, first);
+    if (!found)
         return -1;
     for (uint32_t i = 0; i < plan->source_count; i++) {
         struct sl_index *index = plan->sources[i].index;
@@ -259,9 +315,9 @@ static int check_plan(struct report *report, const struct sl_plan *plan, struct 
             if ((i == 0 || plan->sources[i - 1].index != index) &&
                 check_index(report, index, cancel, first) < 0)
                 return -1;
-        } else if (!given[i]) {
-            add_verdict(report, "object", plan->sources[i].name, BARE,
-                        index ? "its format carries none, or its writer left them out" : NULL);
+        } else if (!found[i].given && (sl_cancel_check(cancel, first) < 0 ||
+                                       check_listed(report, plan, i, found[i].other, first) < 0)) {
+            return -1;
         }
     }
     for (size_t c = 0; c < plan->check_count;) {
@@ -407,8 +463,10 @@ const struct sl_command sl_cmd_verify = {
         "A directory with a published model is compared, file by file, with the CRC32C of its "
         "manifest. Objects, prefixes, indexes and specs are read, whatever their format. Every "
         "tensor is compared with the hashes in its file. Every object is compared with the SHA-256 "
-        "that verify.sha256 gives for it, and with its signature if verify.minisign names a key. "
-        "Encrypted tensors are checked with --key-file or --passphrase-file: the MAC of every "
+        "that verify.sha256 gives for it, and with its signature if verify.minisign names a key; "
+        "without "
+        "these, with the hash that the store lists. Encrypted tensors are checked with "
+        "--key-file or --passphrase-file: the MAC of every "
         "piece, and the hashes of the plaintext. Nothing is written. Exits with 5 if anything is "
         "wrong, naming it and both values. What has no hash is listed as such, and is wrong only "
         "with --require or 'verify.hashes: require'.",
