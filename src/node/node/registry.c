@@ -4,7 +4,7 @@
  *
  * Single flight: a model has at most one load, queued or running, and a list of those who wait for
  * its end. A load works on one resident, chosen when the plan says which version it is
- * (registry_work.c); others find the resident, not the load. Who asks brings the memory of its
+ * (registry_loads.c); others find the resident, not the load. Who asks brings the memory of its
  * reference along, so nothing can fail when a load ends.
  *
  * A resident goes when there is no reference to it: by eviction (registry_budget.c), or because its
@@ -12,9 +12,14 @@
  */
 #include "registry.h"
 
+#include <limits.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
+#include "log.h"
 #include "metrics.h"
 #include "registry_parts.h"
 #include "spec_digest.h"
@@ -32,7 +37,7 @@ bool sl_is_model_name(const char *name)
            strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789.-") == bytes;
 }
 
-/* ---- models and residents -------------------------------------------------------------------- */
+/* ---- models and residents ------------------------------------------------------------------- */
 
 struct model *registry_find(struct sl_registry *registry, const char *name)
 {
@@ -90,7 +95,8 @@ void registry_box_free(struct spec_box *box)
     free(box);
 }
 
-struct model *registry_new_model(struct sl_registry *registry, const char *name, struct sl_err *err)
+/* SL_E_USAGE, code "full"; SL_E_NO_SPACE. */
+static struct model *new_model(struct sl_registry *registry, const char *name, struct sl_err *err)
 {
     if (registry->locked.model_count >= SL_REGISTRY_MODELS_MAX) {
         sl_fail_code(err, SL_E_USAGE, "full",
@@ -108,7 +114,6 @@ struct model *registry_new_model(struct sl_registry *registry, const char *name,
     return model;
 }
 
-/* Nothing works with it, and it has no residents. */
 void registry_free_model(struct sl_registry *registry, struct model *model)
 {
     struct model **at = &registry->locked.models;
@@ -119,6 +124,87 @@ void registry_free_model(struct sl_registry *registry, struct model *model)
     registry_box_free(model->box);
     sl_progress_free(model->progress);
     free(model);
+}
+
+/* ---- what was found in memory --------------------------------------------------------------- */
+
+static void make_current(struct model *model, struct resident *resident, const uint8_t *identity)
+{
+    model->current = resident;
+    model->has_identity = identity;
+    if (identity)
+        memcpy(model->identity, identity, sizeof(model->identity));
+}
+
+static bool is_known(const uint8_t identity[32])
+{
+    static const uint8_t unknown[32];
+    return memcmp(identity, unknown, sizeof(unknown)) != 0;
+}
+
+/* It was found in several memories: what lies where its spec says. Of several versions there the
+ * one that was told last comes first. */
+static void choose_current(struct model *model, const struct sl_holder *holder)
+{
+    struct resident *at = model->residents;
+    while (at && (!at->was_current || at->holder != holder || at->state != RESIDENT_READY))
+        at = at->next;
+    if (at)
+        make_current(model, at, is_known(at->identity) ? at->identity : NULL);
+}
+
+static bool is_there(struct model *model, const struct sl_registry_found *found,
+                     const struct sl_holder *holder)
+{
+    if (!found->key)
+        return registry_resident(model, found->version, holder);
+    for (const struct resident *at = model->residents; at; at = at->next)
+        if (at->key && strcmp(at->key, found->key) == 0 && at->owner == found->owner &&
+            memcmp(at->identity, found->identity, sizeof(at->identity)) == 0)
+            return true;
+    return false;
+}
+
+static int take_found(struct sl_registry *registry, const struct sl_holder *holder,
+                      const struct sl_registry_found *found, struct sl_err *err)
+{
+    struct model *model = registry_find(registry, found->name);
+    if (!model && !(model = new_model(registry, found->name, err)))
+        return -1;
+    if (is_there(model, found, holder))
+        return sl_fail_code(err, SL_E_USAGE, "exists", "version %s of '%s' was adopted already",
+                            found->version, found->name);
+    struct resident *resident = registry_new_resident(model, found->version, holder, err);
+    if (!resident)
+        return -1;
+    if (found->key && !(resident->key = sl_strdup(found->key, err))) {
+        registry_remove_resident(resident);
+        return -1;
+    }
+    model->holder = model->holder ? model->holder : holder;
+    resident->state = found->ready ? RESIDENT_READY : RESIDENT_PARTIAL;
+    resident->bytes = found->bytes;
+    resident->owner = found->owner;
+    resident->body = found->body;
+    resident->ready_seconds = found->ready ? sl_wall_seconds() : 0;
+    if (found->identity)
+        memcpy(resident->identity, found->identity, sizeof(resident->identity));
+    if (!found->ready || found->key)
+        return 0;
+    model->was_ready = true;
+    resident->was_current = found->current;
+    if (found->current || !model->current)
+        make_current(model, resident, found->identity);
+    return 0;
+}
+
+int sl_registry_adopt(struct sl_registry *registry, const struct sl_holder *holder,
+                      const struct sl_registry_found *found, struct sl_err *err)
+{
+    SL_LOCKED(&registry->lock);
+    int done = take_found(registry, holder, found, err);
+    registry_update_gauges(registry);
+    return done;
 }
 
 /* ---- definitions ---------------------------------------------------------------------------- */
@@ -191,7 +277,7 @@ static int take_definition(struct sl_registry *registry, struct spec_box *box,
     if (passing && !model && check_passing(registry, options->sharer, err) < 0)
         return -1;
     bool new = !model;
-    if (new && !(model = registry_new_model(registry, name, err)))
+    if (new && !(model = new_model(registry, name, err)))
         return -1;
     take_sharer(registry, model, options->sharer);
     model->passing = passing;
@@ -201,7 +287,7 @@ static int take_definition(struct sl_registry *registry, struct spec_box *box,
     model->passing_ns = sl_now_ns() + PASSING_MS * SL_NS_PER_MS; /* until it is asked for */
     bool same = model->box && memcmp(model->box->digest, box->digest, 32) == 0;
     if (!model->box)
-        registry_choose_current(model, holder);
+        choose_current(model, holder);
     if (!same) {
         registry_box_free(model->box);
         model->box = box;
@@ -262,6 +348,123 @@ void sl_registry_keep_only(struct sl_registry *registry, const char *const *name
     }
     registry_update_gauges(registry);
     pthread_cond_signal(&registry->clean);
+}
+
+/* ---- by hand -------------------------------------------------------------------------------- */
+
+static int find_named(struct sl_registry *registry, const char *name, struct model **model,
+                      struct sl_err *err)
+{
+    *model = registry_find(registry, name);
+    if (*model)
+        return 0;
+    return sl_fail(err, SL_E_NOT_FOUND, "no model is called '%.100s' here", name);
+}
+
+static unsigned references(const struct model *model, bool derived)
+{
+    unsigned count = 0;
+    for (const struct resident *at = model->residents; at; at = at->next)
+        count += derived || !at->key ? at->ref_count : 0;
+    return count;
+}
+
+/* Every resident that is not on its way out; the bytes of all. */
+static uint64_t mark_all(struct sl_registry *registry, struct model *model, bool derived)
+{
+    uint64_t bytes = 0;
+    for (struct resident *at = model->residents; at; at = at->next)
+        if ((at->state == RESIDENT_READY || at->state == RESIDENT_PARTIAL) && !at->busy &&
+            !at->ref_count && (derived || !at->key)) {
+            bytes += registry_is_shared(at) ? 0 : registry_copies(registry, at) * at->bytes;
+            registry_mark(registry, at, true);
+        }
+    return bytes;
+}
+
+static int fail_pinned(const struct model *model, const char *code, struct sl_err *err)
+{
+    if (model->pinned_by_config)
+        return sl_fail_code(err, SL_E_USAGE, code,
+                            "the config pins the model '%s': give its spec file pin: false below "
+                            "models: there, and have the daemon read it again (SIGHUP)",
+                            model->name);
+    return sl_fail_code(err, SL_E_USAGE, code, "the model '%s' is pinned: unpin it first",
+                        model->name);
+}
+
+int sl_registry_evict(struct sl_registry *registry, const char *name, uint64_t *bytes,
+                      struct sl_err *err)
+{
+    struct model *model;
+    SL_LOCKED(&registry->lock);
+    if (find_named(registry, name, &model, err) < 0)
+        return -1;
+    if (references(model, false))
+        return sl_fail_code(err, SL_E_USAGE, "busy",
+                            "the model '%s' is in use (%u references): it is removed when they end",
+                            name, references(model, false));
+    if (registry_pinned(model))
+        return fail_pinned(model, "pinned", err);
+    if (model->work != WORK_NONE)
+        return sl_fail_code(err, SL_E_USAGE, "loading", "the model '%s' is being loaded", name);
+    uint64_t freed = mark_all(registry, model, false);
+    if (bytes)
+        *bytes = freed;
+    registry_update_gauges(registry);
+    return 0;
+}
+
+int sl_registry_forget(struct sl_registry *registry, const char *name, struct sl_err *err)
+{
+    struct model *model;
+    SL_LOCKED(&registry->lock);
+    if (find_named(registry, name, &model, err) < 0)
+        return -1;
+    if (model->of_config && !model->retired)
+        return sl_fail_code(err, SL_E_USAGE, "config",
+                            "the model '%s' is in the config: take it out there", name);
+    if (references(model, true))
+        return sl_fail_code(err, SL_E_USAGE, "busy", "the model '%s' is in use (%u references)",
+                            name, references(model, true));
+    model->forgotten = true;
+    model->wanted = model->load_again = false;
+    registry_stop_measuring(registry, model);
+    if (model->cancel)
+        sl_cancel_raise(model->cancel, 0);
+    mark_all(registry, model, true);
+    registry_update_gauges(registry);
+    pthread_cond_signal(&registry->clean);
+    return 0;
+}
+
+int sl_registry_pin(struct sl_registry *registry, const char *name, bool pin, struct sl_err *err)
+{
+    struct model *model;
+    SL_LOCKED(&registry->lock);
+    if (find_named(registry, name, &model, err) < 0)
+        return -1;
+    if (!pin && model->pinned_by_config)
+        return fail_pinned(model, "config", err);
+    if (pin && model->retired)
+        return sl_fail(err, SL_E_NOT_FOUND, "the model '%s' was taken out of the config", name);
+    model->pinned_by_hand = pin;
+    registry_update_gauges(registry);
+    return 0;
+}
+
+int sl_registry_load(struct sl_registry *registry, const char *name, struct sl_err *err)
+{
+    struct model *model;
+    SL_LOCKED(&registry->lock);
+    if (find_named(registry, name, &model, err) < 0)
+        return -1;
+    if (model->retired || !model->box)
+        return sl_fail(err, SL_E_NOT_FOUND, "the model '%s' was taken out of the config", name);
+    model->abandoned = false;
+    registry_queue(registry, model);
+    registry_update_gauges(registry);
+    return 0;
 }
 
 /* ---- asking --------------------------------------------------------------------------------- */
@@ -577,4 +780,326 @@ void sl_model_ref_path(const struct sl_model_ref *ref, char path[SL_PUBLISH_PATH
     *path = 0;
     if (holder->where)
         holder->where(holder->self, resident->model->name, resident->version, path);
+}
+
+/* ---- one model, and one version of it ------------------------------------------------------- */
+
+static struct resident *find_version(struct sl_registry *registry, const char *name,
+                                     const char *version, bool whole)
+{
+    for (struct model *model = registry->locked.models; model; model = model->next)
+        for (struct resident *at = model->residents; at; at = at->next)
+            if (!at->key && strcmp(model->name, name) == 0 && strcmp(at->version, version) == 0 &&
+                (at->state == RESIDENT_READY ||
+                 (!whole && (at->state == RESIDENT_PARTIAL || at->state == RESIDENT_LOADING))))
+                return at;
+    return NULL;
+}
+
+struct sl_model_ref *sl_registry_hold_version(struct sl_registry *registry, const char *name,
+                                              const char *version, bool whole,
+                                              enum sl_ref_kind kind, const char *who,
+                                              struct sl_err *err)
+{
+    struct sl_model_ref *ref = registry_new_ref(registry, kind, who, err);
+    if (!ref)
+        return NULL;
+    SL_LOCKED(&registry->lock);
+    struct resident *resident = find_version(registry, name, version, whole);
+    if (!resident) {
+        free(ref);
+        sl_fail(err, SL_E_NOT_FOUND, "version %s of '%s' is not in memory", version, name);
+        return NULL;
+    }
+    registry_link_ref(ref, resident);
+    registry_update_gauges(registry);
+    return ref;
+}
+
+uint64_t sl_model_ref_bytes(const struct sl_model_ref *ref)
+{
+    SL_LOCKED(&ref->registry->lock);
+    return ref->resident->bytes;
+}
+
+bool sl_registry_meaning(struct sl_registry *registry, const char *name,
+                         struct sl_registry_meaning *meaning)
+{
+    SL_LOCKED(&registry->lock);
+    const struct model *model = registry_find(registry, name);
+    *meaning = (struct sl_registry_meaning){.of_config = false};
+    if (!model || model->retired)
+        return false;
+    meaning->of_config = model->of_config;
+    meaning->busy = model->work != WORK_NONE;
+    meaning->holder = model->box ? model->holder->name : NULL;
+    return true;
+}
+
+/* ---- waiting in a thread of one's own ------------------------------------------------------- */
+
+/* One who waits and the answer share this; the second to leave frees it. */
+struct waiting {
+    struct sl_registry *registry;
+    pthread_mutex_t lock;
+    int event_fd;
+    struct {
+        bool answered, left;
+        struct sl_model_ref *ref;
+        struct sl_err err;
+    } locked;
+};
+
+static void waiting_free(struct waiting *waiting)
+{
+    close(waiting->event_fd);
+    pthread_mutex_destroy(&waiting->lock);
+    free(waiting);
+}
+
+static void on_answer(void *arg, struct sl_model_ref *ref, const struct sl_err *err)
+{
+    struct waiting *waiting = arg;
+    bool left;
+    {
+        SL_LOCKED(&waiting->lock);
+        left = waiting->locked.left;
+        waiting->locked.answered = true;
+        waiting->locked.ref = ref;
+        if (err)
+            waiting->locked.err = *err;
+        if (!left)
+            eventfd_write(waiting->event_fd, 1);
+    }
+    if (!left)
+        return;
+    sl_registry_release(waiting->registry, ref);
+    waiting_free(waiting);
+}
+
+/* Until the answer, a cancellation, or this time. */
+static void await_any(const struct waiting *waiting, struct sl_cancel *cancel, uint64_t until_ns)
+{
+    struct pollfd fds[] = {{waiting->event_fd, POLLIN, 0}, {sl_cancel_fd(cancel), POLLIN, 0}};
+    for (;;) {
+        uint64_t now = sl_now_ns();
+        if (now >= until_ns)
+            return;
+        uint64_t ms = (until_ns - now + SL_NS_PER_MS - 1) / SL_NS_PER_MS;
+        int wait_ms = until_ns == UINT64_MAX ? -1 : (int)SL_MIN(ms, (uint64_t)INT_MAX);
+        if (poll(fds, 2, wait_ms) > 0)
+            return;
+    }
+}
+
+static struct sl_model_ref *fail_left(bool raised, struct sl_err *err)
+{
+    if (raised)
+        sl_fail(err, SL_E_CANCELED, "canceled while a load was awaited");
+    else
+        sl_fail_code(err, SL_E_TIMEOUT, "waiting", "the model is still being loaded");
+    return NULL;
+}
+
+static struct sl_model_ref *await(struct waiting *waiting, struct sl_cancel *cancel,
+                                  uint64_t until_ns, struct sl_err *err)
+{
+    await_any(waiting, cancel, until_ns);
+    struct sl_model_ref *ref;
+    bool raised = sl_cancel_raised(cancel);
+    if ((raised || sl_now_ns() >= until_ns) && sl_registry_leave(waiting->registry, waiting)) {
+        waiting_free(waiting);
+        return fail_left(raised, err);
+    }
+    {
+        SL_LOCKED(&waiting->lock);
+        if (!waiting->locked.answered) {
+            waiting->locked.left = true;
+            return fail_left(raised, err);
+        }
+        ref = waiting->locked.ref;
+        if (!ref && err)
+            *err = waiting->locked.err;
+    }
+    waiting_free(waiting);
+    return ref;
+}
+
+struct sl_model_ref *sl_registry_wait_until(struct sl_registry *registry, const char *name,
+                                            enum sl_ref_kind kind, const char *who,
+                                            const char *sharer, uint64_t until_ns,
+                                            struct sl_cancel *cancel, struct sl_err *err)
+{
+    struct waiting *waiting = sl_alloc(sizeof(*waiting), err);
+    if (!waiting)
+        return NULL;
+    waiting->registry = registry;
+    pthread_mutex_init(&waiting->lock, NULL);
+    waiting->event_fd = eventfd(0, EFD_CLOEXEC);
+    struct sl_ask ask = {.name = name,
+                         .kind = kind,
+                         .who = who,
+                         .sharer = sharer,
+                         .answer = on_answer,
+                         .arg = waiting};
+    if (waiting->event_fd < 0)
+        sl_fail(err, SL_E_NO_SPACE, "no descriptors are left to wait for the model '%s'", name);
+    if (waiting->event_fd < 0 || sl_registry_ask(registry, &ask, err) < 0) {
+        waiting_free(waiting);
+        return NULL;
+    }
+    return await(waiting, cancel, until_ns, err);
+}
+
+/* ---- begin and end -------------------------------------------------------------------------- */
+
+static int start_beside(struct sl_registry *registry, unsigned space, struct sl_err *err)
+{
+    struct beside *own = &registry->besides[space];
+    *own = (struct beside){.registry = registry, .space = space};
+    if (sl_thread_start(&own->thread, "sluice-beside", registry_beside_worker, own, err) == 0)
+        return 0;
+    own->registry = NULL;
+    return -1;
+}
+
+void registry_need_beside(struct sl_registry *registry, uint32_t placement)
+{
+    struct sl_err why = SL_ERR_INIT;
+    unsigned space = placement ? (unsigned)__builtin_ctz(placement) : 0;
+    if (sl_placement_count(placement) != 1 || registry->besides[space].registry)
+        return;
+    if (start_beside(registry, space, &why) < 0)
+        sl_log(SL_LOG_WARN, "a GPU has no place for loads of its own: %s", why.message);
+}
+
+static int start(struct sl_registry *registry, struct sl_err *err)
+{
+    if (sl_thread_start(&registry->janitor, "sluice-janitor", registry_janitor, registry, err) < 0)
+        return -1;
+    registry->has_janitor = true;
+    if (sl_thread_start(&registry->small_worker, "sluice-small", registry_small_worker, registry,
+                        err) < 0)
+        return -1;
+    registry->has_small_worker = true;
+    if (start_beside(registry, SL_SPACE_HOST, err) < 0)
+        return -1;
+    for (; registry->worker_count < registry->loads_at_once; registry->worker_count++)
+        if (sl_thread_start(&registry->workers[registry->worker_count], "sluice-load",
+                            registry_worker, registry, err) < 0)
+            return -1;
+    return 0;
+}
+
+struct sl_registry *sl_registry_new(const struct sl_registry_config *config, struct sl_err *err)
+{
+    SL_AUTO(sl_registry) registry = sl_alloc(sizeof(*registry), err);
+    if (!registry)
+        return NULL;
+    pthread_condattr_t clock; /* sl_now_ns() is monotonic, and so is the janitor's wait */
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_mutex_init(&registry->lock, NULL);
+    pthread_cond_init(&registry->work, NULL);
+    pthread_cond_init(&registry->beside, NULL);
+    pthread_cond_init(&registry->clean, &clock);
+    pthread_cond_init(&registry->changed, &clock);
+    pthread_condattr_destroy(&clock);
+    registry->loads_at_once = SL_MAX(1u, SL_MIN(config->loads_at_once, (unsigned)LOADS_MAX));
+    registry->retry_ms = config->retry_ms ? config->retry_ms : RETRY_MS;
+    registry->retry_max_ms = config->retry_max_ms ? config->retry_max_ms : RETRY_MAX_MS;
+    registry->locked.budgets[SL_SPACE_HOST] = config->budget_bytes;
+    registry->locked.queue_end = &registry->locked.queue;
+    registry->locked.deferred_end = &registry->locked.deferred;
+    if (start(registry, err) < 0)
+        return NULL;
+    {
+        SL_LOCKED(&registry->lock);
+        registry_update_gauges(registry);
+    }
+    return sl_steal(&registry);
+}
+
+static void begin_stop(struct sl_registry *registry)
+{
+    SL_LOCKED(&registry->lock);
+    registry->locked.stopping = true;
+    for (struct model *model = registry->locked.models; model; model = model->next) {
+        model->load_again = false;
+        if (model->cancel)
+            sl_cancel_raise(model->cancel, 0);
+    }
+    if (registry->locked.measuring_cancel)
+        sl_cancel_raise(registry->locked.measuring_cancel, 0);
+    pthread_cond_broadcast(&registry->work);
+    pthread_cond_broadcast(&registry->beside);
+    pthread_cond_broadcast(&registry->clean);
+    pthread_cond_broadcast(&registry->changed);
+}
+
+void sl_registry_stop(struct sl_registry *registry)
+{
+    const struct sl_err why = {.kind = SL_E_CANCELED, .message = "the node daemon ends"};
+    begin_stop(registry);
+    for (; registry->worker_count; registry->worker_count--)
+        pthread_join(registry->workers[registry->worker_count - 1], NULL);
+    if (registry->has_small_worker)
+        pthread_join(registry->small_worker, NULL);
+    registry->has_small_worker = false;
+    for (unsigned i = 0; i < SL_SPACES_MAX; i++)
+        if (registry->besides[i].registry)
+            pthread_join(registry->besides[i].thread, NULL);
+    memset(registry->besides, 0, sizeof(registry->besides));
+    if (registry->has_janitor)
+        pthread_join(registry->janitor, NULL);
+    registry->has_janitor = false;
+    registry_run_laters(registry);
+    for (;;) {
+        struct waiter *waiters = NULL;
+        {
+            SL_LOCKED(&registry->lock);
+            struct model *model = registry->locked.models;
+            for (; model && !waiters; model = model->next)
+                waiters = registry_take_waiters(model, false, NULL, &why);
+        }
+        if (!waiters)
+            return;
+        registry_answer(waiters);
+    }
+}
+
+/* What is whole stays for the next daemon where its holder can. */
+static void free_residents(struct model *model)
+{
+    while (model->residents) {
+        struct resident *resident = model->residents;
+        const struct sl_holder *holder = resident->holder;
+        if (registry_is_shared(resident))
+            resident->body = NULL;
+        if (resident->body && holder->leave && resident->state == RESIDENT_READY)
+            holder->leave(holder->self, resident->body);
+        else if (resident->body)
+            holder->drop(holder->self, model->name, resident->version, resident->body, NULL);
+        registry_remove_resident(resident);
+    }
+}
+
+void sl_registry_free(struct sl_registry *registry)
+{
+    if (!registry)
+        return;
+    sl_registry_stop(registry);
+    registry_free_left(registry);
+    while (registry->locked.models) {
+        free_residents(registry->locked.models);
+        registry_free_model(registry, registry->locked.models);
+    }
+    registry->locked.budgets[SL_SPACE_HOST] = 0; /* the gauges show nothing any more */
+    registry_update_gauges(registry);
+    pthread_cond_destroy(&registry->work);
+    pthread_cond_destroy(&registry->beside);
+    pthread_cond_destroy(&registry->clean);
+    pthread_cond_destroy(&registry->changed);
+    pthread_mutex_destroy(&registry->lock);
+    free(registry);
 }

@@ -8,11 +8,163 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "log.h"
 #include "registry_parts.h"
 
 enum { TEXT_BYTES = 480 };
+
+/* ---- what was dropped and somebody still has ------------------------------------------------ */
+
+/*
+ * What is dropped goes with whoever has it last: a client that keeps descriptors or mappings after
+ * its lease has ended keeps the memory, too, which still counts for us and for the machine. So it
+ * stays in the budget until it has gone, under the names of those who had it.
+ *
+ * The janitor looks, several times a second while there is anything, and at once for a load that
+ * needs the room; whoever drops looks first, for what nobody has is gone by then.
+ */
+
+void registry_note_had(struct resident *resident, const char *who)
+{
+    struct had *had = &resident->had;
+    for (unsigned i = 0; i < HAD_MAX && i < had->count; i++)
+        if (strcmp(had->who[i], who) == 0)
+            return;
+    snprintf(had->who[had->count++ % HAD_MAX], sizeof(had->who[0]), "%s", who);
+}
+
+struct left *registry_watch(struct sl_registry *registry, struct resident *resident, void *body)
+{
+    const struct sl_holder *holder = resident->holder;
+    struct left *left = body && holder->watch ? sl_alloc(sizeof(*left), NULL) : NULL;
+    if (!left)
+        return NULL;
+    left->memory = holder->watch(holder->self, body);
+    if (!left->memory) {
+        free(left);
+        return NULL;
+    }
+    snprintf(left->name, sizeof(left->name), "%s", resident->model->name);
+    snprintf(left->version, sizeof(left->version), "%s", resident->version);
+    left->derived = resident->key;
+    left->holder = holder;
+    left->since_ns = sl_now_ns();
+    SL_LOCKED(&registry->lock);
+    left->had = resident->had;
+    return left;
+}
+
+static void free_left(struct left *left)
+{
+    left->memory->free(left->memory);
+    free(left);
+}
+
+void registry_leave(struct sl_registry *registry, struct left *left)
+{
+    if (!left)
+        return;
+    left->bytes = left->memory->look(left->memory);
+    if (!left->bytes) {
+        free_left(left);
+        return;
+    }
+    SL_LOCKED(&registry->lock);
+    left->next = registry->locked.left;
+    registry->locked.left = left;
+    registry_update_gauges(registry);
+    pthread_cond_signal(&registry->clean);
+}
+
+uint64_t registry_left(const struct sl_registry *registry, unsigned space)
+{
+    uint64_t bytes = 0;
+    for (const struct left *at = registry->locked.left; at; at = at->next)
+        bytes += sl_placement_has(at->holder->placement, space) ? at->bytes : 0;
+    return bytes;
+}
+
+void registry_describe_left(const struct left *left, char *text, size_t capacity)
+{
+    char bytes[32];
+    size_t used = strlen(text);
+    snprintf(text + used, capacity - used,
+             "%s'%s' %s (evicted, and still held by its clients:", used ? ", " : "", left->name,
+             sl_human_bytes(left->bytes, bytes));
+    for (unsigned i = 0; i < HAD_MAX && i < left->had.count; i++) {
+        used = strlen(text);
+        snprintf(text + used, capacity - used, "%s %s", i ? "," : "", left->had.who[i]);
+    }
+    used = strlen(text);
+    snprintf(text + used, capacity - used, left->had.count ? ")" : " unknown)");
+}
+
+void registry_free_left(struct sl_registry *registry)
+{
+    for (struct left *at; (at = registry->locked.left);) {
+        registry->locked.left = at->next;
+        free_left(at);
+    }
+}
+
+static void note_look(struct sl_registry *registry, struct left *left, uint64_t bytes)
+{
+    SL_LOCKED(&registry->lock);
+    left->bytes = bytes;
+    if (bytes)
+        return;
+    struct left **at = &registry->locked.left;
+    while (*at != left)
+        at = &(*at)->next;
+    *at = left->next;
+}
+
+/* Without the lock: look at what is left, if it is time. */
+static void look_at_left(struct sl_registry *registry)
+{
+    struct left *next;
+    {
+        SL_LOCKED(&registry->lock);
+        next = registry->locked.left; /* others only put something in front */
+        registry->locked.look_at_left = false;
+    }
+    for (struct left *at; (at = next);) {
+        next = at->next;
+        uint64_t bytes = at->memory->look(at->memory);
+        note_look(registry, at, bytes);
+        if (!bytes)
+            free_left(at);
+    }
+    SL_LOCKED(&registry->lock);
+    registry->locked.looked_ns = sl_now_ns();
+    registry_update_gauges(registry);
+    pthread_cond_broadcast(&registry->changed);
+}
+
+/* When it is time again; UINT64_MAX: nothing is left. */
+static uint64_t next_look(const struct sl_registry *registry)
+{
+    if (!registry->locked.left)
+        return UINT64_MAX;
+    return registry->locked.look_at_left ? 0
+                                         : registry->locked.looked_ns + LEFT_LOOK_MS * SL_NS_PER_MS;
+}
+
+bool registry_await_left(struct sl_registry *registry, uint64_t until_ns)
+{
+    struct timespec until = {(time_t)(until_ns / SL_NS_PER_S), (long)(until_ns % SL_NS_PER_S)};
+    if (!registry->locked.left || registry->locked.stopping || sl_now_ns() >= until_ns)
+        return false;
+    registry->locked.look_at_left = registry->locked.looked_ns == 0 ||
+                                    sl_now_ns() - registry->locked.looked_ns > 10 * SL_NS_PER_MS;
+    pthread_cond_signal(&registry->clean);
+    pthread_cond_timedwait(&registry->changed, &registry->lock, &until);
+    return true;
+}
+
+/* ---- what is held, and what goes first ------------------------------------------------------ */
 
 /* Room is made from what will be there: what is being dropped is not. */
 static uint64_t counted(const struct resident *resident)
@@ -410,122 +562,7 @@ void registry_enforce(struct sl_registry *registry)
         enforce(registry, space);
 }
 
-/* ---- by hand -------------------------------------------------------------------------------- */
-
-static int find_named(struct sl_registry *registry, const char *name, struct model **model,
-                      struct sl_err *err)
-{
-    *model = registry_find(registry, name);
-    if (*model)
-        return 0;
-    return sl_fail(err, SL_E_NOT_FOUND, "no model is called '%.100s' here", name);
-}
-
-static unsigned references(const struct model *model, bool derived)
-{
-    unsigned count = 0;
-    for (const struct resident *at = model->residents; at; at = at->next)
-        count += derived || !at->key ? at->ref_count : 0;
-    return count;
-}
-
-/* Every resident that is not on its way out; the bytes of all. */
-static uint64_t mark_all(struct sl_registry *registry, struct model *model, bool derived)
-{
-    uint64_t bytes = 0;
-    for (struct resident *at = model->residents; at; at = at->next)
-        if ((at->state == RESIDENT_READY || at->state == RESIDENT_PARTIAL) && !at->busy &&
-            !at->ref_count && (derived || !at->key)) {
-            bytes += registry_is_shared(at) ? 0 : registry_copies(registry, at) * at->bytes;
-            registry_mark(registry, at, true);
-        }
-    return bytes;
-}
-
-static int fail_pinned(const struct model *model, const char *code, struct sl_err *err)
-{
-    if (model->pinned_by_config)
-        return sl_fail_code(err, SL_E_USAGE, code,
-                            "the config pins the model '%s': give its spec file pin: false below "
-                            "models: there, and have the daemon read it again (SIGHUP)",
-                            model->name);
-    return sl_fail_code(err, SL_E_USAGE, code, "the model '%s' is pinned: unpin it first",
-                        model->name);
-}
-
-int sl_registry_evict(struct sl_registry *registry, const char *name, uint64_t *bytes,
-                      struct sl_err *err)
-{
-    struct model *model;
-    SL_LOCKED(&registry->lock);
-    if (find_named(registry, name, &model, err) < 0)
-        return -1;
-    if (references(model, false))
-        return sl_fail_code(err, SL_E_USAGE, "busy",
-                            "the model '%s' is in use (%u references): it is removed when they end",
-                            name, references(model, false));
-    if (registry_pinned(model))
-        return fail_pinned(model, "pinned", err);
-    if (model->work != WORK_NONE)
-        return sl_fail_code(err, SL_E_USAGE, "loading", "the model '%s' is being loaded", name);
-    uint64_t freed = mark_all(registry, model, false);
-    if (bytes)
-        *bytes = freed;
-    registry_update_gauges(registry);
-    return 0;
-}
-
-int sl_registry_forget(struct sl_registry *registry, const char *name, struct sl_err *err)
-{
-    struct model *model;
-    SL_LOCKED(&registry->lock);
-    if (find_named(registry, name, &model, err) < 0)
-        return -1;
-    if (model->of_config && !model->retired)
-        return sl_fail_code(err, SL_E_USAGE, "config",
-                            "the model '%s' is in the config: take it out there", name);
-    if (references(model, true))
-        return sl_fail_code(err, SL_E_USAGE, "busy", "the model '%s' is in use (%u references)",
-                            name, references(model, true));
-    model->forgotten = true;
-    model->wanted = model->load_again = false;
-    registry_stop_measuring(registry, model);
-    if (model->cancel)
-        sl_cancel_raise(model->cancel, 0);
-    mark_all(registry, model, true);
-    registry_update_gauges(registry);
-    pthread_cond_signal(&registry->clean);
-    return 0;
-}
-
-int sl_registry_pin(struct sl_registry *registry, const char *name, bool pin, struct sl_err *err)
-{
-    struct model *model;
-    SL_LOCKED(&registry->lock);
-    if (find_named(registry, name, &model, err) < 0)
-        return -1;
-    if (!pin && model->pinned_by_config)
-        return fail_pinned(model, "config", err);
-    if (pin && model->retired)
-        return sl_fail(err, SL_E_NOT_FOUND, "the model '%s' was taken out of the config", name);
-    model->pinned_by_hand = pin;
-    registry_update_gauges(registry);
-    return 0;
-}
-
-int sl_registry_load(struct sl_registry *registry, const char *name, struct sl_err *err)
-{
-    struct model *model;
-    SL_LOCKED(&registry->lock);
-    if (find_named(registry, name, &model, err) < 0)
-        return -1;
-    if (model->retired || !model->box)
-        return sl_fail(err, SL_E_NOT_FOUND, "the model '%s' was taken out of the config", name);
-    model->abandoned = false;
-    registry_queue(registry, model);
-    registry_update_gauges(registry);
-    return 0;
-}
+/* ---- budgets -------------------------------------------------------------------------------- */
 
 void sl_registry_set_budget(struct sl_registry *registry, uint64_t budget_bytes)
 {
@@ -572,4 +609,209 @@ void sl_registry_gpu_bytes(struct sl_registry *registry, unsigned ordinal, uint6
     SL_LOCKED(&registry->lock);
     *held_bytes = registry_held(registry, SL_SPACE_GPU + ordinal);
     *budget_bytes = registry->locked.budgets[SL_SPACE_GPU + ordinal];
+}
+
+/* ---- the janitor ---------------------------------------------------------------------------- */
+
+/*
+ * The janitor: one thread for what others must not wait for. It does what it was left, drops what
+ * was evicted by hand or goes for a deposit, keeps deposits for the next daemon, frees what is
+ * forgotten, and queues again what failed and is wanted.
+ */
+
+bool registry_is_abandoned(const struct resident *resident)
+{
+    bool wanted = resident->state != RESIDENT_GONE && !resident->model->forgotten;
+    return !wanted && !resident->stuck && !resident->ref_count && !resident->busy &&
+           resident->state != RESIDENT_DROPPING;
+}
+
+/* A resident whose memory is to be given back now; it is the caller's from now on. */
+static struct resident *take_dropping(struct sl_registry *registry)
+{
+    for (struct model *model = registry->locked.models; model; model = model->next)
+        for (struct resident *at = model->residents; at; at = at->next) {
+            if (registry_is_abandoned(at))
+                registry_mark(registry, at, true);
+            if (at->state != RESIDENT_DROPPING || !at->for_janitor)
+                continue;
+            at->for_janitor = false;
+            return at;
+        }
+    return NULL;
+}
+
+/* What is to be kept; nobody drops it meanwhile. */
+static struct resident *take_keeping(struct sl_registry *registry)
+{
+    for (struct model *model = registry->locked.models; model; model = model->next)
+        for (struct resident *at = model->residents; at; at = at->next) {
+            if (!at->to_keep || at->state != RESIDENT_READY)
+                continue;
+            at->to_keep = false;
+            at->busy++;
+            return at;
+        }
+    return NULL;
+}
+
+static void keep(struct sl_registry *registry, struct resident *resident)
+{
+    resident->holder->keep(resident->holder->self, resident->body);
+    SL_LOCKED(&registry->lock);
+    resident->busy--;
+    pthread_cond_broadcast(&registry->changed);
+}
+
+/* ---- what others leave to it ---------------------------------------------------------------- */
+
+static struct sl_deferred_call *take_deferred(struct sl_registry *registry)
+{
+    struct sl_deferred_call *call = registry->locked.deferred;
+    if (call && !(registry->locked.deferred = call->next))
+        registry->locked.deferred_end = &registry->locked.deferred;
+    return call;
+}
+
+static void run_deferred(struct sl_registry *registry, struct sl_deferred_call *call)
+{
+    call->run(call);
+    SL_LOCKED(&registry->lock);
+    registry->locked.later_count--;
+    pthread_cond_broadcast(&registry->changed);
+}
+
+void registry_run_laters(struct sl_registry *registry)
+{
+    for (;;) {
+        struct sl_deferred_call *call;
+        {
+            SL_LOCKED(&registry->lock);
+            call = take_deferred(registry);
+        }
+        if (!call)
+            return;
+        run_deferred(registry, call);
+    }
+}
+
+static bool put_deferred(struct sl_registry *registry, struct sl_deferred_call *call)
+{
+    SL_LOCKED(&registry->lock);
+    if (registry->locked.stopping)
+        return false;
+    call->next = NULL;
+    *registry->locked.deferred_end = call;
+    registry->locked.deferred_end = &call->next;
+    registry->locked.later_count++;
+    pthread_cond_signal(&registry->clean);
+    return true;
+}
+
+void sl_registry_defer(struct sl_registry *registry, struct sl_deferred_call *call)
+{
+    if (!put_deferred(registry, call))
+        call->run(call);
+}
+
+/* ---- what is due ---------------------------------------------------------------------------- */
+
+/* 0: goes now. Else when it may, UINT64_MAX if that is not a question of time. */
+static uint64_t stays_until(const struct model *model, uint64_t now)
+{
+    uint64_t until = SL_MAX(model->passing_ns, model->err.kind ? model->retry_ns : 0);
+    if (model->work != WORK_NONE || model->residents || model->waiters)
+        return UINT64_MAX;
+    if (model->forgotten || model->retired || (model->passing && until <= now))
+        return 0;
+    return model->passing ? until : UINT64_MAX;
+}
+
+/* When the next one can go, UINT64_MAX if none. */
+static uint64_t free_forgotten(struct sl_registry *registry)
+{
+    uint64_t now = sl_now_ns(), soonest = UINT64_MAX;
+    struct model *next;
+    for (struct model *model = registry->locked.models; model; model = next) {
+        next = model->next;
+        uint64_t until = stays_until(model, now);
+        if (until)
+            soonest = SL_MIN(soonest, until);
+        else
+            registry_free_model(registry, model);
+    }
+    return soonest;
+}
+
+/* Queue what is due; when the next one is, UINT64_MAX if none. */
+static uint64_t queue_due(struct sl_registry *registry)
+{
+    uint64_t now = sl_now_ns(), soonest = UINT64_MAX;
+    for (struct model *model = registry->locked.models; model; model = model->next) {
+        if (!model->wanted || !model->err.kind || model->work != WORK_NONE)
+            continue;
+        if (model->retry_ns <= now)
+            registry_queue(registry, model);
+        else
+            soonest = SL_MIN(soonest, model->retry_ns);
+    }
+    return soonest;
+}
+
+/* Loads that nobody has asked for since a while end; when the next one does, UINT64_MAX if none. */
+static uint64_t end_lapsed(struct sl_registry *registry)
+{
+    uint64_t now = sl_now_ns(), soonest = UINT64_MAX;
+    for (struct model *model = registry->locked.models; model; model = model->next) {
+        if (!model->passing || !model->lapse_ns || model->work == WORK_NONE || model->waiters ||
+            model->abandoned)
+            continue;
+        uint64_t until = model->asked_ns + model->lapse_ns;
+        if (until <= now)
+            registry_abandon(registry, model);
+        else
+            soonest = SL_MIN(soonest, until);
+    }
+    return soonest;
+}
+
+static void wait_until(struct sl_registry *registry, uint64_t when_ns)
+{
+    struct timespec at = {(time_t)(when_ns / SL_NS_PER_S), (long)(when_ns % SL_NS_PER_S)};
+    if (when_ns != UINT64_MAX)
+        pthread_cond_timedwait(&registry->clean, &registry->lock, &at);
+    else
+        pthread_cond_wait(&registry->clean, &registry->lock);
+}
+
+void *registry_janitor(void *arg)
+{
+    struct sl_registry *registry = arg;
+    for (;;) {
+        struct resident *keeping, *resident = NULL;
+        struct sl_deferred_call *call = NULL;
+        bool look = false;
+        {
+            SL_LOCKED(&registry->lock);
+            while (!(keeping = take_keeping(registry)) && !registry->locked.stopping &&
+                   !(call = take_deferred(registry)) && !(resident = take_dropping(registry)) &&
+                   !(look = next_look(registry) <= sl_now_ns())) {
+                uint64_t due = queue_due(registry), free_at = free_forgotten(registry);
+                registry_update_gauges(registry);
+                due = SL_MIN(due, next_look(registry));
+                due = SL_MIN(due, end_lapsed(registry));
+                wait_until(registry, SL_MIN(due, free_at));
+            }
+            if (!keeping && registry->locked.stopping)
+                return NULL;
+        }
+        if (keeping)
+            keep(registry, keeping);
+        else if (look)
+            look_at_left(registry);
+        else if (call)
+            run_deferred(registry, call);
+        else
+            registry_drop(registry, resident, NULL);
+    }
 }

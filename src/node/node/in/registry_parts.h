@@ -203,9 +203,9 @@ struct sl_registry {
 
 /** registry.c */
 struct model *registry_find(struct sl_registry *registry, const char *name);
-/** SL_E_USAGE, code "full"; SL_E_NO_SPACE. */
-struct model *registry_new_model(struct sl_registry *registry, const char *name,
-                                 struct sl_err *err);
+/** Nothing works with it, and it has no residents. */
+void registry_free_model(struct sl_registry *registry, struct model *model);
+void registry_box_free(struct spec_box *box);
 struct resident *registry_resident(struct model *model, const char *version,
                                    const struct sl_holder *holder);
 struct resident *registry_new_resident(struct model *model, const char *version,
@@ -215,42 +215,24 @@ void registry_remove_resident(struct resident *resident);
 struct sl_model_ref *registry_new_ref(struct sl_registry *registry, enum sl_ref_kind kind,
                                       const char *who, struct sl_err *err);
 void registry_link_ref(struct sl_model_ref *ref, struct resident *resident);
-void registry_free_model(struct sl_registry *registry, struct model *model);
-void registry_box_free(struct spec_box *box);
-/** Without the lock: nobody has this body any more, which another has replaced. */
-void registry_drop_replaced(const struct sl_holder *holder, void *body);
 /** Does any reference have this body? */
 bool registry_is_used(const struct resident *resident, const void *body);
-/** Any number of waiters, without the lock; frees them. */
-void registry_answer(struct waiter *waiters);
+/** Without the lock: nobody has this body any more, which another has replaced. */
+void registry_drop_replaced(const struct sl_holder *holder, void *body);
 /** Take all waiters (only the early ones, unless the spec says another memory by now) out of the
  * model; they get references to the resident, or err. */
 struct waiter *registry_take_waiters(struct model *model, bool early, struct resident *resident,
                                      const struct sl_err *err);
-
+/** Any number of waiters, without the lock; frees them. */
+void registry_answer(struct waiter *waiters);
 /** Its load ends, if nobody waits for it and nothing of it is of use yet. */
 void registry_abandon(struct sl_registry *registry, struct model *model);
-
-/** registry_found.c: the name means this holder's memory from now on, as far as it was found. */
-void registry_choose_current(struct model *model, const struct sl_holder *holder);
-
-/** registry_life.c: a model is for this memory, which may need a place of its own. */
+/** A model is for this memory, which may need a place of its own. */
 void registry_need_beside(struct sl_registry *registry, uint32_t placement);
 
-/** registry_queue.c */
+/** registry_loads.c */
 /** To be loaded; one that waits already keeps its turn, and goes where its spec says by now. */
 void registry_queue(struct sl_registry *registry, struct model *model);
-/** Out of the queue, for a worker that has a place; NULL: none may begin. Of any space. */
-struct model *registry_take_queued(struct sl_registry *registry, unsigned space);
-/** Out of the queue, past others, for the place that this space has while loads onto GPUs, other
- * ones, have all usual places; NULL: none may. */
-struct model *registry_take_beside(struct sl_registry *registry, unsigned space);
-/** The same for the place that only small models have. */
-struct model *registry_take_small(struct sl_registry *registry);
-/** Is there one of which it matters how large it is? */
-bool registry_may_measure(const struct sl_registry *registry);
-/** Without the lock: ask the source of one of them. Blocks; the thread of the small place. */
-void registry_measure(struct sl_registry *registry);
 /** What is asked about this model is of no use any more. */
 void registry_stop_measuring(struct sl_registry *registry, const struct model *model);
 /** Does it count in the share of this one: by its name, or since that waits? */
@@ -260,51 +242,20 @@ void registry_pass_shares(struct sl_registry *registry, struct model *model);
 /** Why a queued model waits. all: also by the names of what not everybody is told of. */
 void registry_describe_wait(const struct sl_registry *registry, const struct model *model, bool all,
                             char *text, size_t capacity);
-
-/** registry_work.c */
-/** What the name stands for from now on; the last load went well. */
-void registry_note_current(struct resident *resident);
-void *registry_worker(void *registry);
-void *registry_small_worker(void *registry);
-void *registry_beside_worker(void *beside);
-void *registry_janitor(void *registry);
-/** registry_janitor.c */
-/** The last load failed: why, and until when it is not tried again. */
-void registry_note_error(const struct sl_registry *registry, struct model *model,
-                         const struct sl_err *err);
-/** How long until a model that failed is tried again; at least 1. */
-uint64_t registry_retry_ns(const struct model *model);
-/** Log it, with the time to the next try; 0: there is none. */
-void registry_log_failure(const struct model *model, const struct sl_err *err, uint64_t wait_ns);
-/** Without the lock: whatever it was left and has not done. */
-void registry_run_laters(struct sl_registry *registry);
-
-/** registry_share.c */
 /** Has another name the same memory? */
 bool registry_is_shared(const struct resident *resident);
 /** It is about to go: another one stands for the memory, if one stays. */
 void registry_pass_memory(struct resident *resident);
 /** The memory is that of the others alone: it has none any more. */
 void registry_part(struct resident *resident);
-/** A new one of this holder, identity and origin: is the same there, or being loaded, under another
- * name? Then it shares that, with its state. */
-bool registry_share(struct sl_registry *registry, struct resident *resident);
 /** Whose load a model that follows waits for; else itself. */
 const struct model *registry_followed(const struct model *model);
-/** Two lists of those who wait, one behind the other. */
-struct waiter *registry_chain(struct waiter *first, struct waiter *second);
-/** The load of this resident has a (new) body: who follows has it, too. The early ones of those who
- * wait, with their references. */
-struct waiter *registry_open_followers(struct resident *resident);
-/** What it had opened goes: who follows has no body either until it has one again. */
-void registry_close_followers(struct resident *resident);
-/** Before the load of this resident ends: until no worker has one that follows it. */
-void registry_await_followers(struct sl_registry *registry, const struct resident *resident);
-/** The load of this resident has ended, and with it those that follow: all who waited, answered. */
-struct waiter *registry_end_followers(struct sl_registry *registry, struct resident *resident,
-                                      int done, const struct sl_err *err);
+/** Threads. */
+void *registry_worker(void *registry);
+void *registry_small_worker(void *registry);
+void *registry_beside_worker(void *beside);
 
-/** registry_left.c */
+/** registry_budget.c */
 /** Without the lock: how the memory of a resident that is to be dropped is watched, or NULL. */
 struct left *registry_watch(struct sl_registry *registry, struct resident *resident, void *body);
 /** Without the lock: it was dropped. What nobody has any more is freed, the rest is counted. */
@@ -316,15 +267,9 @@ uint64_t registry_left(const struct sl_registry *registry, unsigned space);
 void registry_note_had(struct resident *resident, const char *who);
 /** "'m' 64.0 MiB (evicted, but …)", behind what is in text. */
 void registry_describe_left(const struct left *left, char *text, size_t capacity);
-/** The janitor, without the lock: look at what is left, if it is time. */
-void registry_look_at_left(struct sl_registry *registry);
-/** When it is time again; UINT64_MAX: nothing is left. */
-uint64_t registry_next_look(const struct sl_registry *registry);
 /** With the lock, which is given up meanwhile: have everything that is left looked at; false once
  * it is later than until_ns, or there is nothing. */
 bool registry_await_left(struct sl_registry *registry, uint64_t until_ns);
-
-/** registry_budget.c */
 /** Bytes of all residents in a space, what is being dropped and what is left of others included. */
 uint64_t registry_held(const struct sl_registry *registry, unsigned space);
 /** In how many spaces a resident takes its bytes. */
@@ -361,6 +306,9 @@ void registry_mark(struct sl_registry *registry, struct resident *resident, bool
 int registry_drop(struct sl_registry *registry, struct resident *resident, struct sl_err *err);
 /** Over the budget, because it became smaller: mark for the janitor what may go. */
 void registry_enforce(struct sl_registry *registry);
+/** Without the lock: whatever the janitor was left and has not done. */
+void registry_run_laters(struct sl_registry *registry);
+void *registry_janitor(void *registry);
 
 /** registry_derived.c: is this what the model's name stands for, or soon will? */
 bool registry_is_source(const struct model *model, const uint8_t identity[32]);
