@@ -134,6 +134,62 @@ SL_TEST(who_asks_for_what_was_just_abandoned_gets_a_new_load)
     sl_registry_release(registry, second.ref);
 }
 
+/* With the lock held: the load cannot see meanwhile that it was canceled. */
+static void abandon(struct asker *asker)
+{
+    ck_assert(sl_registry_withdraw(registry, asker));
+    fake.gated = false;
+}
+
+static void begin_alone(struct asker *asker)
+{
+    fake.gated = true;
+    ck_assert_int_eq(define_passing("m", USER), 0);
+    ask_as(asker, "m", USER);
+    await_admitted(1);
+}
+
+SL_TEST(what_people_load_just_after_it_was_abandoned_is_loaded)
+{
+    struct asker asker;
+    begin_alone(&asker);
+    {
+        SL_LOCKED(&lock);
+        abandon(&asker);
+        ck_assert_int_eq(sl_registry_load(registry, "m", &err), 0);
+    }
+    sl_registry_settle(registry);
+    ck_assert_uint_eq(counts().ready, 1);
+}
+
+SL_TEST(what_is_defined_to_be_loaded_just_after_it_was_abandoned_is_loaded)
+{
+    struct asker asker;
+    begin_alone(&asker);
+    {
+        SL_LOCKED(&lock);
+        abandon(&asker);
+        const struct sl_model_options wanted = {.origin = SL_MODEL_OF_REQUEST, .load = true};
+        ck_assert_int_eq(define_as("m", 10, 1, &wanted, "keep-old"), 0);
+    }
+    sl_registry_settle(registry);
+    ck_assert_uint_eq(counts().ready, 1);
+}
+
+SL_TEST(who_asks_again_and_leaves_again_has_no_load_begun)
+{
+    struct asker first, second;
+    begin_alone(&first);
+    {
+        SL_LOCKED(&lock);
+        abandon(&first);
+        ask_as(&second, "m", USER);
+        ck_assert(sl_registry_withdraw(registry, &second));
+    }
+    sl_registry_settle(registry);
+    ck_assert_uint_eq(fake.begun, 1);
+}
+
 SL_TEST(one_user_has_half_of_the_places)
 {
     struct asker askers[4];

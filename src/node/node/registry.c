@@ -260,6 +260,13 @@ static void take_sharer(const struct sl_registry *registry, struct model *model,
         snprintf(model->sharer, sizeof(model->sharer), "%s", sharer ? sharer : "");
 }
 
+/* Its load is wanted: also one that was to end, since nobody waited for it. */
+static void want_load(struct model *model)
+{
+    model->load_again = model->load_again || (model->abandoned && model->work == WORK_RUNNING);
+    model->abandoned = false;
+}
+
 static int take_definition(struct sl_registry *registry, struct spec_box *box,
                            const struct sl_holder *holder, const struct sl_model_options *options,
                            struct sl_err *err)
@@ -303,6 +310,8 @@ static int take_definition(struct sl_registry *registry, struct spec_box *box,
     if (of_config)
         model->pinned_by_config = options->pin;
     model->wanted = model->wanted || options->load;
+    if (options->load)
+        want_load(model);
     model->load_again =
         model->load_again ||
         (options->load && !same && (model->work == WORK_RUNNING || model->work == WORK_FOLLOWS));
@@ -461,7 +470,7 @@ int sl_registry_load(struct sl_registry *registry, const char *name, struct sl_e
         return -1;
     if (model->retired || !model->box)
         return sl_fail(err, SL_E_NOT_FOUND, "the model '%s' was taken out of the config", name);
-    model->abandoned = false;
+    want_load(model);
     registry_queue(registry, model);
     registry_update_gauges(registry);
     return 0;
@@ -613,8 +622,7 @@ static struct waiter *place_ask(struct sl_registry *registry, struct waiter *wai
         end = &(*end)->next;
     *end = waiter;
     registry_pass_shares(registry, model);
-    model->load_again = model->load_again || (model->abandoned && model->work == WORK_RUNNING);
-    model->abandoned = false;
+    want_load(model);
     model->passing_ns = 0;
     registry->locked.counts.joined += model->work != WORK_NONE;
     registry_queue(registry, model); /* one that waits may begin now, in a place of this one */
@@ -655,6 +663,7 @@ void registry_abandon(struct sl_registry *registry, struct model *model)
     if (!model->passing || model->waiters || model->wanted || model->work == WORK_NONE)
         return;
     model->abandoned = true;
+    model->load_again = false; /* whoever asked for that has left, too */
     registry_stop_measuring(registry, model);
     if (model->cancel)
         sl_cancel_raise(model->cancel, 0);
