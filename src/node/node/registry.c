@@ -42,7 +42,7 @@ bool sl_is_model_name(const char *name)
 struct model *registry_find(struct sl_registry *registry, const char *name)
 {
     for (struct model *model = registry->locked.models; model; model = model->next)
-        if (strcmp(model->name, name) == 0 && !model->forgotten)
+        if (strcmp(model->name, name) == 0 && model->name_state != NAME_FORGOTTEN)
             return model;
     return NULL;
 }
@@ -182,7 +182,7 @@ static int take_found(struct sl_registry *registry, const struct sl_holder *hold
         return -1;
     }
     model->holder = model->holder ? model->holder : holder;
-    resident->state = found->ready ? RESIDENT_READY : RESIDENT_PARTIAL;
+    registry_set_resident(resident, found->ready ? RESIDENT_READY : RESIDENT_PARTIAL);
     resident->bytes = found->bytes;
     resident->owner = found->owner;
     resident->body = found->body;
@@ -201,7 +201,7 @@ static int take_found(struct sl_registry *registry, const struct sl_holder *hold
 int sl_registry_adopt(struct sl_registry *registry, const struct sl_holder *holder,
                       const struct sl_registry_found *found, struct sl_err *err)
 {
-    SL_LOCKED(&registry->lock);
+    REGISTRY_LOCKED(registry);
     int done = take_found(registry, holder, found, err);
     registry_update_gauges(registry);
     return done;
@@ -230,7 +230,7 @@ static int check_share(const struct sl_registry *registry, const char *sharer, s
 {
     unsigned own = 0;
     for (const struct model *at = registry->locked.models; sharer && at; at = at->next)
-        own += at->passing && registry_counts_for(at, sharer);
+        own += at->name_state == NAME_PASSING && registry_counts_for(at, sharer);
     if (own < SL_REGISTRY_PASSING_SHARE)
         return 0;
     return sl_fail_code(err, SL_E_USAGE, "full",
@@ -243,7 +243,7 @@ static int check_passing(const struct sl_registry *registry, const char *sharer,
 {
     unsigned all = 0;
     for (const struct model *model = registry->locked.models; model; model = model->next)
-        all += model->passing;
+        all += model->name_state == NAME_PASSING;
     if (check_share(registry, sharer, err) < 0)
         return -1;
     if (all < SL_REGISTRY_PASSING_MAX)
@@ -263,8 +263,53 @@ static void take_sharer(const struct sl_registry *registry, struct model *model,
 /* Its load is wanted: also one that was to end, since nobody waited for it. */
 static void want_load(struct model *model)
 {
-    model->load_again = model->load_again || (model->abandoned && model->work == WORK_RUNNING);
-    model->abandoned = false;
+    if (model->work == WORK_UNWANTED)
+        registry_set_work(model, WORK_QUEUED);
+    else if (model->work == WORK_ABANDONED)
+        registry_set_work(model, WORK_AGAIN);
+}
+
+/* What runs is of an older spec. */
+static void want_another_load(struct model *model)
+{
+    if (model->work == WORK_RUNNING)
+        registry_set_work(model, WORK_AGAIN);
+    else if (model->work == WORK_FOLLOWS)
+        registry_set_work(model, WORK_FOLLOWS_AGAIN);
+}
+
+/* What runs ends, and is not begun anew. */
+static void end_load(struct sl_registry *registry, struct model *model)
+{
+    if (model->work == WORK_AGAIN)
+        registry_set_work(model, WORK_RUNNING);
+    else if (model->work == WORK_FOLLOWS_AGAIN)
+        registry_set_work(model, WORK_FOLLOWS);
+    registry_stop_measuring(registry, model);
+    if (model->cancel)
+        sl_cancel_raise(model->cancel, 0);
+}
+
+/* What the name is from now on: a request changes nothing that the config says. */
+static enum name_state defined_as(const struct model *model, const struct sl_model_options *options)
+{
+    bool may_pass = !model || !model->box || model->name_state == NAME_PASSING;
+    if (options->origin == SL_MODEL_OF_CONFIG || (model && model->name_state == NAME_CONFIG))
+        return NAME_CONFIG;
+    return options->passing && may_pass ? NAME_PASSING : NAME_REQUEST;
+}
+
+static void take_spec(struct sl_registry *registry, struct model *model, struct spec_box *box,
+                      const struct sl_holder *holder)
+{
+    registry_box_free(model->box);
+    model->box = box;
+    box->count++;
+    model->holder = holder;
+    model->failures = 0;
+    registry_stop_measuring(registry, model);
+    model->measured = false;
+    model->measured_bytes = 0;
 }
 
 static int take_definition(struct sl_registry *registry, struct spec_box *box,
@@ -274,48 +319,37 @@ static int take_definition(struct sl_registry *registry, struct spec_box *box,
     const char *name = box->spec.metadata.name;
     struct model *model = registry_find(registry, name);
     bool of_config = options->origin == SL_MODEL_OF_CONFIG;
-    bool passing = options->passing && (!model || !model->box || model->passing);
-    if (model && model->of_config && !model->retired && !of_config &&
-        memcmp(model->box->digest, box->digest, 32) != 0)
+    bool same = model && model->box && memcmp(model->box->digest, box->digest, 32) == 0;
+    enum name_state to = defined_as(model, options);
+    if (model && model->name_state == NAME_CONFIG && !of_config && !same)
         return sl_fail_code(err, SL_E_USAGE, "exists",
                             "the model '%s' is in the config, with another spec: change it there, "
                             "or give this one another name",
                             name);
-    if (passing && !model && check_passing(registry, options->sharer, err) < 0)
+    if (to == NAME_PASSING && !model && check_passing(registry, options->sharer, err) < 0)
         return -1;
-    bool new = !model;
-    if (new && !(model = new_model(registry, name, err)))
+    if (!model && !(model = new_model(registry, name, err)))
         return -1;
     take_sharer(registry, model, options->sharer);
-    model->passing = passing;
+    registry_set_name(model, to);
+    if (to != NAME_PASSING)
+        *model->payer = 0;
     model->lapse_ns = options->lapse_ms * SL_NS_PER_MS;
     model->of_volume = options->of_volume;
     model->asked_ns = sl_now_ns();
     model->passing_ns = sl_now_ns() + PASSING_MS * SL_NS_PER_MS; /* until it is asked for */
-    bool same = model->box && memcmp(model->box->digest, box->digest, 32) == 0;
     if (!model->box)
         choose_current(model, holder);
-    if (!same) {
-        registry_box_free(model->box);
-        model->box = box;
-        box->count++;
-        model->holder = holder;
-        model->failures = 0;
-        registry_stop_measuring(registry, model);
-        model->measured = false;
-        model->measured_bytes = 0;
-    }
-    model->of_config = model->of_config && !model->retired ? true : of_config;
-    model->retired = false;
+    if (!same)
+        take_spec(registry, model, box, holder);
     if (of_config)
         model->pinned_by_config = options->pin;
     model->wanted = model->wanted || options->load;
     if (options->load)
         want_load(model);
-    model->load_again =
-        model->load_again ||
-        (options->load && !same && (model->work == WORK_RUNNING || model->work == WORK_FOLLOWS));
-    if ((options->load && (!same || !of_config || !model->current)) || model->work == WORK_QUEUED)
+    if (options->load && !same)
+        want_another_load(model);
+    if ((options->load && (!same || !of_config || !model->current)) || registry_is_queued(model))
         registry_queue(registry, model);
     return 0;
 }
@@ -327,7 +361,7 @@ int sl_registry_define(struct sl_registry *registry, struct sl_spec *spec,
     struct spec_box *box = new_box(spec, err);
     if (!box)
         return -1;
-    SL_LOCKED(&registry->lock);
+    REGISTRY_LOCKED(registry);
     int done = take_definition(registry, box, holder, options, err);
     registry_box_free(box);
     registry_update_gauges(registry);
@@ -344,16 +378,14 @@ static bool is_named(const char *name, const char *const *names, size_t count)
 
 void sl_registry_keep_only(struct sl_registry *registry, const char *const *names, size_t count)
 {
-    SL_LOCKED(&registry->lock);
+    REGISTRY_LOCKED(registry);
     for (struct model *model = registry->locked.models; model; model = model->next) {
-        bool gone = model->of_config || !model->box;
+        bool gone = model->name_state == NAME_CONFIG || model->name_state == NAME_FOUND;
         if (!gone || is_named(model->name, names, count))
             continue;
-        model->retired = true;
-        model->wanted = model->load_again = model->pinned_by_config = model->pinned_by_hand = false;
-        registry_stop_measuring(registry, model);
-        if (model->cancel)
-            sl_cancel_raise(model->cancel, 0);
+        registry_set_name(model, NAME_RETIRED);
+        model->wanted = model->pinned_by_config = model->pinned_by_hand = false;
+        end_load(registry, model);
     }
     registry_update_gauges(registry);
     pthread_cond_signal(&registry->clean);
@@ -406,7 +438,7 @@ int sl_registry_evict(struct sl_registry *registry, const char *name, uint64_t *
                       struct sl_err *err)
 {
     struct model *model;
-    SL_LOCKED(&registry->lock);
+    REGISTRY_LOCKED(registry);
     if (find_named(registry, name, &model, err) < 0)
         return -1;
     if (references(model, false))
@@ -427,20 +459,18 @@ int sl_registry_evict(struct sl_registry *registry, const char *name, uint64_t *
 int sl_registry_forget(struct sl_registry *registry, const char *name, struct sl_err *err)
 {
     struct model *model;
-    SL_LOCKED(&registry->lock);
+    REGISTRY_LOCKED(registry);
     if (find_named(registry, name, &model, err) < 0)
         return -1;
-    if (model->of_config && !model->retired)
+    if (model->name_state == NAME_CONFIG)
         return sl_fail_code(err, SL_E_USAGE, "config",
                             "the model '%s' is in the config: take it out there", name);
     if (references(model, true))
         return sl_fail_code(err, SL_E_USAGE, "busy", "the model '%s' is in use (%u references)",
                             name, references(model, true));
-    model->forgotten = true;
-    model->wanted = model->load_again = false;
-    registry_stop_measuring(registry, model);
-    if (model->cancel)
-        sl_cancel_raise(model->cancel, 0);
+    registry_set_name(model, NAME_FORGOTTEN);
+    model->wanted = false;
+    end_load(registry, model);
     mark_all(registry, model, true);
     registry_update_gauges(registry);
     pthread_cond_signal(&registry->clean);
@@ -450,12 +480,12 @@ int sl_registry_forget(struct sl_registry *registry, const char *name, struct sl
 int sl_registry_pin(struct sl_registry *registry, const char *name, bool pin, struct sl_err *err)
 {
     struct model *model;
-    SL_LOCKED(&registry->lock);
+    REGISTRY_LOCKED(registry);
     if (find_named(registry, name, &model, err) < 0)
         return -1;
     if (!pin && model->pinned_by_config)
         return fail_pinned(model, "config", err);
-    if (pin && model->retired)
+    if (pin && model->name_state == NAME_RETIRED)
         return sl_fail(err, SL_E_NOT_FOUND, "the model '%s' was taken out of the config", name);
     model->pinned_by_hand = pin;
     registry_update_gauges(registry);
@@ -465,10 +495,10 @@ int sl_registry_pin(struct sl_registry *registry, const char *name, bool pin, st
 int sl_registry_load(struct sl_registry *registry, const char *name, struct sl_err *err)
 {
     struct model *model;
-    SL_LOCKED(&registry->lock);
+    REGISTRY_LOCKED(registry);
     if (find_named(registry, name, &model, err) < 0)
         return -1;
-    if (model->retired || !model->box)
+    if (model->name_state == NAME_RETIRED || !model->box)
         return sl_fail(err, SL_E_NOT_FOUND, "the model '%s' was taken out of the config", name);
     want_load(model);
     registry_queue(registry, model);
@@ -557,11 +587,11 @@ static struct waiter *new_waiter(struct sl_registry *registry, const struct sl_a
     return waiter;
 }
 
-/* What the name stands for, if it is whole. */
+/* What the name stands for, if it is where it belongs. */
 static struct resident *whole_of(const struct model *model)
 {
     struct resident *at = model->current;
-    return at && at->state == RESIDENT_READY && !has_moved(model, at) ? at : NULL;
+    return at && !has_moved(model, at) ? at : NULL;
 }
 
 /* A model that failed is not tried again at once, however many ask; but that there was no room says
@@ -572,7 +602,8 @@ static int refuse_ask(struct sl_registry *registry, const struct model *model,
     uint64_t now = sl_now_ns();
     if (registry->locked.stopping)
         return sl_fail(err, SL_E_CANCELED, "the node daemon is about to end");
-    if (!model || model->retired || (model->of_volume && ask->kind != SL_REF_VOLUME))
+    if (!model || model->name_state == NAME_RETIRED ||
+        (model->of_volume && ask->kind != SL_REF_VOLUME))
         return sl_fail(err, SL_E_NOT_FOUND,
                        "no model is called '%.100s' here: define it in the config, or load it",
                        ask->name);
@@ -602,7 +633,7 @@ static struct resident *at_hand(const struct model *model, const struct sl_ask *
 static struct waiter *place_ask(struct sl_registry *registry, struct waiter *waiter,
                                 const struct sl_ask *ask)
 {
-    SL_LOCKED(&registry->lock);
+    REGISTRY_LOCKED(registry);
     struct model *model = registry_find(registry, ask->name);
     if (model)
         model->asked_ns = sl_now_ns();
@@ -614,7 +645,8 @@ static struct waiter *place_ask(struct sl_registry *registry, struct waiter *wai
         registry_update_gauges(registry);
         return waiter;
     }
-    if (model->passing && ask->sharer && !registry_counts_for(model, ask->sharer) &&
+    if (model->name_state == NAME_PASSING && ask->sharer &&
+        !registry_counts_for(model, ask->sharer) &&
         check_share(registry, ask->sharer, &waiter->err) < 0)
         return waiter;
     struct waiter **end = &model->waiters;
@@ -660,19 +692,17 @@ void registry_abandon(struct sl_registry *registry, struct model *model)
     for (const struct resident *at = model->residents; at; at = at->next)
         if (at->state == RESIDENT_LOADING && (at->body || registry_is_shared(at)))
             return;
-    if (!model->passing || model->waiters || model->wanted || model->work == WORK_NONE)
+    if (model->name_state != NAME_PASSING || model->waiters || model->wanted ||
+        model->work == WORK_NONE)
         return;
-    model->abandoned = true;
-    model->load_again = false; /* whoever asked for that has left, too */
-    registry_stop_measuring(registry, model);
-    if (model->cancel)
-        sl_cancel_raise(model->cancel, 0);
+    registry_set_work(model, registry_is_queued(model) ? WORK_UNWANTED : WORK_ABANDONED);
+    end_load(registry, model);
 }
 
 static bool leave(struct sl_registry *registry, const void *arg, bool for_good)
 {
     struct model *model;
-    SL_LOCKED(&registry->lock);
+    REGISTRY_LOCKED(registry);
     struct waiter *waiter = take_waiter(registry, arg, &model);
     if (!waiter)
         return false;
@@ -722,7 +752,7 @@ void registry_drop_replaced(const struct sl_holder *holder, void *body)
 static bool unlink_ref(struct sl_registry *registry, struct sl_model_ref *ref)
 {
     struct resident *resident = ref->resident;
-    SL_LOCKED(&registry->lock);
+    REGISTRY_LOCKED(registry);
     struct sl_model_ref **at = &resident->refs;
     while (*at != ref)
         at = &(*at)->next;
@@ -813,7 +843,7 @@ struct sl_model_ref *sl_registry_hold_version(struct sl_registry *registry, cons
     struct sl_model_ref *ref = registry_new_ref(registry, kind, who, err);
     if (!ref)
         return NULL;
-    SL_LOCKED(&registry->lock);
+    REGISTRY_LOCKED(registry);
     struct resident *resident = find_version(registry, name, version, whole);
     if (!resident) {
         free(ref);
@@ -827,19 +857,19 @@ struct sl_model_ref *sl_registry_hold_version(struct sl_registry *registry, cons
 
 uint64_t sl_model_ref_bytes(const struct sl_model_ref *ref)
 {
-    SL_LOCKED(&ref->registry->lock);
+    REGISTRY_LOCKED(ref->registry);
     return ref->resident->bytes;
 }
 
 bool sl_registry_meaning(struct sl_registry *registry, const char *name,
                          struct sl_registry_meaning *meaning)
 {
-    SL_LOCKED(&registry->lock);
+    REGISTRY_LOCKED(registry);
     const struct model *model = registry_find(registry, name);
     *meaning = (struct sl_registry_meaning){.of_config = false};
-    if (!model || model->retired)
+    if (!model || model->name_state == NAME_RETIRED)
         return false;
-    meaning->of_config = model->of_config;
+    meaning->of_config = model->name_state == NAME_CONFIG;
     meaning->busy = model->work != WORK_NONE;
     meaning->holder = model->box ? model->holder->name : NULL;
     return true;
@@ -1023,7 +1053,7 @@ struct sl_registry *sl_registry_new(const struct sl_registry_config *config, str
     if (start(registry, err) < 0)
         return NULL;
     {
-        SL_LOCKED(&registry->lock);
+        REGISTRY_LOCKED(registry);
         registry_update_gauges(registry);
     }
     return sl_steal(&registry);
@@ -1031,15 +1061,10 @@ struct sl_registry *sl_registry_new(const struct sl_registry_config *config, str
 
 static void begin_stop(struct sl_registry *registry)
 {
-    SL_LOCKED(&registry->lock);
+    REGISTRY_LOCKED(registry);
     registry->locked.stopping = true;
-    for (struct model *model = registry->locked.models; model; model = model->next) {
-        model->load_again = false;
-        if (model->cancel)
-            sl_cancel_raise(model->cancel, 0);
-    }
-    if (registry->locked.measuring_cancel)
-        sl_cancel_raise(registry->locked.measuring_cancel, 0);
+    for (struct model *model = registry->locked.models; model; model = model->next)
+        end_load(registry, model);
     pthread_cond_broadcast(&registry->work);
     pthread_cond_broadcast(&registry->beside);
     pthread_cond_broadcast(&registry->clean);
@@ -1066,7 +1091,7 @@ void sl_registry_stop(struct sl_registry *registry)
     for (;;) {
         struct waiter *waiters = NULL;
         {
-            SL_LOCKED(&registry->lock);
+            REGISTRY_LOCKED(registry);
             struct model *model = registry->locked.models;
             for (; model && !waiters; model = model->next)
                 waiters = registry_take_waiters(model, false, NULL, &why);

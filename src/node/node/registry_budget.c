@@ -51,7 +51,7 @@ struct left *registry_watch(struct sl_registry *registry, struct resident *resid
     left->derived = resident->key;
     left->holder = holder;
     left->since_ns = sl_now_ns();
-    SL_LOCKED(&registry->lock);
+    REGISTRY_LOCKED(registry);
     left->had = resident->had;
     return left;
 }
@@ -71,7 +71,7 @@ void registry_leave(struct sl_registry *registry, struct left *left)
         free_left(left);
         return;
     }
-    SL_LOCKED(&registry->lock);
+    REGISTRY_LOCKED(registry);
     left->next = registry->locked.left;
     registry->locked.left = left;
     registry_update_gauges(registry);
@@ -111,7 +111,7 @@ void registry_free_left(struct sl_registry *registry)
 
 static void note_look(struct sl_registry *registry, struct left *left, uint64_t bytes)
 {
-    SL_LOCKED(&registry->lock);
+    REGISTRY_LOCKED(registry);
     left->bytes = bytes;
     if (bytes)
         return;
@@ -126,7 +126,7 @@ static void look_at_left(struct sl_registry *registry)
 {
     struct left *next;
     {
-        SL_LOCKED(&registry->lock);
+        REGISTRY_LOCKED(registry);
         next = registry->locked.left; /* others only put something in front */
         registry->locked.look_at_left = false;
     }
@@ -137,7 +137,7 @@ static void look_at_left(struct sl_registry *registry)
         if (!bytes)
             free_left(at);
     }
-    SL_LOCKED(&registry->lock);
+    REGISTRY_LOCKED(registry);
     registry->locked.looked_ns = sl_now_ns();
     registry_update_gauges(registry);
     pthread_cond_broadcast(&registry->changed);
@@ -154,13 +154,12 @@ static uint64_t next_look(const struct sl_registry *registry)
 
 bool registry_await_left(struct sl_registry *registry, uint64_t until_ns)
 {
-    struct timespec until = {(time_t)(until_ns / SL_NS_PER_S), (long)(until_ns % SL_NS_PER_S)};
     if (!registry->locked.left || registry->locked.stopping || sl_now_ns() >= until_ns)
         return false;
     registry->locked.look_at_left = registry->locked.looked_ns == 0 ||
                                     sl_now_ns() - registry->locked.looked_ns > 10 * SL_NS_PER_MS;
     pthread_cond_signal(&registry->clean);
-    pthread_cond_timedwait(&registry->changed, &registry->lock, &until);
+    registry_wait(registry, &registry->changed, until_ns);
     return true;
 }
 
@@ -169,7 +168,7 @@ bool registry_await_left(struct sl_registry *registry, uint64_t until_ns)
 /* Room is made from what will be there: what is being dropped is not. */
 static uint64_t counted(const struct resident *resident)
 {
-    return resident->state == RESIDENT_DROPPING || resident->borrows ? 0 : resident->bytes;
+    return registry_is_going(resident) || resident->borrows ? 0 : resident->bytes;
 }
 
 /* Whose memory it takes: of all GPUs, that of those which there are. */
@@ -220,9 +219,10 @@ static int rank_alone(const struct resident *resident, const struct resident *wa
         return 0;
     if (resident->state != RESIDENT_READY)
         return -1;
-    if (resident->key && !model->retired && registry_is_source(model, resident->identity))
+    if (resident->key && !registry_name_ended(model) &&
+        registry_is_source(model, resident->identity))
         return 2;
-    if (model->current != resident || model->retired)
+    if (model->current != resident || registry_name_ended(model))
         return 1;
     bool replaced = wanting && wanting->model == model && model->box &&
                     model->box->spec.sink.tmpfs.replace == 1;
@@ -369,14 +369,20 @@ void registry_mark(struct sl_registry *registry, struct resident *resident, bool
 {
     if (resident->state == RESIDENT_READY)
         registry->locked.counts.evictions++;
-    resident->state = RESIDENT_DROPPING;
+    registry_set_resident(resident, for_janitor ? RESIDENT_MARKED : RESIDENT_DROPPING);
     registry_pass_memory(resident);
-    resident->for_janitor = for_janitor;
     registry->locked.dropping++;
     if (resident->model->current == resident)
         resident->model->current = NULL;
     if (for_janitor)
         pthread_cond_signal(&registry->clean);
+}
+
+void registry_leave_to_janitor(struct sl_registry *registry, const struct victims *victims)
+{
+    for (size_t i = 0; i < victims->count; i++)
+        registry_set_resident(victims->items[i], RESIDENT_MARKED);
+    pthread_cond_signal(&registry->clean);
 }
 
 /* With all its names; false: there is no place for them. */
@@ -431,7 +437,7 @@ int registry_make_room(struct sl_registry *registry, struct resident *resident, 
 static bool is_ending(const struct model *model)
 {
     struct sl_progress_view view = {0};
-    if (model->work != WORK_RUNNING || !model->progress)
+    if (!registry_is_running(model) || !model->progress)
         return false;
     for (const struct resident *at = model->residents; at; at = at->next)
         if (at->state == RESIDENT_LOADING && !at->key && at->ref_count)
@@ -450,10 +456,9 @@ bool registry_is_ending(const struct sl_registry *registry)
 
 bool registry_await_end(struct sl_registry *registry, uint64_t until_ns)
 {
-    struct timespec until = {(time_t)(until_ns / SL_NS_PER_S), (long)(until_ns % SL_NS_PER_S)};
     if (registry->locked.stopping || sl_now_ns() >= until_ns || !registry_is_ending(registry))
         return false;
-    pthread_cond_timedwait(&registry->changed, &registry->lock, &until);
+    registry_wait(registry, &registry->changed, until_ns);
     return true;
 }
 
@@ -496,7 +501,7 @@ static void note_dropped(struct sl_registry *registry, struct resident *resident
     }
     resident->body = NULL;
     resident->stuck = true;
-    resident->state = RESIDENT_PARTIAL;
+    registry_set_resident(resident, RESIDENT_PARTIAL);
     resident->used_ns = sl_now_ns();
 }
 
@@ -517,7 +522,7 @@ static int drop_memory(struct sl_registry *registry, struct resident *resident, 
 
 static bool leave_to_others(struct sl_registry *registry, struct resident *resident)
 {
-    SL_LOCKED(&registry->lock);
+    REGISTRY_LOCKED(registry);
     bool shared = registry_is_shared(resident);
     registry_part(resident);
     return shared;
@@ -528,7 +533,7 @@ int registry_drop(struct sl_registry *registry, struct resident *resident, struc
     struct sl_err why = SL_ERR_INIT;
     int done = leave_to_others(registry, resident) ? 0 : drop_memory(registry, resident, &why);
     {
-        SL_LOCKED(&registry->lock);
+        REGISTRY_LOCKED(registry);
         note_dropped(registry, resident, done);
         if (done < 0)
             registry_note_stuck(registry, &why);
@@ -569,7 +574,7 @@ void sl_registry_set_budget(struct sl_registry *registry, uint64_t budget_bytes)
     char text[TEXT_BYTES] = "", budget[32], need[32];
     uint64_t staying;
     {
-        SL_LOCKED(&registry->lock);
+        REGISTRY_LOCKED(registry);
         registry->locked.budgets[SL_SPACE_HOST] = budget_bytes;
         registry_enforce(registry);
         registry_update_gauges(registry);
@@ -586,7 +591,7 @@ void sl_registry_set_budget(struct sl_registry *registry, uint64_t budget_bytes)
 
 void sl_registry_hold(struct sl_registry *registry, bool held)
 {
-    SL_LOCKED(&registry->lock);
+    REGISTRY_LOCKED(registry);
     registry->locked.held = held;
     if (!held) {
         pthread_cond_broadcast(&registry->work);
@@ -597,7 +602,7 @@ void sl_registry_hold(struct sl_registry *registry, bool held)
 void sl_registry_set_gpu_budget(struct sl_registry *registry, unsigned ordinal,
                                 uint64_t budget_bytes)
 {
-    SL_LOCKED(&registry->lock);
+    REGISTRY_LOCKED(registry);
     registry->locked.budgets[SL_SPACE_GPU + ordinal] = budget_bytes;
     registry->locked.opened |= SL_PLACEMENT(SL_SPACE_GPU + ordinal);
     enforce(registry, SL_SPACE_GPU + ordinal); /* of what lies elsewhere nothing may go yet */
@@ -606,7 +611,7 @@ void sl_registry_set_gpu_budget(struct sl_registry *registry, unsigned ordinal,
 void sl_registry_gpu_bytes(struct sl_registry *registry, unsigned ordinal, uint64_t *held_bytes,
                            uint64_t *budget_bytes)
 {
-    SL_LOCKED(&registry->lock);
+    REGISTRY_LOCKED(registry);
     *held_bytes = registry_held(registry, SL_SPACE_GPU + ordinal);
     *budget_bytes = registry->locked.budgets[SL_SPACE_GPU + ordinal];
 }
@@ -621,9 +626,9 @@ void sl_registry_gpu_bytes(struct sl_registry *registry, unsigned ordinal, uint6
 
 bool registry_is_abandoned(const struct resident *resident)
 {
-    bool wanted = resident->state != RESIDENT_GONE && !resident->model->forgotten;
+    bool wanted = resident->state != RESIDENT_GONE && resident->model->name_state != NAME_FORGOTTEN;
     return !wanted && !resident->stuck && !resident->ref_count && !resident->busy &&
-           resident->state != RESIDENT_DROPPING;
+           !registry_is_going(resident);
 }
 
 /* A resident whose memory is to be given back now; it is the caller's from now on. */
@@ -633,9 +638,9 @@ static struct resident *take_dropping(struct sl_registry *registry)
         for (struct resident *at = model->residents; at; at = at->next) {
             if (registry_is_abandoned(at))
                 registry_mark(registry, at, true);
-            if (at->state != RESIDENT_DROPPING || !at->for_janitor)
+            if (at->state != RESIDENT_MARKED)
                 continue;
-            at->for_janitor = false;
+            registry_set_resident(at, RESIDENT_DROPPING);
             return at;
         }
     return NULL;
@@ -658,7 +663,7 @@ static struct resident *take_keeping(struct sl_registry *registry)
 static void keep(struct sl_registry *registry, struct resident *resident)
 {
     resident->holder->keep(resident->holder->self, resident->body);
-    SL_LOCKED(&registry->lock);
+    REGISTRY_LOCKED(registry);
     resident->busy--;
     pthread_cond_broadcast(&registry->changed);
 }
@@ -676,7 +681,7 @@ static struct sl_deferred_call *take_deferred(struct sl_registry *registry)
 static void run_deferred(struct sl_registry *registry, struct sl_deferred_call *call)
 {
     call->run(call);
-    SL_LOCKED(&registry->lock);
+    REGISTRY_LOCKED(registry);
     registry->locked.later_count--;
     pthread_cond_broadcast(&registry->changed);
 }
@@ -686,7 +691,7 @@ void registry_run_laters(struct sl_registry *registry)
     for (;;) {
         struct sl_deferred_call *call;
         {
-            SL_LOCKED(&registry->lock);
+            REGISTRY_LOCKED(registry);
             call = take_deferred(registry);
         }
         if (!call)
@@ -697,7 +702,7 @@ void registry_run_laters(struct sl_registry *registry)
 
 static bool put_deferred(struct sl_registry *registry, struct sl_deferred_call *call)
 {
-    SL_LOCKED(&registry->lock);
+    REGISTRY_LOCKED(registry);
     if (registry->locked.stopping)
         return false;
     call->next = NULL;
@@ -722,9 +727,10 @@ static uint64_t stays_until(const struct model *model, uint64_t now)
     uint64_t until = SL_MAX(model->passing_ns, model->err.kind ? model->retry_ns : 0);
     if (model->work != WORK_NONE || model->residents || model->waiters)
         return UINT64_MAX;
-    if (model->forgotten || model->retired || (model->passing && until <= now))
+    bool passing = model->name_state == NAME_PASSING;
+    if (registry_name_ended(model) || (passing && until <= now))
         return 0;
-    return model->passing ? until : UINT64_MAX;
+    return passing ? until : UINT64_MAX;
 }
 
 /* When the next one can go, UINT64_MAX if none. */
@@ -763,8 +769,9 @@ static uint64_t end_lapsed(struct sl_registry *registry)
 {
     uint64_t now = sl_now_ns(), soonest = UINT64_MAX;
     for (struct model *model = registry->locked.models; model; model = model->next) {
-        if (!model->passing || !model->lapse_ns || model->work == WORK_NONE || model->waiters ||
-            model->abandoned)
+        if (model->name_state != NAME_PASSING || !model->lapse_ns || model->waiters ||
+            model->work == WORK_NONE || model->work == WORK_UNWANTED ||
+            model->work == WORK_ABANDONED)
             continue;
         uint64_t until = model->asked_ns + model->lapse_ns;
         if (until <= now)
@@ -775,15 +782,6 @@ static uint64_t end_lapsed(struct sl_registry *registry)
     return soonest;
 }
 
-static void wait_until(struct sl_registry *registry, uint64_t when_ns)
-{
-    struct timespec at = {(time_t)(when_ns / SL_NS_PER_S), (long)(when_ns % SL_NS_PER_S)};
-    if (when_ns != UINT64_MAX)
-        pthread_cond_timedwait(&registry->clean, &registry->lock, &at);
-    else
-        pthread_cond_wait(&registry->clean, &registry->lock);
-}
-
 void *registry_janitor(void *arg)
 {
     struct sl_registry *registry = arg;
@@ -792,7 +790,7 @@ void *registry_janitor(void *arg)
         struct sl_deferred_call *call = NULL;
         bool look = false;
         {
-            SL_LOCKED(&registry->lock);
+            REGISTRY_LOCKED(registry);
             while (!(keeping = take_keeping(registry)) && !registry->locked.stopping &&
                    !(call = take_deferred(registry)) && !(resident = take_dropping(registry)) &&
                    !(look = next_look(registry) <= sl_now_ns())) {
@@ -800,7 +798,7 @@ void *registry_janitor(void *arg)
                 registry_update_gauges(registry);
                 due = SL_MIN(due, next_look(registry));
                 due = SL_MIN(due, end_lapsed(registry));
-                wait_until(registry, SL_MIN(due, free_at));
+                registry_wait(registry, &registry->clean, SL_MIN(due, free_at));
             }
             if (!keeping && registry->locked.stopping)
                 return NULL;

@@ -82,7 +82,7 @@ static struct model *find_model(struct sl_registry *registry, const char *name, 
     struct model *model = registry_find(registry, name);
     if (registry->locked.stopping)
         sl_fail(err, SL_E_CANCELED, "the node daemon is about to end");
-    else if (!model || model->retired || model->of_volume)
+    else if (!model || model->name_state == NAME_RETIRED || model->of_volume)
         sl_fail(err, SL_E_NOT_FOUND, "no model is called '%.100s' here", name);
     else
         return model;
@@ -230,7 +230,6 @@ static struct resident *reserve(struct sl_registry *registry, const struct sl_de
         registry_remove_resident(resident);
         return NULL;
     }
-    resident->state = RESIDENT_LOADING;
     resident->busy = 1;
     resident->bytes = offer->bytes;
     resident->deposit = offer->id;
@@ -254,23 +253,21 @@ static int drop_all(struct sl_registry *registry, const struct victims *victims,
 static void await_room(struct sl_registry *registry, struct resident *resident,
                        const struct sl_derived_offer *offer, const struct victims *victims)
 {
-    for (size_t i = 0; i < victims->count; i++)
-        victims->items[i]->for_janitor = true;
+    registry_leave_to_janitor(registry, victims);
     resident->awaits.answer = offer->answer;
     resident->awaits.arg = offer->arg;
-    pthread_cond_signal(&registry->clean);
 }
 
 /* For who does not want to be answered later. */
 static bool has_room(struct sl_registry *registry, uint64_t id, struct sl_err *err)
 {
-    SL_LOCKED(&registry->lock);
+    REGISTRY_LOCKED(registry);
     for (struct resident *resident; (resident = find_deposit(registry, id));) {
         if (registry_has_room(registry, resident))
             return true;
         if (!registry->locked.dropping || registry->locked.stopping)
             return registry_check_room(registry, resident, err) == 0;
-        pthread_cond_wait(&registry->changed, &registry->lock);
+        registry_wait(registry, &registry->changed, UINT64_MAX);
     }
     return true;
 }
@@ -280,7 +277,7 @@ int sl_registry_deposit_begin(struct sl_registry *registry, const struct sl_deri
 {
     struct victims victims = {.count = 0};
     {
-        SL_LOCKED(&registry->lock);
+        REGISTRY_LOCKED(registry);
         struct resident *resident = reserve(registry, offer, &victims, err);
         if (!resident)
             return -1;
@@ -340,7 +337,7 @@ void registry_note_stuck(struct sl_registry *registry, const struct sl_err *why)
 static struct deposit_answer next_answer(struct sl_registry *registry)
 {
     const struct sl_err fine = SL_ERR_INIT;
-    SL_LOCKED(&registry->lock);
+    REGISTRY_LOCKED(registry);
     struct resident *deposit = find_waiting(registry);
     if (!deposit)
         return (struct deposit_answer){NULL};
@@ -373,28 +370,27 @@ static int accept(struct sl_registry *registry, struct resident *resident, uint6
 {
     const struct model *model = resident->model;
     struct victims victims;
-    if (model->forgotten || model->retired || !registry_is_source(model, resident->identity))
+    if (registry_name_ended(model) || !registry_is_source(model, resident->identity))
         return refuse_stale(model, err);
     /* More than announced is no more than its index, whose memory has been taken already: nothing
      * is gained by waiting until what goes for it is dropped. */
     if (registry_make_room(registry, resident, bytes, &victims, err) < 0)
         return -1;
-    for (size_t i = 0; i < victims.count; i++)
-        victims.items[i]->for_janitor = true;
+    registry_leave_to_janitor(registry, &victims);
     return 0;
 }
 
 int sl_registry_deposit_commit(struct sl_registry *registry, uint64_t id, void *body,
                                uint64_t bytes, struct sl_err *err)
 {
-    SL_LOCKED(&registry->lock);
+    REGISTRY_LOCKED(registry);
     struct resident *resident = find_deposit(registry, id);
     if (!resident)
         return sl_fail(err, SL_E_NOT_FOUND, "there is no such deposit");
     int done = accept(registry, resident, bytes, err);
     if (done == 0) {
         resident->busy = 0;
-        resident->state = RESIDENT_READY;
+        registry_set_resident(resident, RESIDENT_READY);
         resident->bytes = bytes;
         resident->body = body;
         resident->to_keep = resident->holder->keep != NULL;
@@ -412,7 +408,7 @@ void sl_registry_deposit_abort(struct sl_registry *registry, uint64_t id)
     const struct sl_err why = {.kind = SL_E_CANCELED, .message = "the deposit was aborted"};
     struct deposit_answer answer;
     {
-        SL_LOCKED(&registry->lock);
+        REGISTRY_LOCKED(registry);
         struct resident *resident = find_deposit(registry, id);
         if (!resident)
             return;
@@ -457,7 +453,7 @@ struct sl_model_ref *sl_registry_hold_derived(struct sl_registry *registry, cons
     sl_autofree struct sl_model_ref *ref = registry_new_ref(registry, SL_REF_LEASE, who, err);
     if (!ref)
         return NULL;
-    SL_LOCKED(&registry->lock);
+    REGISTRY_LOCKED(registry);
     struct resident *resident = find_derived(registry, name, key, view, err);
     if (!resident)
         return NULL;
@@ -475,7 +471,7 @@ int sl_registry_evict_derived(struct sl_registry *registry, const char *name, co
                               uint64_t *bytes, struct sl_err *err)
 {
     unsigned found = 0;
-    SL_LOCKED(&registry->lock);
+    REGISTRY_LOCKED(registry);
     const struct model *model = registry_find(registry, name);
     for (const struct resident *at = model ? model->residents : NULL; at; at = at->next) {
         found += is_of_key(at, key);

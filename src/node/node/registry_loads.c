@@ -27,13 +27,13 @@ void registry_queue(struct sl_registry *registry, struct model *model)
     if (registry->locked.stopping || !model->box)
         return;
     if (model->work == WORK_NONE) {
-        model->work = WORK_QUEUED;
+        registry_set_work(model, WORK_QUEUED);
         model->measured = model->measured_bytes > 0;
         model->queue_next = NULL;
         *registry->locked.queue_end = model;
         registry->locked.queue_end = &model->queue_next;
     }
-    if (model->work != WORK_QUEUED)
+    if (!registry_is_queued(model))
         return;
     registry_need_beside(registry, model->holder->placement);
     pthread_cond_signal(&registry->work);
@@ -61,7 +61,7 @@ void registry_pass_shares(struct sl_registry *registry, struct model *model)
         return;
     if (!waits(model, model->sharer))
         snprintf(model->sharer, sizeof(model->sharer), "%s", model->waiters->sharer);
-    if (waits(model, model->payer))
+    if (model->name_state != NAME_PASSING || waits(model, model->payer))
         return;
     snprintf(model->payer, sizeof(model->payer), "%s", model->waiters->sharer);
     pthread_cond_signal(&registry->work); /* others may have the place of who paid before */
@@ -74,16 +74,11 @@ struct payers {
     unsigned count;
 };
 
-static bool is_limited(const struct model *running)
-{
-    return running->passing && *running->payer;
-}
-
 static void find_payers(const struct sl_registry *registry, struct payers *payers)
 {
     payers->count = 0;
     for (const struct model *at = registry->locked.models; at; at = at->next)
-        if (at->work == WORK_RUNNING && is_limited(at) && payers->count < SL_COUNT(payers->items))
+        if (registry_is_running(at) && *at->payer && payers->count < SL_COUNT(payers->items))
             payers->items[payers->count++] = at->payer;
 }
 
@@ -105,7 +100,7 @@ static bool may_pay(const struct sl_registry *registry, const struct payers *pay
 static const char *find_payer(const struct sl_registry *registry, const struct model *wanting)
 {
     struct payers payers;
-    if (!wanting->passing)
+    if (wanting->name_state != NAME_PASSING)
         return "";
     find_payers(registry, &payers);
     if (may_pay(registry, &payers, wanting->sharer))
@@ -164,9 +159,9 @@ static bool goes_beside(const struct sl_registry *registry, const struct model *
     if (!payer)
         return false;
     for (const struct model *model = registry->locked.models; model; model = model->next) {
-        if (model->work != WORK_RUNNING || model->place != PLACE_USUAL)
+        if (!registry_is_running(model) || model->place != PLACE_USUAL)
             continue;
-        named_only = named_only && is_limited(model);
+        named_only = named_only && *model->payer;
         elsewhere = elsewhere && !sl_placement_has(model->loads_into, SL_SPACE_HOST) &&
                     !(model->loads_into & wanting->holder->placement);
     }
@@ -197,7 +192,7 @@ static bool is_small(const struct sl_registry *registry, const struct model *wan
     if (!wanting->measured_bytes)
         return false;
     for (const struct model *model = registry->locked.models; model; model = model->next)
-        if (model->work == WORK_RUNNING && model->place == PLACE_USUAL &&
+        if (registry_is_running(model) && model->place == PLACE_USUAL &&
             loading_bytes(model) / SMALL_PART < wanting->measured_bytes)
             return false;
     return true;
@@ -221,8 +216,8 @@ static struct model *next_unmeasured(const struct sl_registry *registry)
     struct model *model = registry->locked.queue;
     if (!are_taken(registry) || registry->locked.held)
         return NULL;
-    while (model && (model->measured || model->forgotten || model->retired || model->abandoned ||
-                     !model->holder->measure))
+    while (model && (model->measured || registry_name_ended(model) ||
+                     model->work == WORK_UNWANTED || !model->holder->measure))
         model = model->queue_next;
     return model;
 }
@@ -252,7 +247,7 @@ struct question {
 /* False: there is nothing to ask, or no memory to do so. */
 static bool begin_measuring(struct sl_registry *registry, struct question *question)
 {
-    SL_LOCKED(&registry->lock);
+    REGISTRY_LOCKED(registry);
     struct model *model = registry->locked.stopping ? NULL : next_unmeasured(registry);
     if (!model)
         return false;
@@ -268,7 +263,7 @@ static bool begin_measuring(struct sl_registry *registry, struct question *quest
 
 static void end_measuring(struct sl_registry *registry, struct question *question, uint64_t bytes)
 {
-    SL_LOCKED(&registry->lock);
+    REGISTRY_LOCKED(registry);
     if (registry->locked.measuring == question->model)
         question->model->measured_bytes = bytes;
     registry->locked.measuring = NULL;
@@ -300,7 +295,7 @@ static void measure(struct sl_registry *registry)
 static const struct model *small_one(const struct sl_registry *registry)
 {
     const struct model *model = registry->locked.models;
-    while (model && (model->work != WORK_RUNNING || model->place != PLACE_SMALL))
+    while (model && (!registry_is_running(model) || model->place != PLACE_SMALL))
         model = model->next;
     return model;
 }
@@ -400,7 +395,7 @@ bool registry_is_shared(const struct resident *resident)
 void registry_pass_memory(struct resident *resident)
 {
     struct resident *at = resident->share_next;
-    while (at != resident && at->state == RESIDENT_DROPPING)
+    while (at != resident && registry_is_going(at))
         at = at->share_next;
     if (at == resident || resident->borrows)
         return;
@@ -462,7 +457,7 @@ static bool share(struct sl_registry *registry, struct resident *resident)
             resident->borrows = true;
             resident->bytes = at->bytes;
             resident->body = at->body;
-            resident->state = at->state;
+            registry_set_resident(resident, at->state);
             resident->ready_seconds = at->ready_seconds;
             return true;
         }
@@ -475,7 +470,7 @@ static bool share(struct sl_registry *registry, struct resident *resident)
 static struct resident *find_follower(const struct resident *resident, bool at_work)
 {
     for (struct resident *at = resident->share_next; at != resident; at = at->share_next)
-        if (at->state == RESIDENT_LOADING && (!at_work || at->model->work == WORK_RUNNING))
+        if (at->state == RESIDENT_LOADING && (!at_work || registry_is_running(at->model)))
             return at;
     return NULL;
 }
@@ -528,21 +523,21 @@ static void close_followers(struct resident *resident)
 static void await_followers(struct sl_registry *registry, const struct resident *resident)
 {
     while (find_follower(resident, true))
-        pthread_cond_wait(&registry->changed, &registry->lock);
+        registry_wait(registry, &registry->changed, UINT64_MAX);
 }
 
 /* It shares nothing with the load that it followed any more, but for what its callers have. */
 static void leave_load(struct resident *follower)
 {
     if (follower->ref_count)
-        follower->state = RESIDENT_GONE;
+        registry_set_resident(follower, RESIDENT_GONE);
     else
         registry_remove_resident(follower);
 }
 
 static void follow_to_end(struct resident *follower, const struct resident *leader)
 {
-    follower->state = RESIDENT_READY;
+    registry_set_resident(follower, RESIDENT_READY);
     follower->ready_seconds = leader->ready_seconds;
     follower->body = leader->body;
     follower->bytes = leader->bytes;
@@ -556,16 +551,15 @@ static struct waiter *end_followers(struct sl_registry *registry, struct residen
     struct waiter *all = NULL;
     for (struct resident *at; (at = find_follower(resident, false));) {
         struct model *model = at->model;
-        bool again = model->load_again || (done < 0 && err->kind == SL_E_CANCELED);
+        bool again = model->work == WORK_FOLLOWS_AGAIN || (done < 0 && err->kind == SL_E_CANCELED);
         at->busy--;
-        model->work = WORK_NONE;
+        registry_set_work(model, WORK_NONE);
         if (done == 0)
             follow_to_end(at, resident);
         else
             leave_load(at);
         if (done < 0 && err->kind != SL_E_CANCELED)
             note_error(registry, model, err);
-        model->load_again = false;
         if (again)
             registry_queue(registry, model);
         else
@@ -607,7 +601,7 @@ static void leave_resident(struct job *job)
     if (job->found || resident->busy)
         return;
     if (resident->ref_count)
-        resident->state = RESIDENT_GONE;
+        registry_set_resident(resident, RESIDENT_GONE);
     else
         registry_mark(job->registry, resident, true);
 }
@@ -635,11 +629,11 @@ static int await_room(struct job *job, struct victims *victims, struct sl_err *e
 {
     struct sl_registry *registry = job->registry;
     struct resident *resident = job->resident;
-    SL_LOCKED(&registry->lock);
+    REGISTRY_LOCKED(registry);
     victims->count = 0;
     while (registry->locked.dropping && !registry->locked.stopping &&
            !registry_has_room(registry, resident))
-        pthread_cond_wait(&registry->changed, &registry->lock);
+        registry_wait(registry, &registry->changed, UINT64_MAX);
     if (registry_has_room(registry, resident))
         return 0;
     return find_room(job, resident, resident->bytes, victims, err);
@@ -650,7 +644,8 @@ static int await_room(struct job *job, struct victims *victims, struct sl_err *e
 static bool was_forgotten(const struct job *job, const char *version)
 {
     for (const struct model *model = job->registry->locked.models; model; model = model->next) {
-        if (model == job->model || !model->forgotten || strcmp(model->name, job->model->name) != 0)
+        if (model == job->model || model->name_state != NAME_FORGOTTEN ||
+            strcmp(model->name, job->model->name) != 0)
             continue;
         for (const struct resident *at = model->residents; at; at = at->next)
             if (!at->key && !at->stuck && at->holder == job->holder &&
@@ -666,11 +661,11 @@ static struct resident *await_dropped(struct job *job, const char *version)
     struct sl_registry *registry = job->registry;
     struct resident *resident;
     while (((resident = registry_resident(job->model, version, job->holder)) &&
-            resident->state == RESIDENT_DROPPING) ||
+            registry_is_going(resident)) ||
            (was_forgotten(job, version) && sl_cancel_check(job->model->cancel, NULL) == 0)) {
         if (registry->locked.stopping)
             break;
-        pthread_cond_wait(&registry->changed, &registry->lock);
+        registry_wait(registry, &registry->changed, UINT64_MAX);
     }
     return resident;
 }
@@ -717,7 +712,7 @@ static int take_resident(struct job *job, const char *version, const uint8_t ide
         return -1;
     }
     if (!job->found && !job->follows) {
-        resident->state = RESIDENT_LOADING;
+        registry_set_resident(resident, RESIDENT_LOADING);
         resident->bytes = bytes;
         pthread_cond_broadcast(&registry->beside);
     }
@@ -731,7 +726,7 @@ static int take_resident(struct job *job, const char *version, const uint8_t ide
 static void *take_failed(struct job *job, const char *version)
 {
     struct resident *resident = job->resident;
-    SL_LOCKED(&job->registry->lock);
+    REGISTRY_LOCKED(job->registry);
     if (!resident || job->found || job->follows || strcmp(resident->version, version) != 0 ||
         registry_is_used(resident, resident->body))
         return NULL;
@@ -760,7 +755,7 @@ static int admit(void *arg, const uint8_t identity[32], uint64_t bytes,
     sl_version_text(identity, version);
     drop_failed(job, version);
     {
-        SL_LOCKED(&job->registry->lock);
+        REGISTRY_LOCKED(job->registry);
         done = take_resident(job, version, identity, bytes, &victims, err);
         if (done > 0 && job->resident->body) /* which another load has opened */
             early = registry_take_waiters(job->model, true, job->resident, NULL);
@@ -787,7 +782,7 @@ static void opened(void *arg, void *body)
     void *before = resident->body; /* only we set it as long as the load goes on */
     struct left *left = before ? registry_watch(job->registry, resident, before) : NULL;
     {
-        SL_LOCKED(&job->registry->lock);
+        REGISTRY_LOCKED(job->registry);
         used = registry_is_used(resident, before);
         resident->body = body;
         waiters = registry_take_waiters(job->model, true, resident, NULL);
@@ -806,7 +801,7 @@ static void note_success(struct job *job, void *body)
 {
     struct resident *resident = job->resident;
     if (!job->found) {
-        resident->state = RESIDENT_READY;
+        registry_set_resident(resident, RESIDENT_READY);
         resident->ready_seconds = sl_wall_seconds();
         job->registry->locked.counts.loads++;
     }
@@ -819,7 +814,7 @@ static bool can_resume(const struct job *job, const struct sl_err *err)
 {
     return job->holder->keeps_partial && !job->unversioned &&
            (err->kind == SL_E_NET || err->kind == SL_E_TIMEOUT || err->kind == SL_E_CANCELED) &&
-           !job->model->forgotten;
+           job->model->name_state != NAME_FORGOTTEN;
 }
 
 /* What is left of the load; true: to be dropped by the caller. */
@@ -833,12 +828,12 @@ static bool note_failure(struct job *job, const struct sl_err *err)
     if (!resident || resident->busy || job->found)
         return false;
     if (can_resume(job, err) || (job->holder->keeps_partial && resident->ref_count)) {
-        resident->state = RESIDENT_PARTIAL;
+        registry_set_resident(resident, RESIDENT_PARTIAL);
         resident->used_ns = sl_now_ns();
         return false;
     }
     if (resident->ref_count) {
-        resident->state = RESIDENT_GONE;
+        registry_set_resident(resident, RESIDENT_GONE);
         return false;
     }
     registry_mark(registry, resident, false);
@@ -848,7 +843,7 @@ static bool note_failure(struct job *job, const struct sl_err *err)
 /* It is at work no more, in whatever place: what waited for a user's share may begin in another. */
 static void leave_place(struct sl_registry *registry, struct model *model, enum work work)
 {
-    model->work = work;
+    registry_set_work(model, work);
     pthread_cond_signal(&registry->work);
     pthread_cond_broadcast(&registry->beside);
 }
@@ -858,12 +853,12 @@ static void follow(struct job *job)
 {
     struct sl_registry *registry = job->registry;
     struct model *model = job->model;
-    SL_LOCKED(&registry->lock);
+    REGISTRY_LOCKED(registry);
     sl_log(SL_LOG_INFO, "'%s' will share what is being loaded for '%s'", model->name,
            registry_followed(model)->name);
     sl_cancel_free(model->cancel);
     model->cancel = NULL;
-    leave_place(registry, model, WORK_FOLLOWS);
+    leave_place(registry, model, model->work == WORK_AGAIN ? WORK_FOLLOWS_AGAIN : WORK_FOLLOWS);
     registry_box_free(job->box);
     registry_update_gauges(registry);
     pthread_cond_broadcast(&registry->changed);
@@ -878,7 +873,7 @@ static void end_job(struct job *job, int done, void *body, const struct sl_err *
     bool drop = false;
     assert(done < 0 || job->resident);
     {
-        SL_LOCKED(&registry->lock);
+        REGISTRY_LOCKED(registry);
         if (job->resident && !job->follows)
             await_followers(registry, job->resident);
         sl_cancel_free(model->cancel);
@@ -889,12 +884,11 @@ static void end_job(struct job *job, int done, void *body, const struct sl_err *
             note_success(job, body);
         else
             drop = note_failure(job, err);
-        if (model->abandoned) /* whoever asks next starts over */
+        if (model->work == WORK_ABANDONED) /* whoever asks next starts over */
             forget_failure(model);
-        model->abandoned = false;
         if (done < 0 && model->wanted)
             wait_ns = retry_ns(model);
-        if (!model->load_again)
+        if (model->work != WORK_AGAIN)
             waiters = registry_take_waiters(model, false, done == 0 ? job->resident : NULL, err);
         if (job->resident && !job->follows)
             waiters = chain(waiters, end_followers(registry, job->resident, done, err));
@@ -904,12 +898,12 @@ static void end_job(struct job *job, int done, void *body, const struct sl_err *
     if (drop)
         registry_drop(registry, job->resident, NULL);
     {
-        SL_LOCKED(&registry->lock); /* the model stays until it is not at work any more */
+        REGISTRY_LOCKED(registry); /* the model stays until it is not at work any more */
+        bool again = model->work == WORK_AGAIN;
         leave_place(registry, model, WORK_NONE);
         registry_box_free(job->box);
-        if (model->load_again || model->waiters) /* who asked since the others were taken */
+        if (again || model->waiters) /* who asked since the others were taken */
             registry_queue(registry, model);
-        model->load_again = false;
         registry_update_gauges(registry);
         pthread_cond_broadcast(&registry->changed);
         pthread_cond_signal(&registry->clean);
@@ -922,7 +916,7 @@ static void end_job(struct job *job, int done, void *body, const struct sl_err *
 static int begin_job(struct job *job, struct sl_err *err)
 {
     struct model *model = job->model;
-    model->work = WORK_RUNNING;
+    registry_set_work(model, model->work == WORK_UNWANTED ? WORK_ABANDONED : WORK_RUNNING);
     job->box = model->box;
     job->box->count++;
     job->holder = model->holder;
@@ -938,11 +932,11 @@ static int begin_job(struct job *job, struct sl_err *err)
     model->cancel = sl_cancel_new(err);
     if (!model->cancel)
         return -1;
-    if (model->retired || model->forgotten)
+    if (registry_name_ended(model))
         return sl_fail(err, SL_E_CANCELED,
                        "the model '%s' was evicted or forgotten before its load began",
                        model->name);
-    if (model->abandoned)
+    if (model->work == WORK_ABANDONED)
         return sl_fail(err, SL_E_CANCELED, "no client waits for the model '%s' any more",
                        model->name);
     return 0;
@@ -979,9 +973,9 @@ static bool run_next(struct sl_registry *registry, pthread_cond_t *more, unsigne
     struct sl_err err = SL_ERR_INIT;
     int begun;
     {
-        SL_LOCKED(&registry->lock);
+        REGISTRY_LOCKED(registry);
         while (!registry->locked.stopping && !(job.model = take_next(registry, space)))
-            pthread_cond_wait(more, &registry->lock);
+            registry_wait(registry, more, UINT64_MAX);
         if (registry->locked.stopping)
             return false;
         begun = begin_job(&job, &err);
@@ -995,7 +989,7 @@ void *registry_worker(void *arg)
 {
     struct sl_registry *registry = arg;
     while (run_next(registry, &registry->work, SL_SPACE_HOST, take_queued)) {
-        SL_LOCKED(&registry->lock);
+        REGISTRY_LOCKED(registry);
         registry->locked.taken--;
         pthread_cond_broadcast(&registry->beside);
     }
@@ -1018,10 +1012,10 @@ void *registry_small_worker(void *arg)
         struct sl_err err = SL_ERR_INIT;
         int begun = 0;
         {
-            SL_LOCKED(&registry->lock);
+            REGISTRY_LOCKED(registry);
             while (!registry->locked.stopping && !(job.model = take_small(registry)) &&
                    !may_measure(registry))
-                pthread_cond_wait(&registry->beside, &registry->lock);
+                registry_wait(registry, &registry->beside, UINT64_MAX);
             if (registry->locked.stopping)
                 return NULL;
             if (job.model)

@@ -13,20 +13,16 @@
 enum { REFS_SHOWN_MAX = 64, REASON_BYTES = 1024, LEFT_TEXT_BYTES = 600 };
 
 static const char *const kind_names[SL_REF_KIND_COUNT] = {"caller", "lease", "directory", "volume"};
-static const char *const state_names[] = {"loading", "ready", "partial", "leaving", "failed"};
-
-static bool is_ready(const struct model *model)
-{
-    return model->current && model->current->state == RESIDENT_READY;
-}
+static const char *const state_names[] = {"loading", "ready",   "partial",
+                                          "failed",  "leaving", "leaving"};
 
 static const char *state_name(const struct model *model)
 {
-    if (is_ready(model))
+    if (model->current)
         return "ready";
-    if (model->work == WORK_RUNNING || model->work == WORK_FOLLOWS)
+    if (registry_is_running(model) || registry_follows(model))
         return "loading";
-    if (model->work == WORK_QUEUED)
+    if (registry_is_queued(model))
         return "queued";
     return model->err.kind ? "failed" : "absent";
 }
@@ -36,9 +32,9 @@ static const char *state_name(const struct model *model)
 static void count_model(const struct model *model, struct sl_registry_counts *counts)
 {
     counts->models++;
-    counts->ready += is_ready(model);
-    counts->loading += model->work == WORK_RUNNING || model->work == WORK_FOLLOWS;
-    counts->queued += model->work == WORK_QUEUED;
+    counts->ready += model->current != NULL;
+    counts->loading += registry_is_running(model) || registry_follows(model);
+    counts->queued += registry_is_queued(model);
     counts->failed += model->err.kind != SL_OK;
     counts->pinned += registry_pinned(model);
     for (const struct resident *at = model->residents; at; at = at->next) {
@@ -64,7 +60,7 @@ static void count_all(struct sl_registry *registry, struct sl_registry_counts *c
 
 void sl_registry_counts(struct sl_registry *registry, struct sl_registry_counts *counts)
 {
-    SL_LOCKED(&registry->lock);
+    REGISTRY_LOCKED(registry);
     count_all(registry, counts);
 }
 
@@ -231,9 +227,9 @@ static void write_model(struct sl_json *json, const struct sl_registry *registry
     sl_json_key_string(json, "name", model->name);
     sl_json_key_string(json, "state", state_name(model));
     sl_json_key_string(json, "origin",
-                       model->retired     ? "removed"
-                       : model->of_config ? "config"
-                                          : "request");
+                       model->name_state == NAME_RETIRED  ? "removed"
+                       : model->name_state == NAME_CONFIG ? "config"
+                                                          : "request");
     sl_json_key_bool(json, "pinned", registry_pinned(model));
     if (registry_pinned(model))
         sl_json_key_string(json, "pinned_by", model->pinned_by_config ? "config" : "request");
@@ -268,7 +264,7 @@ static void write_model(struct sl_json *json, const struct sl_registry *registry
 bool sl_registry_model_json(struct sl_registry *registry, const char *name, bool all,
                             struct sl_json *json)
 {
-    SL_LOCKED(&registry->lock);
+    REGISTRY_LOCKED(registry);
     const struct model *model = registry_find(registry, name);
     if (!model || !is_shown(model, all))
         return false;
@@ -320,12 +316,12 @@ static void write_queue(struct sl_json *json, const struct sl_registry *registry
 
 void sl_registry_json(struct sl_registry *registry, bool all, struct sl_json *json)
 {
-    SL_LOCKED(&registry->lock);
+    REGISTRY_LOCKED(registry);
     size_t count = 0;
     sl_autofree const struct model **sorted =
         sl_alloc_array(registry->locked.model_count, sizeof(*sorted), &json->err);
     for (struct model *model = registry->locked.models; sorted && model; model = model->next)
-        if (!model->forgotten && is_shown(model, all))
+        if (model->name_state != NAME_FORGOTTEN && is_shown(model, all))
             sorted[count++] = model;
     if (sorted)
         qsort(sorted, count, sizeof(*sorted), compare_models);
@@ -344,7 +340,7 @@ void sl_registry_json(struct sl_registry *registry, bool all, struct sl_json *js
 
 uint32_t sl_registry_placement(struct sl_registry *registry, const char *name)
 {
-    SL_LOCKED(&registry->lock);
+    REGISTRY_LOCKED(registry);
     const struct model *model = registry_find(registry, name);
     return model && model->holder && !model->of_volume ? model->holder->placement : 0;
 }
@@ -405,10 +401,11 @@ static void each_left(const struct sl_registry *registry, const char *holder,
 void sl_registry_each(struct sl_registry *registry, const char *holder,
                       int (*each)(void *arg, const struct sl_registry_entry *entry), void *arg)
 {
-    SL_LOCKED(&registry->lock);
+    REGISTRY_LOCKED(registry);
     int done = 0;
     for (struct model *model = registry->locked.models; model && done == 0; model = model->next) {
-        if (!model->holder || strcmp(model->holder->name, holder) != 0 || model->forgotten)
+        if (!model->holder || strcmp(model->holder->name, holder) != 0 ||
+            model->name_state == NAME_FORGOTTEN)
             continue;
         struct sl_registry_entry entry = {.name = model->name,
                                           .key = "",
@@ -443,10 +440,10 @@ bool sl_registry_is_ready(struct sl_registry *registry, unsigned max,
                           void (*reason)(void *arg, const char *text), void *arg,
                           uint64_t *published, uint64_t *expected)
 {
-    SL_LOCKED(&registry->lock);
+    REGISTRY_LOCKED(registry);
     *published = *expected = 0;
     for (const struct model *model = registry->locked.models; model; model = model->next) {
-        if (!model->of_config || model->retired)
+        if (model->name_state != NAME_CONFIG)
             continue;
         ++*expected;
         if (model->was_ready) {

@@ -25,34 +25,41 @@ struct had {
 };
 
 /*
- *     a load is admitted,                    found by a new
- *     a deposit begins                         daemon |
- *       |                                             |
- *       v         it is whole, committed              v   (not whole: PARTIAL)
- *     LOADING ------------------------------------> READY
- *      ^ | | |                                        | evicted, replaced, forgotten,
- *      | | | |    failed, nobody has it               v over the budget
- *      | | | +------------------------------------> DROPPING ----> removed
- *      | | |      failed,          its last ref-    ^   ^  |
- *      | | |      somebody has it  erence has gone  |   |  |
- *      | | +------------------> GONE ---------------+   |  |
- *      | |                              evicted, or its |  | it cannot
- *      | |        broke off,             room is needed |  v be dropped
- *      | +------------------------------------------> PARTIAL
- *      |          can be resumed                        |
- *      +------------------------------------------------+ the next load goes on with it
+ * A resident:
+ *
+ *          +----------> READY -----------+
+ *          |                             |
+ *       LOADING --> GONE ------------+   |
+ *        ^  |                        v   v
+ *        |  |                    MARKED <--> DROPPING --> removed
+ *        v  +------------------------^          |
+ *      PARTIAL <--------------------------------+
+ *          +-------------------------^
+ *
+ *     LOADING   take_resident(): a load is admitted, also one that goes on with what is PARTIAL;
+ *               reserve(): a deposit begins; share(): with the load of another name
+ *     READY     note_success(), follow_to_end(), sl_registry_deposit_commit(); share(): with what
+ *               is there; take_found(): an earlier daemon left it
+ *     PARTIAL   note_failure(): it broke off and can be resumed; take_found(): it is not whole;
+ *               note_dropped(): it cannot be dropped
+ *     GONE      note_failure(), leave_resident(), leave_load(): it failed, and somebody has it
+ *     MARKED    registry_mark(): evicted, replaced, forgotten, over the budget, for the janitor;
+ *               registry_leave_to_janitor(): by whom it was to be dropped
+ *     DROPPING  registry_mark(): by who marks it; take_dropping(): by the janitor
+ *     removed   registry_drop(); a deposit that ends early, whose memory is not ours yet; what
+ *               gets no room, or followed a load that failed, and nobody has
  *
  * A load that starts over with another version leaves the first one as one that failed. Only READY
- * and PARTIAL ones that nobody has and no job works with go for others. A deposit that
- * is aborted or refused is removed at once, since its memory is not ours yet.
+ * and PARTIAL ones that nobody has and no job works with go for others.
  */
 enum resident_state {
     RESIDENT_LOADING,
     RESIDENT_READY,
     RESIDENT_PARTIAL,  /* what an interrupted load left, or of which nothing is known; a volume of
                           an earlier daemon may have it all the same */
-    RESIDENT_DROPPING, /* somebody gives its memory back */
     RESIDENT_GONE,     /* its load failed; it waits for its last reference */
+    RESIDENT_MARKED,   /* the janitor is to give its memory back */
+    RESIDENT_DROPPING, /* somebody gives it back */
 };
 struct resident {
     struct model *model; /* this and the next two never change: references read them unlocked */
@@ -64,7 +71,6 @@ struct resident {
     uint64_t deposit;     /* of a derived model, until it is committed: which */
     enum resident_state state;
     unsigned busy;    /* jobs that work with it */
-    bool for_janitor; /* DROPPING: not yet begun */
     bool stuck;       /* it could not be dropped */
     bool to_keep;     /* READY: its holder is to keep it for the next process */
     bool was_current; /* found: as what the name stood for when its holder had it last */
@@ -120,31 +126,78 @@ struct waiter {
     void *arg;
 };
 
+/*
+ * A name:
+ *
+ *     FOUND ---> PASSING ---> REQUEST ---> CONFIG ---> RETIRED         some may be passed over
+ *                   ^            ^           ^            |
+ *                   +------------+-----------+------------+
+ *
+ *     all but CONFIG ---> FORGOTTEN ---> freed
+ *
+ *     FOUND                     take_found(): an earlier daemon left it
+ *     CONFIG, REQUEST, PASSING  take_definition(): no request changes what the config says, and
+ *                               what was defined to stay stays
+ *     RETIRED                   sl_registry_keep_only(): what is CONFIG, or FOUND, goes
+ *     FORGOTTEN                 sl_registry_forget()
+ *     freed                     free_forgotten(), of the janitor: of the last three, when its time
+ *                               has come
+ */
+enum name_state {
+    NAME_FOUND,     /* in memory; nobody has said what it means */
+    NAME_CONFIG,    /* defined by the config … */
+    NAME_REQUEST,   /* … by a request, for good … */
+    NAME_PASSING,   /* … or until nothing of it is in memory, and passing_ns has come */
+    NAME_RETIRED,   /* it left the config: takes no new references, and goes with its memory */
+    NAME_FORGOTTEN, /* nobody finds it; it goes as soon as nothing works with it */
+};
+
+/*
+ * The load of a model:
+ *
+ *     NONE --> QUEUED ------> RUNNING --------> FOLLOWS
+ *               |  ^          |  ^  |            |  ^
+ *               |  |          v  |  |            v  |
+ *               |  |         AGAIN -|------> FOLLOWS_AGAIN
+ *               v  |          |  ^  |
+ *             UNWANTED        v  |  v
+ *                  +-------> ABANDONED          all but QUEUED and UNWANTED --> NONE
+ *
+ *     QUEUED                registry_queue()
+ *     RUNNING               begin_job()
+ *     FOLLOWS               follow(), also from AGAIN to FOLLOWS_AGAIN
+ *     UNWANTED, ABANDONED   registry_abandon(): nobody waits any more; begin_job(), from one to
+ *                           the other
+ *     AGAIN, FOLLOWS_AGAIN  take_definition(): the spec is another by now
+ *     back                  want_load(), of what is UNWANTED to QUEUED, of what is ABANDONED to
+ *                           AGAIN; end_load(): what ends is not begun anew
+ *     NONE                  end_job(), end_followers(); what was AGAIN is queued at once
+ */
 enum work {
     WORK_NONE,
     WORK_QUEUED,
+    WORK_UNWANTED, /* queued, but nobody waits any more: it ends when it is its turn */
     WORK_RUNNING,
-    WORK_FOLLOWS, /* no worker has it: it ends with the load of another model */
+    WORK_ABANDONED, /* running, but to its end, since nobody waits any more */
+    WORK_AGAIN,     /* running, and once more when it has ended */
+    WORK_FOLLOWS,   /* no worker has it: it ends with the load of another model */
+    WORK_FOLLOWS_AGAIN,
 };
 enum load_place { PLACE_USUAL, PLACE_SMALL, PLACE_BESIDE };
 struct model {
     char name[64];
     struct spec_box *box; /* NULL: found in memory, not defined */
     const struct sl_holder *holder;
-    bool of_config, pinned_by_config, pinned_by_hand;
-    bool wanted;    /* tried again after a failure */
-    bool retired;   /* takes no new references */
-    bool forgotten; /* goes as soon as nothing works with it */
-    bool passing;   /* … as soon as nothing of it is in memory, and this time has come */
+    enum name_state name_state;
+    enum work work;
+    bool pinned_by_config, pinned_by_hand;
+    bool wanted; /* tried again after a failure */
     uint64_t passing_ns;
-    char sharer[SL_SHARER_BYTES]; /* passing: in whose share its name counts; "": in none */
+    char sharer[SL_SHARER_BYTES]; /* PASSING: in whose share its name counts; "": in none */
     char payer[SL_SHARER_BYTES];  /* the same of the place of the running load */
     uint64_t asked_ns, lapse_ns;  /* somebody last asked or waited; how long its load outlives that;
                                      0: as long as it takes */
-    bool abandoned;               /* its load ends, since nobody waits for it */
     bool was_ready, of_volume;
-    enum work work;
-    bool load_again;         /* once more, when the running load ends */
     enum load_place place;   /* that the running load has */
     uint32_t loads_into;     /* the placement that it was begun for */
     bool measured;           /* while queued: its source was asked … */
@@ -162,6 +215,30 @@ struct model {
     struct model *next, *queue_next;
 };
 
+/* RETIRED or FORGOTTEN: nothing new begins with it. */
+static inline bool registry_name_ended(const struct model *model)
+{
+    return model->name_state >= NAME_RETIRED;
+}
+static inline bool registry_is_queued(const struct model *model)
+{
+    return model->work == WORK_QUEUED || model->work == WORK_UNWANTED;
+}
+/** A worker has it. */
+static inline bool registry_is_running(const struct model *model)
+{
+    return model->work >= WORK_RUNNING && model->work <= WORK_AGAIN;
+}
+static inline bool registry_follows(const struct model *model)
+{
+    return model->work >= WORK_FOLLOWS;
+}
+/** It is, or is about to be, given back. */
+static inline bool registry_is_going(const struct resident *resident)
+{
+    return resident->state >= RESIDENT_MARKED;
+}
+
 /* A thread for loads into one space, while other GPUs have all usual places. */
 struct beside {
     struct sl_registry *registry; /* NULL: it was not started */
@@ -169,6 +246,28 @@ struct beside {
     pthread_t thread;
 };
 
+/*
+ * What holds whenever the lock is free (registry_check()):
+ *
+ *  1. There are model_count models. What was defined, and is not FORGOTTEN, has a spec, what is
+ *     FOUND has none, and who has a spec has a holder.
+ *  2. A pin by the config is of a CONFIG name. What is RETIRED or FORGOTTEN is not wanted.
+ *  3. The queue has all that are QUEUED or UNWANTED, each once.
+ *  4. A load can be canceled only while a worker has it.
+ *  5. Nobody waits for what is UNWANTED or ABANDONED, nor is it wanted by itself.
+ *  6. Who waits, waits for a load, but at the end.
+ *  7. Only loads of PASSING names have a payer, or of such that were forgotten.
+ *  8. What FOLLOWS borrows memory from what a worker is loading for another name.
+ *  9. A resident has ref_count references, each of which is to it.
+ * 10. A job works with what is LOADING; neither job nor reference has what is MARKED or DROPPING,
+ *     of which there are as many as `dropping`.
+ * 11. The current resident is one of the model's, READY, and has no key.
+ * 12. Of those in a ring one does not borrow; they are of one holder and identity.
+ * 13. Who awaits room deposits.
+ * 14. All that run in usual places are `taken`, of which there are no more than loads_at_once.
+ * 15. What is being measured is QUEUED, and the question can be canceled.
+ * 16. No more than later_count calls are deferred.
+ */
 struct sl_registry {
     unsigned loads_at_once, retry_ms, retry_max_ms;
     pthread_t workers[LOADS_MAX], small_worker, janitor;
@@ -229,6 +328,39 @@ void registry_answer(struct waiter *waiters);
 void registry_abandon(struct sl_registry *registry, struct model *model);
 /** A model is for this memory, which may need a place of its own. */
 void registry_need_beside(struct sl_registry *registry, uint32_t placement);
+
+/** registry_states.c */
+/** The only ways to change a state; a step that is not drawn above is our mistake. */
+void registry_set_name(struct model *model, enum name_state to);
+void registry_set_work(struct model *model, enum work to);
+void registry_set_resident(struct resident *resident, enum resident_state to);
+/** Does all hold that must? In builds with asserts; without the lock it is never called. */
+#ifdef NDEBUG
+static inline void registry_check(const struct sl_registry *registry)
+{
+    (void)registry;
+}
+#else
+void registry_check(const struct sl_registry *registry);
+#endif
+static inline struct sl_registry *registry_lock_(struct sl_registry *registry)
+{
+    pthread_mutex_lock(&registry->lock);
+    registry_check(registry);
+    return registry;
+}
+static inline void registry_unlock_(struct sl_registry **registry)
+{
+    registry_check(*registry);
+    pthread_mutex_unlock(&(*registry)->lock);
+}
+/** Hold the registry's lock to the end of the scope. */
+#define REGISTRY_LOCKED(registry)                                                                  \
+    __attribute__((cleanup(registry_unlock_), unused)) struct sl_registry *SL_LOCK_NAME(           \
+        __LINE__) = registry_lock_(registry)
+/** With the lock, which is given up meanwhile: until the condition is signaled, or sl_now_ns() is
+ * until_ns; UINT64_MAX: never. */
+void registry_wait(struct sl_registry *registry, pthread_cond_t *condition, uint64_t until_ns);
 
 /** registry_loads.c */
 /** To be loaded; one that waits already keeps its turn, and goes where its spec says by now. */
@@ -300,8 +432,10 @@ int registry_check_room(struct sl_registry *registry, struct resident *resident,
                         struct sl_err *err);
 /** Nobody will ask for it again, and nobody has it any more. With the lock held. */
 bool registry_is_abandoned(const struct resident *resident);
-/** Mark a resident as DROPPING: for the janitor, or for the caller to drop. */
+/** Mark a resident as one that goes: MARKED for the janitor, or DROPPING for the caller to drop. */
 void registry_mark(struct sl_registry *registry, struct resident *resident, bool for_janitor);
+/** What was marked to be dropped by the caller is the janitor's. */
+void registry_leave_to_janitor(struct sl_registry *registry, const struct victims *victims);
 /** Without the lock: drop a DROPPING resident, then remove it; kept as PARTIAL on failure. */
 int registry_drop(struct sl_registry *registry, struct resident *resident, struct sl_err *err);
 /** Over the budget, because it became smaller: mark for the janitor what may go. */
