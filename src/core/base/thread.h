@@ -92,4 +92,24 @@ static inline pthread_mutex_t *sl_lock_(pthread_mutex_t *lock)
     __attribute__((cleanup(sl_unlock_), unused)) pthread_mutex_t *SL_LOCK_NAME(__LINE__) =         \
         sl_lock_(mutex)
 
+/**
+ * The same for a struct `type` with a member `lock` and invariants: check(thing) asserts them when
+ * the lock was taken, and before it is given back. SL_LOCKED_DEFINE() stands once, in a header.
+ */
+#define SL_LOCKED_DEFINE(type, check)                                                              \
+    static inline void type##_unlock_(struct type **thing)                                         \
+    {                                                                                              \
+        check(*thing);                                                                             \
+        pthread_mutex_unlock(&(*thing)->lock);                                                     \
+    }                                                                                              \
+    static inline struct type *type##_lock_(struct type *thing)                                    \
+    {                                                                                              \
+        pthread_mutex_lock(&thing->lock);                                                          \
+        check(thing);                                                                              \
+        return thing;                                                                              \
+    }
+#define SL_LOCKED_CHECKED(type, thing)                                                             \
+    __attribute__((cleanup(type##_unlock_), unused)) struct type *SL_LOCK_NAME(__LINE__) =         \
+        type##_lock_(thing)
+
 #endif

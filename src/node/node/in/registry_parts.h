@@ -343,21 +343,9 @@ static inline void registry_check(const struct sl_registry *registry)
 #else
 void registry_check(const struct sl_registry *registry);
 #endif
-static inline struct sl_registry *registry_lock_(struct sl_registry *registry)
-{
-    pthread_mutex_lock(&registry->lock);
-    registry_check(registry);
-    return registry;
-}
-static inline void registry_unlock_(struct sl_registry **registry)
-{
-    registry_check(*registry);
-    pthread_mutex_unlock(&(*registry)->lock);
-}
+SL_LOCKED_DEFINE(sl_registry, registry_check)
 /** Hold the registry's lock to the end of the scope. */
-#define REGISTRY_LOCKED(registry)                                                                  \
-    __attribute__((cleanup(registry_unlock_), unused)) struct sl_registry *SL_LOCK_NAME(           \
-        __LINE__) = registry_lock_(registry)
+#define REGISTRY_LOCKED(registry) SL_LOCKED_CHECKED(sl_registry, registry)
 /** With the lock, which is given up meanwhile: until the condition is signaled, or sl_now_ns() is
  * until_ns; UINT64_MAX: never. */
 void registry_wait(struct sl_registry *registry, pthread_cond_t *condition, uint64_t until_ns);
