@@ -462,3 +462,32 @@ SL_TEST(stats_of_a_claim_are_there_for_each_pod_and_after_a_restart)
         volume_case_open(&c);
     }
 }
+
+static void *list_on(void *ending)
+{
+    while (!sl_cancel_raised(ending)) {
+        struct sl_json json;
+        sl_json_init(&json, 1 << 20);
+        sl_json_object(&json);
+        sl_volumes_json(c.volumes, &json);
+        sl_json_release(&json);
+    }
+    return NULL;
+}
+
+/* For the thread sanitizer. */
+SL_TEST(volumes_are_listed_while_others_come_and_go)
+{
+    pthread_t thread;
+    volume_case_open(&c);
+    struct sl_cancel *ending = sl_cancel_new(&c.err);
+    ck_assert_ptr_nonnull(ending);
+    ck_assert_int_eq(pthread_create(&thread, NULL, list_on, ending), 0);
+    for (unsigned i = 0; i < 20; i++) {
+        volume_case_mounted(&c, &request, "u1");
+        ck_assert_int_eq(volume_case_unpublish(&c, &request), 0);
+    }
+    sl_cancel_raise(ending, 0);
+    pthread_join(thread, NULL);
+    sl_cancel_free(ending);
+}

@@ -8,6 +8,7 @@
  */
 #include "volumes.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -28,6 +29,40 @@ enum { ANSWER_MS = 200 /* of wait_ms: for the mount and the answer */ };
 
 /* ---- the list ------------------------------------------------------------------------------- */
 
+void volumes_set(struct volume *volume, enum volume_state to)
+{
+#ifndef NDEBUG
+    static const unsigned steps[] = {
+        [VOLUME_ASKED] = 1u << VOLUME_WAITS | 1u << VOLUME_BUSY,
+        [VOLUME_WAITS] = 1u << VOLUME_ASKED,
+        [VOLUME_BUSY] = 1u << VOLUME_PUBLISHED,
+        [VOLUME_PUBLISHED] = 1u << VOLUME_BUSY,
+    };
+    assert(steps[volume->state] & 1u << to);
+#endif
+    volume->state = to;
+}
+
+#ifndef NDEBUG
+void volumes_check(const struct sl_volumes *volumes)
+{
+    unsigned all = 0;
+    for (const struct volume *at = volumes->locked.volumes; at; at = at->next) {
+        unsigned own = at->state == VOLUME_WAITS;
+        for (const struct volume *other = at->next; other; other = other->next) {
+            assert(strcmp(other->record.target, at->record.target) != 0); /* 1 */
+            own += other->state == VOLUME_WAITS &&
+                   strcmp(other->record.pod_namespace, at->record.pod_namespace) == 0;
+        }
+        all += at->state == VOLUME_WAITS;
+        assert(own <= SL_VOLUMES_WAITS_SHARE); /* 2 */
+        assert(at->state != VOLUME_PUBLISHED ||
+               !(at->has_credentials || (at->record.pool && at->ref))); /* 3 */
+    }
+    assert(all <= SL_VOLUMES_WAITS_MAX); /* 2 */
+}
+#endif
+
 struct volume *volumes_find(struct sl_volumes *volumes, const char *target)
 {
     for (struct volume *at = volumes->locked.volumes; at; at = at->next)
@@ -38,15 +73,15 @@ struct volume *volumes_find(struct sl_volumes *volumes, const char *target)
 
 void volumes_forget(struct sl_volumes *volumes, struct volume *volume)
 {
+    if (volumes_is_mounted(volume))
+        sl_metric_add(SL_M_VOLUMES, -1);
     {
-        SL_LOCKED(&volumes->lock);
+        VOLUMES_LOCKED(volumes);
         struct volume **at = &volumes->locked.volumes;
         while (*at != volume)
             at = &(*at)->next;
         *at = volume->next;
     }
-    if (volume->published)
-        sl_metric_add(SL_M_VOLUMES, -1);
     sl_registry_release(volumes->node->registry, volume->ref);
     free(volume);
 }
@@ -64,24 +99,23 @@ static int fail_busy(const char *target, struct sl_err *err)
 static int claim(struct sl_volumes *volumes, const struct sl_volume_record *wanted,
                  struct volume **volume, struct sl_err *err)
 {
-    SL_LOCKED(&volumes->lock);
+    VOLUMES_LOCKED(volumes);
     struct volume *found = volumes_find(volumes, wanted->target);
     *volume = found;
-    if (found && found->busy)
+    if (found && found->state != VOLUME_PUBLISHED)
         return fail_busy(wanted->target, err);
     if (found && (strcmp(found->record.id, wanted->id) != 0 ||
                   memcmp(found->record.arguments, wanted->arguments, SL_VOLUME_DIGEST) != 0))
         return sl_fail_code(err, SL_E_USAGE, "exists",
                             "'%.300s' is already published with other arguments", wanted->target);
     if (found) {
-        found->busy = true;
+        volumes_set(found, VOLUME_BUSY);
         return 1;
     }
     *volume = sl_alloc(sizeof(**volume), err);
     if (!*volume)
         return -1;
     (*volume)->record = *wanted;
-    (*volume)->busy = true;
     (*volume)->next = volumes->locked.volumes;
     volumes->locked.volumes = *volume;
     return 0;
@@ -89,8 +123,19 @@ static int claim(struct sl_volumes *volumes, const struct sl_volume_record *want
 
 static void yield(struct sl_volumes *volumes, struct volume *volume)
 {
-    SL_LOCKED(&volumes->lock);
-    volume->busy = volume->has_credentials = false;
+    VOLUMES_LOCKED(volumes);
+    volume->has_credentials = false;
+    volumes_set(volume, VOLUME_PUBLISHED);
+}
+
+/* A reference stays as long as there is a mount. */
+static void note_mounted(struct sl_volumes *volumes, struct volume *volume)
+{
+    VOLUMES_LOCKED(volumes);
+    if (volumes_is_mounted(volume))
+        return;
+    volumes_set(volume, VOLUME_BUSY);
+    sl_metric_add(SL_M_VOLUMES, 1);
 }
 
 /* ---- what is bound -------------------------------------------------------------------------- */
@@ -187,7 +232,7 @@ static int read_ask(struct sl_volumes *volumes, const struct sl_volume_ask *ask,
         return sl_fail(err, SL_E_USAGE, "volumes of models are read-only: set readOnly: true");
     bool has_rows;
     {
-        SL_LOCKED(&volumes->lock);
+        VOLUMES_LOCKED(volumes);
         has_rows = volumes->locked.rights.count > 0;
     }
     if ((ask->ephemeral || has_rows || request->uri || request->pod_uid) &&
@@ -213,13 +258,10 @@ static int mount_volume(struct sl_volumes *volumes, struct volume *volume, struc
     if (sl_mounting_bind(&volumes->mounting, volume->record.target, source_fd, err) == 0)
         return 0;
     enum sl_mounted left = sl_mounting_look(&volumes->mounting, volume->record.target, source_fd);
-    if (left == SL_MOUNTED_RIGHT || left == SL_MOUNTED_WRITABLE || left == SL_MOUNTED_UNKNOWN) {
-        if (!volume->published)
-            sl_metric_add(SL_M_VOLUMES, 1);
-        volume->published = true; /* a reference stays as long as there is a mount */
-    } else {
+    if (left == SL_MOUNTED_RIGHT || left == SL_MOUNTED_WRITABLE || left == SL_MOUNTED_UNKNOWN)
+        note_mounted(volumes, volume);
+    else
         sl_volume_record_remove(volumes->records_fd, &volume->record, NULL);
-    }
     return -1;
 }
 
@@ -283,13 +325,9 @@ static int publish(struct sl_volumes *volumes, const struct sl_volume_ask *ask, 
     int done = found ? publish_again(volumes, volume, err)
                      : publish_new(volumes, ask, &request, volume,
                                    begin_ns + wait_ms * SL_NS_PER_MS, cancel, err);
-    bool stays =
-        found || done == 0 || volume->published; /* what could not be undone is kept, too */
-    if (done == 0 && !found) {
-        volume->published = true;
-        sl_metric_add(SL_M_VOLUMES, 1);
-    }
-    if (stays)
+    if (done == 0)
+        note_mounted(volumes, volume);
+    if (volumes_is_mounted(volume)) /* what could not be undone is kept, too */
         yield(volumes, volume);
     else
         volumes_forget(volumes, volume);
@@ -345,14 +383,14 @@ int sl_volumes_unpublish(struct sl_volumes *volumes, const char *volume_id, cons
     if (sl_mounting_check(&volumes->mounting, target, err) < 0)
         return -1;
     {
-        SL_LOCKED(&volumes->lock);
+        VOLUMES_LOCKED(volumes);
         volume = volumes_find(volumes, target);
-        if (volume && volume->busy)
+        if (volume && volume->state != VOLUME_PUBLISHED)
             return fail_busy(target, err);
         if (volume && strcmp(volume->record.id, volume_id) != 0)
             return 0; /* it is another one's, and stays */
         if (volume)
-            volume->busy = true;
+            volumes_set(volume, VOLUME_BUSY);
     }
     if (!volume)
         return remove_unknown(volumes, target, err);
@@ -413,9 +451,9 @@ int sl_volumes_stats(struct sl_volumes *volumes, const char *volume_id, const ch
     if (!volume_id || !*volume_id || !path || !*path)
         return sl_fail(err, SL_E_USAGE, "the volume id or its path is missing");
     {
-        SL_LOCKED(&volumes->lock);
+        VOLUMES_LOCKED(volumes);
         const struct volume *volume = volumes_find(volumes, path);
-        if (!volume || !volume->published || strcmp(volume->record.id, volume_id) != 0)
+        if (!volume || !volumes_is_mounted(volume) || strcmp(volume->record.id, volume_id) != 0)
             return sl_fail(err, SL_E_NOT_FOUND, "no volume '%.80s' is published at '%.300s'",
                            volume_id, path);
         record = volume->record;
@@ -432,7 +470,7 @@ int sl_volumes_check(struct sl_volumes *volumes, const struct sl_volume_pair *at
     if (sl_volume_request_read(attributes, count, &request, err) < 0)
         return -1;
     {
-        SL_LOCKED(&volumes->lock);
+        VOLUMES_LOCKED(volumes);
         struct sl_err why = SL_ERR_INIT;
         if (sl_volume_rights_conceivable(&volumes->locked.rights, &request, &why) < 0)
             return sl_fail(err, SL_E_USAGE, "%s", why.message);
@@ -446,11 +484,11 @@ int sl_volumes_check(struct sl_volumes *volumes, const struct sl_volume_pair *at
 
 void sl_volumes_json(struct sl_volumes *volumes, struct sl_json *json)
 {
-    SL_LOCKED(&volumes->lock);
+    VOLUMES_LOCKED(volumes);
     sl_json_key(json, "volumes");
     sl_json_array(json);
     for (const struct volume *at = volumes->locked.volumes; at; at = at->next) {
-        if (!at->published)
+        if (!volumes_is_mounted(at))
             continue;
         sl_json_object(json);
         sl_json_key_string(json, "volume", at->record.id);
@@ -547,7 +585,7 @@ int sl_volumes_reload(struct sl_volumes *volumes, const struct sl_node_spec *spe
     if (sl_volume_rights_copy(&spec->csi, &rights, err) < 0)
         return -1;
     {
-        SL_LOCKED(&volumes->lock);
+        VOLUMES_LOCKED(volumes);
         struct sl_volume_rights old = volumes->locked.rights;
         volumes->locked.rights = rights;
         rights = old;

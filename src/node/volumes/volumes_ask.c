@@ -63,7 +63,7 @@ static int note_credentials(struct sl_volumes *volumes, const char *name, struct
 static int keep_credentials(struct sl_volumes *volumes, struct volume *volume, const char *name,
                             const struct sl_volume_grant *grant, struct sl_err *err)
 {
-    SL_LOCKED(&volumes->lock);
+    VOLUMES_LOCKED(volumes);
     snprintf(volume->record.model, sizeof(volume->record.model), "%s", name);
     volume->has_credentials = grant->has_credentials;
     if (!grant->has_credentials)
@@ -93,7 +93,7 @@ int volumes_resolve(struct sl_volumes *volumes, const struct sl_volume_request *
 {
     struct sl_volume_grant grant;
     {
-        SL_LOCKED(&volumes->lock);
+        VOLUMES_LOCKED(volumes);
         if (sl_volume_rights_grant(&volumes->locked.rights, request, ask->secrets,
                                    ask->secret_count, volumes->salt, &grant, err) < 0)
             return -1;
@@ -114,14 +114,14 @@ static bool is_needed(struct sl_volumes *volumes, const char *name)
 {
     struct sl_registry_meaning meaning;
     for (const struct volume *at = volumes->locked.volumes; at; at = at->next)
-        if (at->busy && at->has_credentials && strcmp(at->record.model, name) == 0)
+        if (at->has_credentials && strcmp(at->record.model, name) == 0)
             return true;
     return sl_registry_meaning(volumes->node->registry, name, &meaning) && meaning.busy;
 }
 
 void volumes_drop_credentials(struct sl_volumes *volumes)
 {
-    SL_LOCKED(&volumes->lock);
+    VOLUMES_LOCKED(volumes);
     struct sl_list *names = &volumes->locked.credentials;
     for (size_t i = 0; i < names->count;) {
         if (is_needed(volumes, names->items[i])) {
@@ -186,19 +186,22 @@ int volumes_fail_loading(const char *model, struct sl_err *err)
 static bool may_wait(struct sl_volumes *volumes, struct volume *volume)
 {
     unsigned all = 0, own = 0;
-    SL_LOCKED(&volumes->lock);
+    VOLUMES_LOCKED(volumes);
     for (const struct volume *at = volumes->locked.volumes; at; at = at->next) {
-        all += at->waits;
-        own += at->waits && strcmp(at->record.pod_namespace, volume->record.pod_namespace) == 0;
+        all += at->state == VOLUME_WAITS;
+        own += at->state == VOLUME_WAITS &&
+               strcmp(at->record.pod_namespace, volume->record.pod_namespace) == 0;
     }
-    volume->waits = all < SL_VOLUMES_WAITS_MAX && own < SL_VOLUMES_WAITS_SHARE;
-    return volume->waits;
+    if (all >= SL_VOLUMES_WAITS_MAX || own >= SL_VOLUMES_WAITS_SHARE)
+        return false;
+    volumes_set(volume, VOLUME_WAITS);
+    return true;
 }
 
 static void end_wait(struct sl_volumes *volumes, struct volume *volume)
 {
-    SL_LOCKED(&volumes->lock);
-    volume->waits = false;
+    VOLUMES_LOCKED(volumes);
+    volumes_set(volume, VOLUME_ASKED);
 }
 
 static int fail_waits(const struct volume *volume, struct sl_err *err)
@@ -225,7 +228,8 @@ int volumes_hold(struct sl_volumes *volumes, struct volume *volume, uint64_t unt
         sl_registry_wait_until(volumes->node->registry, volume->record.model, SL_REF_VOLUME, who,
                                sl_node_sharer_of_namespace(volume->record.pod_namespace, sharer),
                                waits ? until_ns : 0, cancel, &why);
-    end_wait(volumes, volume);
+    if (waits)
+        end_wait(volumes, volume);
     if (volume->ref) {
         snprintf(volume->record.version, sizeof(volume->record.version), "%s",
                  sl_model_ref_version(volume->ref));

@@ -28,8 +28,8 @@ static int adopt(struct sl_volumes *volumes, const struct sl_volume_record *reco
     }
     volume->record = *record;
     volume->ref = ref;
-    volume->published = true;
-    SL_LOCKED(&volumes->lock);
+    volume->state = VOLUME_PUBLISHED;
+    VOLUMES_LOCKED(volumes);
     volume->next = volumes->locked.volumes;
     volumes->locked.volumes = volume;
     sl_metric_add(SL_M_VOLUMES, 1);
@@ -146,7 +146,7 @@ static void note_orphan(void *arg, const struct sl_mount_line *line)
         return;
     sl_autofree char *target =
         sl_asprintf(&orphans->err, "%s%s", mounting->path, line->point + strlen(mounting->real));
-    SL_LOCKED(&orphans->volumes->lock);
+    VOLUMES_LOCKED(orphans->volumes);
     if (target && !volumes_find(orphans->volumes, target))
         sl_list_add(&orphans->targets, target, strlen(target), &orphans->err);
 }
@@ -206,10 +206,10 @@ static bool pod_is_gone(const struct sl_volumes *volumes, const struct sl_volume
 /* One whose pod has gone, claimed. */
 static struct volume *take_gone(struct sl_volumes *volumes)
 {
-    SL_LOCKED(&volumes->lock);
+    VOLUMES_LOCKED(volumes);
     for (struct volume *at = volumes->locked.volumes; at; at = at->next)
-        if (!at->busy && at->published && pod_is_gone(volumes, &at->record)) {
-            at->busy = true;
+        if (at->state == VOLUME_PUBLISHED && pod_is_gone(volumes, &at->record)) {
+            volumes_set(at, VOLUME_BUSY);
             return at;
         }
     return NULL;

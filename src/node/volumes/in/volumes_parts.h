@@ -10,19 +10,40 @@
 #include "volumes.h"
 
 /*
- *   claimed ---------> published ---------> removed
- *      |  by a publish     ^  |  unpublish, orphaned
- *      |  that worked      |  |
- *      +--> removed        +--+ published again: nothing changes
- * While `busy` one call works with it, and others are told to come again.
+ * A volume:
+ *
+ *     WAITS <---> ASKED ---> BUSY <---> PUBLISHED
+ *                   |          |
+ *                   +----------+---> removed
+ *
+ *     ASKED      claim(): a publish has it, and nothing is mounted yet
+ *     WAITS      may_wait(): … for a load, in its namespace's share; back: end_wait()
+ *     BUSY       note_mounted(): it is mounted, or what is left of that is still to be taken away;
+ *                claim(), sl_volumes_unpublish(), take_gone(): a call has it
+ *     PUBLISHED  yield(): no call has it; adopt(): an earlier daemon left it
+ *     removed    volumes_forget()
+ *
+ * What is not PUBLISHED one call works with, and others are told to come again.
  */
+enum volume_state { VOLUME_ASKED, VOLUME_WAITS, VOLUME_BUSY, VOLUME_PUBLISHED };
 struct volume {
     struct volume *next;
     struct sl_volume_record record;
-    bool busy, published, waits; /* waits: for a load, in its namespace's share */
-    bool has_credentials;        /* kept under its model's name while it is busy */
+    enum volume_state state;
+    bool has_credentials; /* kept under its model's name while a call has it */
     struct sl_model_ref *ref;
 };
+static inline bool volumes_is_mounted(const struct volume *volume)
+{
+    return volume->state >= VOLUME_BUSY;
+}
+/*
+ * What holds whenever the lock is free (volumes_check()):
+ *
+ * 1. No two have one target.
+ * 2. No more than SL_VOLUMES_WAITS_MAX wait, of one namespace no more than its share.
+ * 3. What is PUBLISHED has no credentials kept, and no reference if it is the pool's folder.
+ */
 struct sl_volumes {
     struct sl_node *node;
     struct sl_mounting mounting;
@@ -41,6 +62,19 @@ struct sl_volumes {
 };
 
 /** volumes.c */
+#ifdef NDEBUG
+static inline void volumes_check(const struct sl_volumes *volumes)
+{
+    (void)volumes;
+}
+#else
+void volumes_check(const struct sl_volumes *volumes);
+#endif
+SL_LOCKED_DEFINE(sl_volumes, volumes_check)
+/** Hold the lock to the end of the scope. */
+#define VOLUMES_LOCKED(volumes) SL_LOCKED_CHECKED(sl_volumes, volumes)
+/** With the lock held: the only way to change a state. */
+void volumes_set(struct volume *volume, enum volume_state to);
 /** With the lock held. */
 struct volume *volumes_find(struct sl_volumes *volumes, const char *target);
 /** Unlink and free; its reference goes. */
