@@ -3,6 +3,7 @@
  * not taken nor a request that its owner is still at work on. So a client can make the server hold
  * one packet and one request, and whatever it sends meanwhile waits in its own socket.
  */
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,10 +20,30 @@
 
 enum { HELLO_SECONDS = 10 };
 
+void sl_pool_connection_enter(struct sl_pool_connection *connection, enum sl_pool_stage to)
+{
+#ifndef NDEBUG
+    static const unsigned steps[] = {
+        [SL_POOL_GREETING] = 1u << SL_POOL_SERVED | 1u << SL_POOL_CLOSING | 1u << SL_POOL_DEAD,
+        [SL_POOL_SERVED] = 1u << SL_POOL_CLOSING | 1u << SL_POOL_LEFT | 1u << SL_POOL_DEAD,
+        [SL_POOL_CLOSING] = 1u << SL_POOL_DEAD,
+        [SL_POOL_LEFT] = 1u << SL_POOL_DEAD,
+        [SL_POOL_DEAD] = 0,
+    };
+    assert(steps[connection->stage] & 1u << to);
+#endif
+    connection->stage = to;
+}
+
+static bool is_dead(const struct sl_pool_connection *connection)
+{
+    return connection->stage == SL_POOL_DEAD;
+}
+
 static void watch(struct sl_pool_connection *connection)
 {
     uint32_t events = EPOLLRDHUP;
-    if (connection->left)
+    if (connection->stage == SL_POOL_LEFT)
         return;
     if (connection->out.data)
         events |= connection->retry ? 0 : EPOLLOUT;
@@ -42,7 +63,7 @@ static bool has_taken(struct sl_pool_connection *connection)
     connection->untaken = connection->held = false;
     connection->idle_ns = sl_now_ns();
     sl_pool_share_arrived(connection);
-    if (!connection->out.data && connection->greeted)
+    if (!connection->out.data)
         connection->deadline_ns = 0;
     return true;
 }
@@ -100,9 +121,9 @@ static void drop_all(struct sl_pool_connection *connection)
 void sl_pool_connection_close(struct sl_pool_connection *connection)
 {
     struct sl_pool_server *server = connection->server;
-    if (connection->dead)
+    if (is_dead(connection))
         return;
-    connection->dead = true;
+    sl_pool_connection_enter(connection, SL_POOL_DEAD);
     /* A process that was forked meanwhile may hold the descriptor, too: closing it here would not
      * end its events. */
     epoll_ctl(server->epoll_fd, EPOLL_CTL_DEL, connection->fd, NULL);
@@ -126,7 +147,7 @@ static void leave(struct sl_pool_connection *connection)
         sl_pool_connection_close(connection);
         return;
     }
-    connection->left = true;
+    sl_pool_connection_enter(connection, SL_POOL_LEFT);
     connection->deadline_ns = 0;
     epoll_ctl(connection->server->epoll_fd, EPOLL_CTL_DEL, connection->fd, NULL);
     shutdown(connection->fd, SHUT_RDWR);
@@ -196,7 +217,7 @@ static void flush(struct sl_pool_connection *connection)
     connection->untaken = true;
     connection->sent_fds += connection->out.fd_count;
     connection->user->sent_fds += connection->out.fd_count;
-    if (connection->closing)
+    if (connection->stage == SL_POOL_CLOSING)
         sl_pool_connection_close(connection);
     else if (connection->sending)
         send_more(connection);
@@ -206,7 +227,7 @@ void sl_pool_send(struct sl_pool_connection *connection, uint16_t type, void *pa
                   const int *fds, size_t fd_count)
 {
     struct sl_wire_head *head = packet;
-    if (connection->dead)
+    if (is_dead(connection))
         return;
     head->bytes = (uint32_t)bytes;
     head->type = type;
@@ -295,26 +316,26 @@ static void give_up_sending(struct sl_pool_connection *connection)
         connection->server->locked.counts.limited++;
     }
     sl_pool_send_error(connection, &err);
-    if (!connection->dead)
+    if (!is_dead(connection))
         watch(connection);
 }
 
 bool sl_pool_connection_tick(struct sl_pool_connection *connection, uint64_t now)
 {
-    bool held = connection->held;
-    if (connection->untaken && has_taken(connection) && (connection->left || held)) {
-        if (connection->left)
+    bool held = connection->held, left = connection->stage == SL_POOL_LEFT;
+    if (connection->untaken && has_taken(connection) && (left || held)) {
+        if (left)
             sl_pool_connection_close(connection);
         else
             watch(connection);
     }
-    if (connection->dead)
+    if (is_dead(connection))
         return false;
     if (connection->retry)
         sl_pool_connection_turn(connection, 0);
-    if (connection->dead || !connection->deadline_ns || connection->deadline_ns > now)
-        return !connection->dead && (connection->deadline_ns || connection->left);
-    if (!connection->greeted)
+    if (is_dead(connection) || !connection->deadline_ns || connection->deadline_ns > now)
+        return !is_dead(connection) && (connection->deadline_ns || left);
+    if (connection->stage == SL_POOL_GREETING)
         sl_pool_connection_close(connection);
     else if (connection->retry)
         give_up_sending(connection);
@@ -347,7 +368,7 @@ void sl_pool_connection_answer(struct sl_pool_connection *connection,
                           (double)(sl_now_ns() - request->since_ns) / (double)SL_NS_PER_S);
     }
     sl_pool_request_end(request);
-    if (!connection->dead)
+    if (!is_dead(connection))
         watch(connection);
 }
 
@@ -416,7 +437,7 @@ static void refuse(struct sl_pool_connection *connection, const struct sl_err *e
                  connection->peer.uid, err->message);
         sl_pool_quiet_warn(&connection->server->quiet, connection->peer.uid, SL_POOL_SAID_MALFORMED,
                            text);
-        connection->closing = true;
+        sl_pool_connection_enter(connection, SL_POOL_CLOSING);
         SL_LOCKED(&connection->server->lock);
         connection->server->locked.counts.protocol_errors++;
     }
@@ -435,7 +456,7 @@ static void serve(struct sl_pool_connection *connection, struct received *receiv
                                                     received->fd_count, &packet, &err);
     connection->serial = received->cut ? 0 : packet.serial;
     if (done == 0 && connection->over) {
-        connection->closing = true;
+        sl_pool_connection_enter(connection, SL_POOL_CLOSING);
         done = sl_pool_share_refuse(connection, &err);
     }
     if (done == 0)
@@ -471,7 +492,7 @@ static void read_next(struct sl_pool_connection *connection)
 
 void sl_pool_connection_turn(struct sl_pool_connection *connection, uint32_t events)
 {
-    if (connection->dead || connection->left)
+    if (connection->stage >= SL_POOL_LEFT)
         return;
     if (events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP)) {
         sl_pool_connection_close(connection);
@@ -481,7 +502,7 @@ void sl_pool_connection_turn(struct sl_pool_connection *connection, uint32_t eve
         flush(connection);
     else if ((events & EPOLLIN) && !connection->request)
         read_next(connection);
-    if (!connection->dead)
+    if (!is_dead(connection))
         watch(connection);
 }
 

@@ -18,7 +18,7 @@ static int serve_hello(struct sl_pool_connection *connection, const struct sl_po
                             "the client speaks versions %u to %u of the pool's protocol, this "
                             "server %d: update the older of the two",
                             packet->version_min, packet->version_max, SL_WIRE_VERSION);
-    connection->greeted = true;
+    sl_pool_connection_enter(connection, SL_POOL_SERVED);
     connection->deadline_ns = 0;
     {
         SL_LOCKED(&connection->server->lock);
@@ -117,7 +117,7 @@ int sl_pool_serve(struct sl_pool_connection *connection, const struct sl_pool_pa
                   int *fds, struct sl_err *err)
 {
     bool hello = packet->type == SL_WIRE_HELLO;
-    if (hello == connection->greeted)
+    if (hello == (connection->stage == SL_POOL_SERVED))
         return sl_fail_code(err, SL_E_USAGE, "protocol", "a request to the pool is malformed: %s",
                             hello ? "hello comes once" : "hello comes first");
     return hello ? serve_hello(connection, packet, err)

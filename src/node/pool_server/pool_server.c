@@ -5,6 +5,7 @@
  */
 #include "pool_server.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -98,6 +99,56 @@ static void bury(struct sl_pool_server *server)
     }
 }
 
+#ifndef NDEBUG
+static void check_connection(const struct sl_pool_connection *at)
+{
+    bool sends = at->out.data != NULL;
+    bool has = at->request || at->deposit || at->lease_count || sends;
+    assert(!has || at->stage == SL_POOL_SERVED || at->stage == SL_POOL_CLOSING);     /* 1 */
+    assert(at->stage != SL_POOL_CLOSING || (sends && !at->request && !at->untaken)); /* 2 */
+    assert(sends || !(at->sending || at->retry));                                    /* 3 */
+    assert(at->untaken || !(at->held || at->sent_fds));                              /* 4 */
+}
+
+static void check_user(const struct sl_pool_user *user, const struct sl_pool_connection *first)
+{
+    struct sl_pool_user sum = {0};
+    for (const struct sl_pool_connection *at = first; at; at = at->next)
+        if (at->user == user) {
+            sum.connections++;
+            sum.places += !at->over;
+            sum.sent_fds += at->sent_fds;
+            sum.given_fds += at->deposit ? at->deposit->charged : 0;
+        }
+    assert(sum.connections == user->connections && sum.places == user->places); /* 5 */
+    assert(sum.sent_fds == user->sent_fds && sum.given_fds == user->given_fds); /* 5 */
+}
+#endif
+
+static void check(struct sl_pool_server *server)
+{
+#ifndef NDEBUG
+    struct sl_pool_counts sum = {0};
+    unsigned over = 0;
+    SL_LOCKED(&server->lock);
+    for (const struct sl_pool_connection *at = server->locked.first; at; at = at->next) {
+        check_connection(at);
+        over += at->over;
+        sum.clients++;
+        sum.leases += at->lease_count;
+        sum.deposits += at->deposit != NULL;
+    }
+    for (const struct sl_pool_user *user = server->users; user; user = user->next)
+        check_user(user, server->locked.first);
+    assert(over == server->over_count);                     /* 5 */
+    assert(sum.clients == server->locked.counts.clients);   /* 6 */
+    assert(sum.leases == server->locked.counts.leases);     /* 6 */
+    assert(sum.deposits == server->locked.counts.deposits); /* 6 */
+#else
+    (void)server;
+#endif
+}
+
 static bool is_stopped(struct sl_pool_server *server)
 {
     SL_LOCKED(&server->lock);
@@ -121,6 +172,7 @@ static void *run(void *arg)
         }
         timed = tick(server);
         bury(server);
+        check(server);
         sl_pool_server_update_metrics(server);
     }
     while (server->locked.first) /* as in tick(): no other thread changes it */

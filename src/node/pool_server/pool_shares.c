@@ -98,9 +98,9 @@ static unsigned places(const struct sl_pool_server *server, bool privileged_too)
 /* Does it lose nothing but its greeting? */
 static bool can_go(const struct sl_pool_connection *connection, uint64_t now)
 {
-    return !connection->dead && !connection->over && !connection->left &&
-           !connection->lease_count && !connection->deposit && !connection->request &&
-           !connection->out.data && now - connection->idle_ns >= IDLE_MS * SL_NS_PER_MS;
+    return connection->stage < SL_POOL_LEFT && !connection->over && !connection->lease_count &&
+           !connection->deposit && !connection->request && !connection->out.data &&
+           now - connection->idle_ns >= IDLE_MS * SL_NS_PER_MS;
 }
 
 /* The longest idle one, of this user or of all but the privileged, goes. No other thread changes

@@ -85,20 +85,41 @@ struct sl_pool_user {
     size_t sent_fds;      /* in answers that were not taken yet */
     size_t given_fds;     /* of deposits that are open */
 };
+/*
+ * A connection:
+ *
+ *     GREETING ----> SERVED ----> LEFT ----> DEAD ----> freed
+ *         |            |                      ^
+ *         +------------+---> CLOSING ---------+         DEAD at any time
+ *
+ *     GREETING  sl_pool_connection_open(): its hello is awaited
+ *     SERVED    serve_hello()
+ *     CLOSING   refuse(), serve(): it broke the protocol, or is beyond its user's share; it ends as
+ *               soon as it was told so
+ *     LEFT      leave(): it does not take its answer. Nothing is its any more, but the answer holds
+ *               descriptors
+ *     DEAD      sl_pool_connection_close()
+ *     freed     bury(), at the end of the turn
+ */
+enum sl_pool_stage {
+    SL_POOL_GREETING,
+    SL_POOL_SERVED,
+    SL_POOL_CLOSING,
+    SL_POOL_LEFT,
+    SL_POOL_DEAD,
+};
 struct sl_pool_connection {
     struct sl_pool_server *server;
     struct sl_pool_connection *next, *previous;
     struct sl_pool_user *user;
     int fd;
-    bool greeted, closing; /* closing: once what is to be sent has been sent */
-    bool over;             /* beyond its user's share: its first request is refused */
-    bool retry;            /* too many descriptors are on their way: try again at the tick */
-    bool untaken;          /* the last answer is still in the socket */
-    bool held;             /* so the next request, which is there, is not read */
-    bool left;             /* nothing is its any more, but its answer holds descriptors */
-    bool dead;             /* closed, to be freed at the end of the turn */
-    size_t sent_fds;       /* of the answers that are in the socket */
-    uint64_t idle_ns;      /* since when it asks for nothing */
+    enum sl_pool_stage stage;
+    bool over;        /* beyond its user's share: its first request is refused */
+    bool retry;       /* too many descriptors are on their way: try again at the tick */
+    bool untaken;     /* the last answer is still in the socket */
+    bool held;        /* so the next request, which is there, is not read */
+    size_t sent_fds;  /* of the answers that are in the socket */
+    uint64_t idle_ns; /* since when it asks for nothing */
     struct sl_pool_peer peer;
     struct sl_peer who;   /* with its groups */
     uint64_t deadline_ns; /* for its hello, for taking an answer; 0: none */
@@ -125,6 +146,8 @@ int sl_pool_connection_open(struct sl_pool_server *server, int fd, uint32_t *who
 bool sl_pool_connection_tick(struct sl_pool_connection *connection, uint64_t now);
 /** Something has happened on it. */
 void sl_pool_connection_turn(struct sl_pool_connection *connection, uint32_t events);
+/** The only way to change its stage. */
+void sl_pool_connection_enter(struct sl_pool_connection *connection, enum sl_pool_stage to);
 /** End it: leases, request and deposit with it. It is freed by the server after the turn. */
 void sl_pool_connection_close(struct sl_pool_connection *connection);
 /** Its request was answered. */
@@ -252,6 +275,16 @@ struct sl_pool_counts {
     uint64_t connects, attaches, commits, refusals, protocol_errors, limited; /* ever */
     uint64_t oldest_lease_seconds; /* wall clock of its begin; 0: there is none */
 };
+/*
+ * What holds at the end of each turn (check() in pool_server.c):
+ *
+ * 1. Only what is SERVED or CLOSING has anything: request, deposit, leases, a packet to be sent.
+ * 2. What is CLOSING has one packet to be sent, no request, and nothing untaken.
+ * 3. Slabs that follow, and another try, are of a packet that waits to be sent.
+ * 4. A request is held, and descriptors are sent, only while an answer is untaken.
+ * 5. A user's counts are the sums of its connections; over_count is of all that have no place.
+ * 6. The counts that are shown are the sums of all connections.
+ */
 struct sl_pool_server {
     struct sl_pool_handler handler;
     void *arg;
