@@ -136,15 +136,6 @@ static struct model *take(struct sl_registry *registry, enum load_place place, u
     return model;
 }
 
-/* Out of the queue, for a worker that has a place; NULL: none may begin. Of any space. */
-static struct model *take_queued(struct sl_registry *registry, unsigned space)
-{
-    (void)space;
-    struct model *model = take(registry, PLACE_USUAL, 0, has_place);
-    registry->locked.taken += model != NULL;
-    return model;
-}
-
 static bool are_taken(const struct sl_registry *registry)
 {
     return registry->locked.taken >= registry->loads_at_once;
@@ -166,14 +157,6 @@ static bool goes_beside(const struct sl_registry *registry, const struct model *
                     !(model->loads_into & wanting->holder->placement);
     }
     return named_only || elsewhere;
-}
-
-/* Out of the queue, past others, for the place that this space has while loads onto GPUs, other
- * ones, have all usual places; NULL: none may. */
-static struct model *take_beside(struct sl_registry *registry, unsigned space)
-{
-    return are_taken(registry) ? take(registry, PLACE_BESIDE, SL_PLACEMENT(space), goes_beside)
-                               : NULL;
 }
 
 /* ---- small ones ----------------------------------------------------------------------------- */
@@ -203,10 +186,19 @@ static bool may_pass(const struct sl_registry *registry, const struct model *mod
     return is_small(registry, model) && has_place(registry, model);
 }
 
-/* The same for the place that only small models have. */
-static struct model *take_small(struct sl_registry *registry)
+/* Out of the queue, for a worker that has this place, past others for one that only some may have;
+ * NULL: none may begin. space: whose place it is beside the usual ones. */
+static struct model *take_next(struct sl_registry *registry, enum load_place place, unsigned space)
 {
-    return are_taken(registry) ? take(registry, PLACE_SMALL, 0, may_pass) : NULL;
+    if (place == PLACE_USUAL) {
+        struct model *model = take(registry, place, 0, has_place);
+        registry->locked.taken += model != NULL;
+        return model;
+    }
+    if (!are_taken(registry))
+        return NULL;
+    return place == PLACE_SMALL ? take(registry, place, 0, may_pass)
+                                : take(registry, place, SL_PLACEMENT(space), goes_beside);
 }
 
 /* ---- how large they are --------------------------------------------------------------------- */
@@ -965,30 +957,35 @@ static void run_job(struct job *job, int begun, struct sl_err *err)
         end_job(job, done, body, err);
 }
 
-/* False: the end. */
-static bool run_next(struct sl_registry *registry, pthread_cond_t *more, unsigned space,
-                     struct model *(*take_next)(struct sl_registry *registry, unsigned space))
+/* A load, or a question of how large one is; false: the end. */
+static bool run_next(struct sl_registry *registry, enum load_place place, unsigned space)
 {
     struct job job = {.registry = registry};
     struct sl_err err = SL_ERR_INIT;
-    int begun;
+    int begun = 0;
     {
         REGISTRY_LOCKED(registry);
-        while (!registry->locked.stopping && !(job.model = take_next(registry, space)))
-            registry_wait(registry, more, UINT64_MAX);
+        while (!registry->locked.stopping && !(job.model = take_next(registry, place, space)) &&
+               !(place == PLACE_SMALL && may_measure(registry)))
+            registry_wait(registry, place == PLACE_USUAL ? &registry->work : &registry->beside,
+                          UINT64_MAX);
         if (registry->locked.stopping)
             return false;
-        begun = begin_job(&job, &err);
+        if (job.model)
+            begun = begin_job(&job, &err);
         registry_update_gauges(registry);
     }
-    run_job(&job, begun, &err);
+    if (job.model)
+        run_job(&job, begun, &err);
+    else
+        measure(registry);
     return true;
 }
 
 void *registry_worker(void *arg)
 {
     struct sl_registry *registry = arg;
-    while (run_next(registry, &registry->work, SL_SPACE_HOST, take_queued)) {
+    while (run_next(registry, PLACE_USUAL, SL_SPACE_HOST)) {
         REGISTRY_LOCKED(registry);
         registry->locked.taken--;
         pthread_cond_broadcast(&registry->beside);
@@ -999,32 +996,14 @@ void *registry_worker(void *arg)
 void *registry_beside_worker(void *arg)
 {
     const struct beside *own = arg;
-    while (run_next(own->registry, &own->registry->beside, own->space, take_beside))
+    while (run_next(own->registry, PLACE_BESIDE, own->space))
         ;
     return NULL;
 }
 
 void *registry_small_worker(void *arg)
 {
-    struct sl_registry *registry = arg;
-    for (;;) {
-        struct job job = {.registry = registry};
-        struct sl_err err = SL_ERR_INIT;
-        int begun = 0;
-        {
-            REGISTRY_LOCKED(registry);
-            while (!registry->locked.stopping && !(job.model = take_small(registry)) &&
-                   !may_measure(registry))
-                registry_wait(registry, &registry->beside, UINT64_MAX);
-            if (registry->locked.stopping)
-                return NULL;
-            if (job.model)
-                begun = begin_job(&job, &err);
-            registry_update_gauges(registry);
-        }
-        if (job.model)
-            run_job(&job, begun, &err);
-        else
-            measure(registry);
-    }
+    while (run_next(arg, PLACE_SMALL, SL_SPACE_HOST))
+        ;
+    return NULL;
 }
