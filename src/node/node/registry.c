@@ -12,6 +12,7 @@
  */
 #include "registry.h"
 
+#include <assert.h>
 #include <limits.h>
 #include <poll.h>
 #include <stdio.h>
@@ -77,6 +78,7 @@ void registry_remove_resident(struct resident *resident)
 {
     struct model *model = resident->model;
     struct resident **at = &model->residents;
+    assert(!resident->refs);
     while (*at != resident)
         at = &(*at)->next;
     *at = resident->next;
@@ -104,6 +106,7 @@ static struct model *new_model(struct sl_registry *registry, const char *name, s
                      SL_REGISTRY_MODELS_MAX);
         return NULL;
     }
+    assert(!registry_find(registry, name));
     struct model *model = sl_alloc(sizeof(*model), err);
     if (!model)
         return NULL;
@@ -117,6 +120,7 @@ static struct model *new_model(struct sl_registry *registry, const char *name, s
 void registry_free_model(struct sl_registry *registry, struct model *model)
 {
     struct model **at = &registry->locked.models;
+    assert(!model->residents && !model->waiters);
     while (*at != model)
         at = &(*at)->next;
     *at = model->next;
@@ -522,6 +526,7 @@ struct sl_model_ref *registry_new_ref(struct sl_registry *registry, enum sl_ref_
 
 void registry_link_ref(struct sl_model_ref *ref, struct resident *resident)
 {
+    assert(resident->state <= RESIDENT_PARTIAL);
     ref->resident = resident;
     ref->body = resident->body;
     ref->since_ns = sl_now_ns();

@@ -5,6 +5,7 @@
  * used first. What is referenced, pinned or worked with never goes; if the rest is not enough,
  * nothing goes and the load is refused.
  */
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -367,6 +368,7 @@ static int refuse(const struct sl_registry *registry, const struct resident *wan
 
 void registry_mark(struct sl_registry *registry, struct resident *resident, bool for_janitor)
 {
+    assert(!resident->refs && !resident->busy);
     if (resident->state == RESIDENT_READY)
         registry->locked.counts.evictions++;
     registry_set_resident(resident, for_janitor ? RESIDENT_MARKED : RESIDENT_DROPPING);
@@ -531,6 +533,7 @@ static bool leave_to_others(struct sl_registry *registry, struct resident *resid
 int registry_drop(struct sl_registry *registry, struct resident *resident, struct sl_err *err)
 {
     struct sl_err why = SL_ERR_INIT;
+    assert(resident->state == RESIDENT_DROPPING);
     int done = leave_to_others(registry, resident) ? 0 : drop_memory(registry, resident, &why);
     {
         REGISTRY_LOCKED(registry);

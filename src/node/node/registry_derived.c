@@ -10,6 +10,7 @@
  * It fits its name as long as the model is of the version that it was made from: after that it is
  * stale, found by nobody new, and among the first to go.
  */
+#include <assert.h>
 #include <string.h>
 
 #include "registry_parts.h"
@@ -387,6 +388,7 @@ int sl_registry_deposit_commit(struct sl_registry *registry, uint64_t id, void *
     struct resident *resident = find_deposit(registry, id);
     if (!resident)
         return sl_fail(err, SL_E_NOT_FOUND, "there is no such deposit");
+    assert(resident->busy == 1 && !resident->body);
     int done = accept(registry, resident, bytes, err);
     if (done == 0) {
         resident->busy = 0;

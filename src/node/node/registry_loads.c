@@ -126,6 +126,7 @@ static struct model *take(struct sl_registry *registry, enum load_place place, u
     struct model *model = registry->locked.held ? NULL : *at;
     if (!model)
         return NULL;
+    assert(registry_is_queued(model));
     *at = model->queue_next;
     if (!*at)
         registry->locked.queue_end = at;
