@@ -640,8 +640,10 @@ static struct waiter *place_ask(struct sl_registry *registry, struct waiter *wai
 {
     REGISTRY_LOCKED(registry);
     struct model *model = registry_find(registry, ask->name);
-    if (model)
+    if (model) {
         model->asked_ns = sl_now_ns();
+        model->passing_ns = 0;
+    }
     if (refuse_ask(registry, model, ask, &waiter->err) < 0)
         return waiter;
     struct resident *resident = at_hand(model, ask);
@@ -660,7 +662,6 @@ static struct waiter *place_ask(struct sl_registry *registry, struct waiter *wai
     *end = waiter;
     registry_pass_shares(registry, model);
     want_load(model);
-    model->passing_ns = 0;
     registry->locked.counts.joined += model->work != WORK_NONE;
     registry_queue(registry, model); /* one that waits may begin now, in a place of this one */
     registry_update_gauges(registry);
