@@ -348,7 +348,8 @@ static uint64_t write_many(struct sl_publish *publish, bool flat)
     return sl_cpu_time_between(before, sl_cpu_time()).used_ns;
 }
 
-/* A folder becomes a file; a file becomes a folder of folders. */
+/* A folder becomes a file; a file becomes a folder of folders. What grows with the square takes two
+ * seconds and more, so one is left for what a busy machine counts to us. */
 SL_TEST_LOOP(the_work_on_what_is_in_the_way_grows_with_the_names_alone, 0, 2)
 {
     struct sl_err err = SL_ERR_INIT;
@@ -362,7 +363,7 @@ SL_TEST_LOOP(the_work_on_what_is_in_the_way_grows_with_the_names_alone, 0, 2)
     struct sl_cpu_time before = sl_cpu_time();
     ck_assert_msg(sl_publish_look_ahead(publish, &plan, &err) == 0, "%s", err.message);
     uint64_t looked_ns = sl_cpu_time_between(before, sl_cpu_time()).used_ns;
-    ck_assert_msg(looked_ns < 20 * read_ns, "%u ms to read the names, %u ms to look",
+    ck_assert_msg(looked_ns < 20 * read_ns + SL_NS_PER_S, "%u ms to read the names, %u ms to look",
                   (unsigned)(read_ns / SL_NS_PER_MS), (unsigned)(looked_ns / SL_NS_PER_MS));
     sl_publish_free(publish);
     for (unsigned i = 0; i < plan.file_count; i++)
@@ -405,7 +406,7 @@ SL_TEST(the_work_on_hashes_of_objects_grows_with_the_objects_alone)
     uint64_t without_ns = write_manifest(&plan, &version);
     plan.check_count = OBJECTS;
     uint64_t with_ns = write_manifest(&plan, &version);
-    ck_assert_msg(with_ns < 20 * without_ns, "%u ms without hashes, %u ms with them",
+    ck_assert_msg(with_ns < 20 * without_ns + SL_NS_PER_S, "%u ms without hashes, %u ms with them",
                   (unsigned)(without_ns / SL_NS_PER_MS), (unsigned)(with_ns / SL_NS_PER_MS));
     free(plan.sources);
     free(plan.checks);
