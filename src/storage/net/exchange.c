@@ -162,30 +162,42 @@ static int replace(char **text, char *value)
     return 0;
 }
 
-/*
- * Where the link must lead: the origin, through a tunnel if there is a proxy, except that plain
- * http goes to an http proxy itself. *forward is that proxy, host NULL if there is none.
- */
-static int choose_route(struct sl_exchange *exchange, const struct sl_url *url,
-                        struct sl_url *forward, char **route, struct sl_err *err)
+static int lead_to(struct sl_exchange *exchange, const struct sl_url *to, const char *proxy,
+                   char **route, struct sl_err *err)
 {
     char authority[SL_URL_AUTHORITY_MAX];
-    sl_autofree char *proxy = NULL;
-    if (!exchange->connect.direct && sl_proxy_find(url, &proxy, err) < 0)
-        return -1;
-    const struct sl_url *to = url;
-    if (proxy && !url->tls && strncmp(proxy, "http", 4) == 0) {
-        if (sl_url_parse(proxy, forward, err) < 0)
-            return sl_wrap(err, "the proxy for '%s'", url->host);
-        to = forward;
-        free(sl_steal(&proxy));
-    }
     if (replace(&exchange->open_url, sl_asprintf(err, "http%s://%s/", to->tls ? "s" : "",
                                                  sl_url_authority(to, authority))) < 0 ||
-        replace(&exchange->open_proxy, sl_strdup(proxy ? proxy : "", err)) < 0)
+        replace(&exchange->open_proxy, sl_strdup(proxy, err)) < 0)
         return -1;
     *route = sl_asprintf(err, "%s %s", exchange->open_url, exchange->open_proxy);
     return *route ? 0 : -1;
+}
+
+static int lead_via(struct sl_exchange *exchange, const char *via, char **route, struct sl_err *err)
+{
+    sl_autourl to = {0};
+    return sl_url_parse(via, &to, err) < 0 ? -1 : lead_to(exchange, &to, "", route, err);
+}
+
+/*
+ * Where the link must lead: to what the request goes by, or to the origin, through a tunnel if
+ * there is a proxy, except that plain http goes to an http proxy itself. *forward is that proxy,
+ * host NULL if there is none.
+ */
+static int choose_route(struct sl_exchange *exchange, const struct sl_url *url, const char *via,
+                        struct sl_url *forward, char **route, struct sl_err *err)
+{
+    sl_autofree char *proxy = NULL;
+    if (via)
+        return lead_via(exchange, via, route, err);
+    if (!exchange->connect.direct && sl_proxy_find(url, &proxy, err) < 0)
+        return -1;
+    if (!proxy || url->tls || strncmp(proxy, "http", 4) != 0)
+        return lead_to(exchange, url, proxy ? proxy : "", route, err);
+    if (sl_url_parse(proxy, forward, err) < 0)
+        return sl_wrap(err, "the proxy for '%s'", url->host);
+    return lead_to(exchange, forward, "", route, err);
 }
 
 int sl_exchange_reconnect(struct sl_exchange *exchange, struct sl_err *err)
@@ -201,10 +213,13 @@ int sl_exchange_reconnect(struct sl_exchange *exchange, struct sl_err *err)
     return -1;
 }
 
-static char *name_subject(const char *method, const char *url, const struct sl_url *forward,
-                          struct sl_err *err)
+static char *name_subject(const struct sl_request *request, const char *url,
+                          const struct sl_url *forward, struct sl_err *err)
 {
     char authority[SL_URL_AUTHORITY_MAX];
+    const char *method = request->method;
+    if (request->via)
+        return sl_asprintf(err, "%s %s through '%s'", method, url, request->via);
     if (!forward->host)
         return sl_asprintf(err, "%s %s", method, url);
     return sl_asprintf(err, "%s %s through the proxy '%s'", method, url,
@@ -217,11 +232,10 @@ static int start(struct sl_exchange *exchange, const struct sl_request *request,
     sl_autourl forward = {0};
     sl_autofree char *route = NULL;
     if (sl_url_parse(request->url, &url, err) < 0 ||
-        choose_route(exchange, &url, &forward, &route, err) < 0)
+        choose_route(exchange, &url, request->via, &forward, &route, err) < 0)
         return -1;
     sl_autofree char *shown = sl_url_format(&url, false, err);
-    if (!shown ||
-        replace(&exchange->subject, name_subject(request->method, shown, &forward, err)) < 0 ||
+    if (!shown || replace(&exchange->subject, name_subject(request, shown, &forward, err)) < 0 ||
         build_request(exchange, request, &url, forward.host ? &forward : NULL, err) < 0)
         return -1;
 

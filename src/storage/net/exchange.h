@@ -58,6 +58,9 @@ struct sl_request {
                        sent once more, on a connection of its own, and what answers first is taken;
                        a body that falls silent as long is a stall. 0: never */
     uint64_t stream_bytes; /* instead of body: so many bytes follow by sl_exchange_send() */
+    /* "http://host:port", which answers for the URL's origin, such as a cache: the connection leads
+     * there, without a proxy; the request stays the origin's, with its Host. NULL: the origin */
+    const char *via;
 };
 
 /** No network yet. SL_E_NO_SPACE. */
