@@ -72,6 +72,7 @@ struct sl_option {
     /** LIST: whether two items, both checked, mean the same: then the second is refused. NULL: a
      * list may repeat itself. */
     bool (*same)(const char *a, const char *b);
+    const char *brief; /* SECTION: a text or a list in its place is the value of this member */
     const char *value; /* what stands for the value in help: "DIR", "URL"; NULL: from the type */
 };
 

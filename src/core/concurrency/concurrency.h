@@ -34,6 +34,7 @@ enum sl_connections_why {
     SL_CONNECTIONS_SMALL,   /* small requests: mostly waited for */
     SL_CONNECTIONS_DISTANT, /* the server takes long to begin an answer */
     SL_CONNECTIONS_KNOWN,   /* an earlier load of this process needed so many there */
+    SL_CONNECTIONS_CACHES,  /* blocks lie at different ones, however near each is */
     SL_CONNECTIONS_IN_ORDER /* a second one would be sent what the first one was */
 };
 /** What keeps it from having more. */
@@ -86,6 +87,7 @@ struct sl_plan_facts {
     unsigned descriptors; /* connections that these allow */
     uint64_t requests;    /* that bring the ranges; 0: one a range */
     bool rows;            /* it may turn out that rows are better asked for one by one */
+    bool caches;          /* caches stand between */
     bool in_order;        /* the store has its objects only from their beginnings on */
     bool fixed;           /* it stays with those it begins with */
 };

@@ -32,7 +32,7 @@ struct sl_progress {
     _Atomic uint64_t bytes_total, bytes_resumed, bytes_fetched, bytes_verified;
     _Atomic int64_t bytes_done;
     _Atomic uint64_t tensors_total, objects_total, retries, refetched, hedged, wasted, fallbacks,
-        mirrored;
+        mirrored, cached;
     _Atomic uint64_t first_byte_ns; /* when the first byte landed; 0 before */
     _Atomic unsigned connections;
     _Atomic bool troubled;
@@ -250,6 +250,12 @@ void sl_progress_add_mirrored(struct sl_progress *progress, uint64_t bytes)
         add(&progress->mirrored, bytes);
 }
 
+void sl_progress_add_cached(struct sl_progress *progress, uint64_t bytes)
+{
+    if (progress)
+        add(&progress->cached, bytes);
+}
+
 void sl_progress_add_fallback(struct sl_progress *progress)
 {
     if (progress)
@@ -365,7 +371,8 @@ struct sl_progress_counts sl_progress_counts(const struct sl_progress *progress)
                                        .hedged = atomic_load(&progress->hedged),
                                        .wasted = atomic_load(&progress->wasted),
                                        .fallbacks = atomic_load(&progress->fallbacks),
-                                       .mirrored = atomic_load(&progress->mirrored)};
+                                       .mirrored = atomic_load(&progress->mirrored),
+                                       .cached = atomic_load(&progress->cached)};
 }
 
 static void view_counters(struct sl_progress *progress, struct sl_progress_view *view)

@@ -66,6 +66,8 @@ void sl_progress_add_wasted(struct sl_progress *progress, uint64_t bytes);
 void sl_progress_add_fallback(struct sl_progress *progress);
 /** Bytes came from a mirror of the store's own. */
 void sl_progress_add_mirrored(struct sl_progress *progress, uint64_t bytes);
+/** … from a cache (source.through). */
+void sl_progress_add_cached(struct sl_progress *progress, uint64_t bytes);
 void sl_progress_set_connections(struct sl_progress *progress, unsigned count);
 /** What the load decided by itself, in the words of readers.fixed; copied. */
 void sl_progress_set_decided(struct sl_progress *progress, const char *text);
@@ -96,7 +98,7 @@ void sl_progress_view(struct sl_progress *progress, struct sl_progress_view *vie
  * is made of these, the view is for those who look on. NULL: all 0.
  */
 struct sl_progress_counts {
-    uint64_t fetched, verified, retries, refetched, hedged, wasted, fallbacks, mirrored;
+    uint64_t fetched, verified, retries, refetched, hedged, wasted, fallbacks, mirrored, cached;
 };
 struct sl_progress_counts sl_progress_counts(const struct sl_progress *progress);
 /** Calls back under no lock, with copies, oldest first. */

@@ -380,6 +380,7 @@ static void note_end(struct load *load)
     result->wasted = counts.wasted;
     result->fallbacks = counts.fallbacks;
     result->mirrored = counts.mirrored;
+    result->cached = counts.cached;
     result->destination = *result->path ? sl_pages_of_path(result->path) : "";
     sl_progress_set_decided(load->progress, result->reading.decided);
     if (*result->reading.decided)

@@ -20,6 +20,7 @@ struct sl_load_result {
     uint64_t checks, sidecars, index_requests, retries, refetched_ranges;
     uint64_t hedged, wasted; /* slow requests sent again; bytes that came and were thrown away */
     uint64_t mirrored;       /* of what was received: from mirrors of a registry */
+    uint64_t cached;         /* the same, from caches (source.through) */
     uint64_t fallbacks;      /* sources read in a simpler way, since the better one failed */
     uint64_t unversioned; /* of the objects: nothing tells their versions apart, sl_plan_version */
     uint64_t range_bytes; /* of one request, at most */

@@ -68,6 +68,7 @@ void sl_load_result_json(struct sl_json *json, const struct sl_load_result *resu
     sl_json_key_uint(json, "wasted_bytes", result->wasted);
     sl_json_key_uint(json, "fallbacks", result->fallbacks);
     sl_json_key_uint(json, "mirrored", result->mirrored);
+    sl_json_key_uint(json, "cached", result->cached);
     json_reading(json, result);
     if (result->reading.rows)
         json_rows(json, &result->reading);
@@ -141,6 +142,9 @@ static void add_checks(char text[SUMMARY_BYTES], const struct sl_load_result *re
             sl_human_count(result->refetched_ranges, "time", times));
     if (result->mirrored)
         add(text, ", %s from mirrors", sl_human_bytes(result->mirrored, bytes));
+    if (result->cached)
+        add(text, ", %.0f %% from caches",
+            100.0 * (double)result->cached / (double)result->fetched);
     if (result->fallbacks)
         add(text, "; read without Xet, which failed");
     if (result->unhashed)

@@ -6,6 +6,8 @@
  */
 #include "reader.h"
 
+#include <sys/random.h>
+
 #include "cgroup.h"
 #include "host_memory.h"
 #include "metrics.h"
@@ -321,6 +323,17 @@ static int await_device(const struct sl_reader *reader, struct sl_err *err)
     return device && device->finish ? device->finish(device->arg, err) : 0;
 }
 
+static int scatter(struct sl_reader *reader, struct sl_err *err)
+{
+    const struct sl_plan *plan = reader->plan;
+    uint64_t seed = 1;
+    if (!plan->source_count || !sl_store_through(sl_source_store(plan->sources[0].source)))
+        return 0;
+    if (!plan->fixed.on && getrandom(&seed, sizeof(seed), 0) < 0)
+        seed = sl_now_ns();
+    return sl_work_scatter(&reader->work, seed, err);
+}
+
 static int read_all(struct sl_reader *reader, struct sl_err *err)
 {
     const struct sl_plan *plan = reader->plan;
@@ -332,7 +345,8 @@ static int read_all(struct sl_reader *reader, struct sl_err *err)
     if (reader->journal)
         sl_journal_set_cancel(reader->journal, reader->config->cancel);
     if (sl_work_make(&reader->work, plan, reader->sink, reader->journal, reader->verify,
-                     reader->deferred, err) < 0)
+                     reader->deferred, err) < 0 ||
+        scatter(reader, err) < 0)
         return -1;
     sl_counter_add(&reader->resumed, reader->work.resumed_bytes);
     sl_progress_add_resumed(progress, reader->work.resumed_bytes);
@@ -362,6 +376,14 @@ static int read_all(struct sl_reader *reader, struct sl_err *err)
     return 0;
 }
 
+/* Caches carry what a checksum covers, and what the user lets them. */
+static enum sl_vouch weaker_vouch(const struct sl_plan_source *source)
+{
+    if (source->checked)
+        return SL_VOUCH_SUM;
+    return source->sampled ? SL_VOUCH_SAMPLES : SL_VOUCH_NONE;
+}
+
 /* Of which sources a cryptographic hash covers every byte: others may send those (mirrors). And of
  * which all ranges have hashes of a sidecar: those do not overlap. */
 static int find_vouches(struct sl_reader *reader, struct sl_err *err)
@@ -381,6 +403,9 @@ static int find_vouches(struct sl_reader *reader, struct sl_err *err)
         else if (*vouch == SL_VOUCH_NONE && ranges[check->source] == bytes)
             *vouch = SL_VOUCH_RANGES;
     }
+    for (size_t i = 0; reader->vouches && i < plan->source_count; i++)
+        if (reader->vouches[i] == SL_VOUCH_NONE)
+            reader->vouches[i] = weaker_vouch(&plan->sources[i]);
     return reader->vouches && ranges ? 0 : -1;
 }
 

@@ -98,8 +98,8 @@ int sl_slot_hedge(struct sl_slot *slot, enum sl_slot_pace pace, struct sl_err *e
     struct sl_source *source = reader->plan->sources[slot->range.source].source;
     uint64_t now_ns = sl_now_ns(), awaited = sl_slot_awaits(slot);
     if (slot->hedges == HEDGES_MAX || reader->config->hedge == SL_HEDGE_OFF ||
-        reader->plan->fixed.on)
-        return 0;
+        reader->plan->fixed.on || sl_fetch_cache(slot->fetch) != SL_THROUGH_ORIGIN)
+        return 0; /* a fetch leaves a slow cache by itself */
     struct sl_slow slow = {.landed_then = slot->landed_then,
                            .quiet_ns = now_ns - slot->moved_ns,
                            .unread = sl_slot_unread_bytes(slot),

@@ -327,6 +327,39 @@ int sl_work_make(struct sl_work *work, const struct sl_plan *plan, struct sl_sin
     return failed;
 }
 
+/* Ranges of one file within a window: whoever hashes files in order is not kept waiting for long.
+ */
+static void scatter_window(struct sl_range *ranges, size_t count, uint64_t *state)
+{
+    for (size_t i = count; i > 1; i--) {
+        *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+        size_t k = (size_t)((*state >> 33) % i);
+        struct sl_range other = ranges[k];
+        ranges[k] = ranges[i - 1];
+        ranges[i - 1] = other;
+    }
+}
+
+int sl_work_scatter(struct sl_work *work, uint64_t seed, struct sl_err *err)
+{
+    enum { WINDOW = 64 };
+    if (!work->own_ranges) {
+        work->own_ranges = sl_alloc_array(work->range_count + 1, sizeof(*work->own_ranges), err);
+        if (!work->own_ranges)
+            return -1;
+        memcpy(work->own_ranges, work->ranges, work->range_count * sizeof(*work->own_ranges));
+        work->ranges = work->own_ranges;
+    }
+    for (size_t begin = 0, end; begin < work->range_count; begin = end) {
+        uint32_t file = work->extents[work->ranges[begin].extent_first].file;
+        for (end = begin; end < work->range_count && end - begin < WINDOW; end++)
+            if (work->extents[work->ranges[end].extent_first].file != file)
+                break;
+        scatter_window(work->own_ranges + begin, end - begin, &seed);
+    }
+    return 0;
+}
+
 void sl_work_release(struct sl_work *work)
 {
     free(work->own_ranges);

@@ -68,6 +68,8 @@ struct sl_plan_source {
     struct sl_index *index; /* NULL: verbatim bytes only */
     const char *name;
     enum sl_plan_version version;
+    bool checked; /* the store reads through caches, and checks cover all that is read of it */
+    bool sampled; /* they do not: it may come through caches, and samples are compared */
 };
 /** A tensor as it will lie in the published files, for the manifest. */
 struct sl_plan_tensor {

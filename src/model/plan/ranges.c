@@ -62,7 +62,11 @@ static uint64_t least_range_bytes(const struct sl_plan *plan)
 static uint64_t choose_range_bytes(const struct sl_plan *plan, uint64_t total)
 {
     uint64_t wanted = plan->own->spec->readers.range_bytes, least = least_range_bytes(plan);
-    if (wanted == SL_AUTO_VALUE || wanted == 0) {
+    const struct sl_through *through = sl_store_through(plan->own->store);
+    if (through && (wanted == SL_AUTO_VALUE || wanted == 0)) { /* a range is one cache's */
+        uint64_t block = sl_through_block_bytes(through);
+        wanted = (least / block + 1) * block;
+    } else if (wanted == SL_AUTO_VALUE || wanted == 0) {
         wanted = SL_MIN(SL_MAX(total / 64, MIB), 8 * MIB);
         if (total / 512 > wanted)
             wanted = total / 512;
@@ -93,6 +97,7 @@ static void choose_connections(struct sl_plan *plan)
     struct sl_plan_facts facts = {
         .given = plan->own->spec->readers.connections,
         .local = sl_store_traits(plan->own->store)->local || is_held(plan),
+        .caches = sl_store_through(plan->own->store) != NULL,
         .in_order = sl_store_advice(plan->own->store).in_order,
         .ranges = plan->range_count,
         .fetch_bytes = sl_plan_expected_bytes(plan),

@@ -167,6 +167,10 @@ static int read_document(struct reading *reading, struct sl_yaml_tree *tree, str
     spec->has_pool = pool && pool->value->kind != SL_YAML_NULL;
     sl_spec_check(tree->root, spec, reading->placed || reading->pooled, &reading->complaints);
     sl_spec_fix(tree->root, spec, &reading->complaints);
+    struct sl_err why = SL_ERR_INIT;
+    if (sl_spec_take_through(spec, getenv("SLUICE_THROUGH"), &why) < 0)
+        sl_complain(&reading->complaints, (struct sl_mark){.origin = "SLUICE_THROUGH"}, "%s",
+                    why.message);
     check_twins(reading, tree->root);
     return 0;
 }

@@ -33,6 +33,11 @@ struct sl_chosen {
     size_t passed_count, passed_capacity;
 };
 enum { SL_SPEC_STORES_BYTES = 1024 };
+struct sl_spec_through {
+    struct sl_list caches;
+    uint64_t block_bytes;
+    int unverified; /* enum sl_unverified */
+};
 struct sl_spec_source {
     char *uri;
     const struct sl_chosen *chosen; /* not of the document: instead of a listing; borrowed */
@@ -46,6 +51,7 @@ struct sl_spec_source {
     struct sl_list as_is;            /* the same, of objects that nothing looks into */
     int incomplete;                  /* enum sl_source_incomplete */
     struct sl_list mirrors;
+    struct sl_spec_through through;
     struct sl_tls_options tls;
     /* values of the stores' own options, a struct behind the other: sl_spec_store_options() */
     _Alignas(max_align_t) unsigned char stores[SL_SPEC_STORES_BYTES];
@@ -143,6 +149,9 @@ const struct sl_option_table *sl_spec_table(void);
 
 /** The values of one kind of store's options, as its table describes them; borrowed. */
 const void *sl_spec_store_options(const struct sl_spec *spec, const struct sl_option_table *table);
+/** The caches of a spec that names none: URLs with commas between, NULL or "" for none. SL_E_USAGE,
+ * SL_E_NO_SPACE. */
+int sl_spec_take_through(struct sl_spec *spec, const char *text, struct sl_err *err);
 /** What a store of the spec's source is opened with; borrows the spec's options. */
 void sl_spec_source_config(const struct sl_spec *spec, struct sl_cancel *cancel,
                            struct sl_progress *progress, struct sl_source_config *config);

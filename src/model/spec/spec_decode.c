@@ -117,10 +117,24 @@ static int decode_items(struct decoder *decoder, const struct sl_option *row,
     return 0;
 }
 
+/* A text or a list, in the place of a section with nothing else in it. */
+static int decode_brief(struct decoder *decoder, const struct sl_option *section,
+                        const struct sl_yaml_node *node, const char *path, void *values)
+{
+    const struct sl_option *row = section->section->rows;
+    while (strcmp(row->member, section->brief) != 0)
+        row++;
+    void *below = (char *)values + section->offset;
+    return node->kind == SL_YAML_TEXT ? set_text(decoder, row, below, node, true)
+                                      : decode_list(decoder, row, node, path, below);
+}
+
 static int decode_value(struct decoder *decoder, const struct sl_option *row,
                         const struct sl_yaml_pair *pair, const char *path, void *values)
 {
     const struct sl_yaml_node *node = pair->value;
+    if (row->brief && (node->kind == SL_YAML_TEXT || node->kind == SL_YAML_LIST))
+        return decode_brief(decoder, row, node, path, values);
     if (row->type == SL_OPTION_SECTION)
         return decode_section(decoder, row->section, node, pair->mark, path,
                               (char *)values + row->offset);

@@ -341,6 +341,17 @@ static void types(struct sl_json *json, const char *type, bool required)
     sl_json_end(json);
 }
 
+/* Beside the section, what may stand in its place. */
+static void brief_types(struct sl_json *json)
+{
+    static const char *const kinds[] = {"object", "string", "array", "null"};
+    sl_json_key(json, "type");
+    sl_json_array(json);
+    for (size_t i = 0; i < SL_COUNT(kinds); i++)
+        sl_json_string(json, kinds[i]);
+    sl_json_end(json);
+}
+
 static void schema_row(struct sl_json *json, const struct sl_option *row)
 {
     char key[64];
@@ -351,7 +362,10 @@ static void schema_row(struct sl_json *json, const struct sl_option *row)
         sl_json_key_string(json, "$comment", "sluice serve alone");
     switch (row->type) {
     case SL_OPTION_SECTION:
-        types(json, "object", row->required);
+        if (row->brief)
+            brief_types(json);
+        else
+            types(json, "object", row->required);
         schema_table(json, row->section);
         break;
     case SL_OPTION_ITEMS:

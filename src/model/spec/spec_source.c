@@ -14,6 +14,7 @@
 #include "fork_guard.h"
 #include "spec_decode.h"
 #include "stores.h"
+#include "url.h"
 
 enum { SCHEMES_TEXT_BYTES = 400 };
 
@@ -50,6 +51,35 @@ static int check_uri(const char *text, struct sl_err *err)
                    (int)SL_MIN(length, 64u), text, known);
 }
 
+static int check_cache(const char *text, struct sl_err *err)
+{
+    sl_autourl url = {0};
+    if (sl_url_parse(text, &url, err) < 0)
+        return -1;
+    if (!url.userinfo && strcmp(url.target, "/") == 0)
+        return 0;
+    return sl_fail(err, SL_E_USAGE, "a cache is named as http://HOST:PORT, and no more");
+}
+
+static const struct sl_option through_rows[] = {
+    SL_OPTION(sl_spec_through, caches, LIST, "",
+              "HTTP caches that ranges are asked of before the source itself, as http://HOST:PORT; "
+              "a name with several addresses is as many caches",
+              .check = check_cache, .flag = "through", .value = "URL"),
+    SL_OPTION(
+        sl_spec_through, block_bytes, BYTES, "8Mi",
+        "each block of so many bytes has a cache of its own: the length of their slices, or a "
+        "multiple of it",
+        .minimum = 64 * 1024, .maximum = 1024 * 1024 * 1024),
+    SL_OPTION(sl_spec_through, unverified, CHOICE, "refuse",
+              "what nothing checks (no hash of it is known): refuse it, warn and compare samples "
+              "with the source, or read it from the source directly",
+              .choices = "refuse|warn|direct"),
+    SL_OPTION_END,
+};
+const struct sl_option_table sl_spec_through_table = {"through", sizeof(struct sl_spec_through),
+                                                      through_rows};
+
 static const struct sl_option before[] = {
     SL_OPTION(sl_spec_source, uri, STRING, "",
               "an object, a prefix with a slash at its end, or an index (*.index.json)",
@@ -72,6 +102,9 @@ static const struct sl_option before[] = {
         sl_spec_source, mirrors, LIST, "",
         "other URIs with the same bytes, tried in this order when the source cannot be reached",
         .check = check_uri),
+    SL_OPTION(sl_spec_source, through, SECTION, "",
+              "HTTP caches between here and the source; a URL, or a list of them, is its 'caches'",
+              .section = &sl_spec_through_table, .brief = "caches"),
 };
 static const struct sl_option after = SL_OPTION(
     sl_spec_source, tls, SECTION, "", "TLS of https, s3 and rediss", .section = &sl_tls_table);
@@ -125,6 +158,14 @@ const void *sl_spec_store_options(const struct sl_spec *spec, const struct sl_op
     return NULL;
 }
 
+int sl_spec_take_through(struct sl_spec *spec, const char *text, struct sl_err *err)
+{
+    struct sl_spec_through *through = &spec->source.through;
+    if (through->caches.count || !text || !*text)
+        return 0;
+    return sl_option_set(&through_rows[0], through, text, false, err);
+}
+
 /* A store may be about to start, and a Pod waits for it; a person has mistyped its name. */
 static void set_patience(const struct sl_spec *spec, struct sl_source_config *config)
 {
@@ -155,6 +196,10 @@ void sl_spec_source_config(const struct sl_spec *spec, struct sl_cancel *cancel,
         .progress = progress,
         .beneath_bytes = spec->source.beneath_bytes,
         .credentials = *spec->source.credentials ? spec->source.credentials : NULL,
+        .through = {.urls = (const char *const *)spec->source.through.caches.items,
+                    .count = (unsigned)spec->source.through.caches.count,
+                    .block_bytes = spec->source.through.block_bytes,
+                    .unverified = (enum sl_unverified)spec->source.through.unverified},
     };
     set_patience(spec, config);
     for (size_t i = 0; sl_stores_at(i); i++) {

@@ -89,6 +89,7 @@ int sl_az_let_in(struct sl_az *az, const char *blob, const char *query,
     if (sl_az_creds_get(az->creds, &text, &is_query, generation, err) < 0)
         return -1;
     const char *sas = text && is_query ? text : "";
+    request->secret = *sas;
     sl_autofree char *name = blob ? sl_url_encode(blob, true, err) : NULL;
     sl_autofree char *container = sl_url_encode(az->place.container, false, err);
     if ((blob && !name) || !container)

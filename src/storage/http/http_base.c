@@ -240,6 +240,13 @@ static int wait_for_window(struct sl_range_request *request, uint64_t opens_ns)
     return 0;
 }
 
+bool sl_http_has_login(const struct sl_http_base *base)
+{
+    bool file = (base->bearer_token_file && *base->bearer_token_file) ||
+                (base->headers_file && *base->headers_file);
+    return base->login || file || (base->bearer_token && *base->bearer_token);
+}
+
 int sl_http_prepare(struct sl_http_base *base, struct sl_http_object *object,
                     struct sl_range_request *request, struct sl_err *err)
 {
@@ -250,6 +257,7 @@ int sl_http_prepare(struct sl_http_base *base, struct sl_http_object *object,
         return 0;
     if (sl_url_parse(request->url, &url, err) < 0)
         return -1;
+    request->secret = sl_http_has_login(base);
     if (!sl_url_same_origin(&url, &base->url))
         return 0;
     uint64_t opens_ns = base->windows ? sl_http_window_opens_ns(&base->url) : 0;

@@ -64,6 +64,8 @@ void sl_http_object_free(struct sl_http_object *object);
 const char *sl_http_object_url(const struct sl_http_object *object);
 SL_AUTO_DEFINE(sl_http_object)
 
+/** Does it send a login, a token or headers of the user's to its origin? */
+bool sl_http_has_login(const struct sl_http_base *base);
 /** Hook prepare: the URL to ask, and the credentials if that is at the origin. SL_E_AUTH,
  * SL_E_USAGE: a file of credentials that cannot be read, or used. */
 int sl_http_prepare(struct sl_http_base *base, struct sl_http_object *object,

@@ -19,6 +19,7 @@
 #include "buf.h"
 #include "http_base.h"
 #include "http_range.h"
+#include "http_through.h"
 #include "url.h"
 
 enum { REDIRECTS_MAX = 10, COUNTED_AT_ONCE = 64 };
@@ -32,7 +33,9 @@ struct sl_channel {
     uint64_t skip, left; /* of the answer's body: before the range, of the range */
     bool cut;            /* more of it comes behind the range */
     bool first;
-    unsigned hedge; /* as of a request */
+    unsigned hedge;                 /* as of a request */
+    const char *via;                /* the same; NULL: to the origin */
+    char led[SL_THROUGH_VIA_BYTES]; /* where its connection leads by now; "": to the origin */
     unsigned redirects;
     enum { IDLE, WAITING, HEAD, BODY, REFUSING, EMPTY, COUNTING } phase;
     /* Of a server without ranges: an answer of all of an object, read up to there, with which a
@@ -128,6 +131,11 @@ static int channel_connect(struct sl_channel *channel, const struct sl_exchange 
     return sl_exchange_connect(channel->exchange, like, err);
 }
 
+static const char *channel_via(const struct sl_channel *channel)
+{
+    return *channel->led ? channel->led : NULL;
+}
+
 static int channel_poll(struct sl_channel *channel, struct pollfd fds[SL_IO_POLL_MAX],
                         uint64_t *deadline_ns)
 {
@@ -186,6 +194,24 @@ static bool goes_on(const struct sl_channel *channel)
            channel->flow.of == bytes_of(channel->source) && is_of_version(channel);
 }
 
+/* By a cache, if there is one, and if it may see the request. */
+static int start_exchange(struct sl_channel *channel, struct sl_range_request *request,
+                          struct sl_err *err)
+{
+    bool led = channel->via && sl_http_through_may_see(request, channel->via);
+    if (led && sl_http_through_name(channel->source, request, err) < 0)
+        return -1;
+    snprintf(channel->led, sizeof(channel->led), "%s", led ? channel->via : "");
+    request->headers[request->header_count] = NULL;
+    const struct sl_request sent = {.method = "GET",
+                                    .url = request->url,
+                                    .headers = (const char *const *)request->headers,
+                                    .hedge =
+                                        led ? 0 : channel->hedge, /* whoever fetches asks another */
+                                    .via = led ? channel->led : NULL};
+    return sl_exchange_start(channel->exchange, &sent, err);
+}
+
 static int send_request(struct sl_channel *channel, struct sl_err *err)
 {
     struct sl_range_request request = {0};
@@ -213,16 +239,8 @@ static int send_request(struct sl_channel *channel, struct sl_err *err)
         result = add_range(channel, &request, err);
     if (result == 0)
         result = add_preconditions(channel, &request, err);
-    if (result == 0) {
-        request.headers[request.header_count] = NULL;
-        result =
-            sl_exchange_start(channel->exchange,
-                              &(struct sl_request){.method = "GET",
-                                                   .url = request.url,
-                                                   .headers = (const char *const *)request.headers,
-                                                   .hedge = channel->hedge},
-                              err);
-    }
+    if (result == 0)
+        result = start_exchange(channel, &request, err);
     free(channel->url);
     channel->url = sl_steal(&request.url);
     sl_range_request_release(&request);
@@ -240,6 +258,7 @@ static int channel_start(struct sl_channel *channel, struct sl_source *source,
     channel->end = try->end;
     channel->first = try->first;
     channel->hedge = try->hedge;
+    channel->via = try->via;
     channel->redirects = 0;
     channel->count = 0;
     channel->counted = false;
@@ -759,5 +778,6 @@ static enum sl_io_state channel_read(struct sl_channel *channel, void *data, siz
 
 const struct sl_transport sl_http_transport = {
     SL_CHANNEL_FUNCTIONS,
+    .channel_via = channel_via,
     .channel_exchange = sl_http_channel_exchange,
 };

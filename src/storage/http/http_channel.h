@@ -29,6 +29,8 @@ struct sl_range_request {
     struct sl_http_object *object;
     unsigned place; /* which of its places the URL is */
     bool asks;      /* others wait for what this request learns */
+    bool secret;    /* who sees it may read more than this object, or for longer than a signature
+                       holds: a token, a login, a link */
     bool waits;     /* there is no URL: try again when wait_fd is readable (another asks), or at
                        wait_until_ns (the origin takes none before) */
     int wait_fd;    /* -1: none */

@@ -207,10 +207,7 @@ int sl_http_check_moved(const char *what, const char *from, const char *to, int 
 /* Under no lock: whoever asked for the first redirect of a base is told what it loses by it. */
 static void warn_of_login(const struct sl_http_base *base, const char *from, const char *to)
 {
-    bool file = (base->bearer_token_file && *base->bearer_token_file) ||
-                (base->headers_file && *base->headers_file);
-    bool has_login = base->login || file || (base->bearer_token && *base->bearer_token);
-    if (has_login && moves_to_tls(from, to))
+    if (sl_http_has_login(base) && moves_to_tls(from, to))
         sl_log(SL_LOG_WARN,
                "'%s' leads from http to https, and no login is sent on: name it with https://",
                base->url.host);
@@ -264,7 +261,11 @@ int sl_http_plain_prepare(struct sl_source *source, struct sl_range_request *req
 {
     if (!source->impl)
         return sl_fail(err, SL_E_INTERNAL, "'%s' has no URL", source->uri);
-    return sl_http_prepare(source->store->impl, source->impl, request, err);
+    if (sl_http_prepare(source->store->impl, source->impl, request, err) < 0)
+        return -1;
+    if (source->store->kind->traits.urls && request->url && strchr(request->url, '?'))
+        request->secret = true; /* it may be a signed link */
+    return 0;
 }
 
 int sl_http_plain_redirect(struct sl_source *source, const struct sl_exchange *exchange,

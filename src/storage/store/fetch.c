@@ -29,6 +29,7 @@ struct sl_fetch {
     struct sl_source *source;
     enum { IDLE, ACTIVE, FROM_MEMORY, IN_BACKOFF, DONE } phase;
     uint64_t at, end;        /* still to come */
+    uint64_t part_end;       /* of it, what is asked for now: a block, if it goes by a cache */
     uint64_t try_begin;      /* where this try began */
     uint64_t try_started_ns; /* when */
     uint64_t wake_ns;        /* IN_BACKOFF */
@@ -38,7 +39,10 @@ struct sl_fetch {
     bool again; /* apart, and its first range, which came wrong before */
     enum sl_vouch vouch;
     struct sl_places_way way;
-    bool gave; /* the place in hand has sent bytes of this try */
+    bool gave;                     /* the place in hand has sent bytes of this try */
+    bool waits_on;                 /* for a slow cache */
+    struct sl_through_pick pick;   /* of this try */
+    struct sl_through_tried tried; /* for the block in hand */
 };
 
 static struct sl_channel *take_idle_channel(struct sl_store *store)
@@ -46,6 +50,21 @@ static struct sl_channel *take_idle_channel(struct sl_store *store)
     SL_LOCKED(&store->locked.mutex);
     return store->locked.channel_count ? store->locked.channels[--store->locked.channel_count]
                                        : NULL;
+}
+
+/* via NULL: to the origin. */
+static struct sl_channel *take_leading_via(struct sl_store *store, const char *via)
+{
+    SL_LOCKED(&store->locked.mutex);
+    for (unsigned i = 0; i < store->locked.channel_count; i++) {
+        struct sl_channel *channel = store->locked.channels[i];
+        const char *has = store->transport->channel_via(channel);
+        if (strcmp(has ? has : "", via ? via : "") == 0) {
+            store->locked.channels[i] = store->locked.channels[--store->locked.channel_count];
+            return channel;
+        }
+    }
+    return NULL;
 }
 
 static bool keep_idle_channel(struct sl_store *store, struct sl_channel *channel)
@@ -123,6 +142,135 @@ void sl_fetch_vouch(struct sl_fetch *fetch, enum sl_vouch vouch)
     fetch->vouch = vouch;
 }
 
+/* ---- through caches -------------------------------------------------------------------------- */
+
+int sl_fetch_cache(const struct sl_fetch *fetch)
+{
+    return fetch->phase == ACTIVE ? fetch->pick.place : SL_THROUGH_ORIGIN;
+}
+
+/* What is missing of the block is asked of the next, at once. */
+static void turn_away(struct sl_fetch *fetch)
+{
+    if (fetch->tried.count < SL_THROUGH_TURNS)
+        fetch->tried.places[fetch->tried.count++] = fetch->pick.place;
+    fetch->phase = IN_BACKOFF;
+    fetch->wake_ns = sl_now_ns();
+}
+
+/* What has a name for good, and is checked. Bytes that were wrong come from the origin. */
+static bool may_go_through(const struct sl_fetch *fetch)
+{
+    const struct sl_store *store = fetch->store;
+    const struct sl_source *source = fetch->source;
+    return store->through && store->transport->channel_via && source->opened && !source->in_order &&
+           !fetch->apart && sl_version_is_known(&source->version) &&
+           SL_MAX(source->vouch, fetch->vouch) != SL_VOUCH_NONE;
+}
+
+static uint64_t key_of(const struct sl_source *source)
+{
+    const struct sl_version *version = &source->version;
+    uint64_t key = sl_through_hash(source->uri);
+    const char *const words[] = {version->etag, version->version_id, version->pin,
+                                 version->last_modified};
+    for (size_t i = 0; i < SL_COUNT(words); i++)
+        key = sl_through_rank(key, sl_through_hash(words[i]), i);
+    return key;
+}
+
+static struct sl_through_map *map_of(struct sl_source *source)
+{
+    struct sl_store *store = source->store;
+    SL_LOCKED(&store->locked.mutex);
+    if (!source->caches)
+        source->caches = sl_through_map_new(store->through, key_of(source),
+                                            source->piece_of ? source->piece_of : source->bytes);
+    return source->caches;
+}
+
+static uint64_t block_of(const struct sl_fetch *fetch)
+{
+    return (fetch->source->piece_at + fetch->try_begin) /
+           sl_through_block_bytes(fetch->store->through);
+}
+
+/* A connection that leads there, if one is idle. */
+static void turn_channel(struct sl_fetch *fetch)
+{
+    struct sl_store *store = fetch->store;
+    const char *via = *fetch->pick.via ? fetch->pick.via : NULL;
+    const char *has = store->transport->channel_via(fetch->channel);
+    if (strcmp(has ? has : "", via ? via : "") == 0)
+        return;
+    struct sl_channel *channel = take_leading_via(store, via);
+    if (!channel)
+        channel = store->transport->channel_new(store, NULL);
+    if (!channel)
+        return; /* the one in hand leaves its connection */
+    sl_store_give_channel(store, fetch->channel);
+    fetch->channel = channel;
+}
+
+/* Which cache, and how much of it: a block is one cache's. */
+static void choose_cache(struct sl_fetch *fetch)
+{
+    struct sl_through *through = fetch->store->through;
+    fetch->part_end = fetch->end;
+    fetch->waits_on = false;
+    fetch->pick = (struct sl_through_pick){.place = SL_THROUGH_ORIGIN};
+    if (may_go_through(fetch)) {
+        uint64_t begins = fetch->source->piece_at, bytes = sl_through_block_bytes(through);
+        uint64_t block = block_of(fetch);
+        fetch->part_end = SL_MIN(fetch->end, (block + 1) * bytes - begins);
+        sl_through_choose(through, map_of(fetch->source), block, &fetch->tried, &fetch->pick);
+    }
+    if (through && fetch->store->transport->channel_via)
+        turn_channel(fetch);
+}
+
+/* The cache did not do: the next is asked for what is missing, at once. False: it was none. */
+static bool leave_cache(struct sl_fetch *fetch, const struct sl_err *why)
+{
+    if (fetch->pick.place == SL_THROUGH_ORIGIN || why->kind == SL_E_CANCELED)
+        return false;
+    sl_through_failed(fetch->store->through, fetch->pick.place, why);
+    turn_away(fetch);
+    return true;
+}
+
+/* When its cache counts as gone, or as slow; UINT64_MAX: never. */
+static uint64_t silent_at(const struct sl_fetch *fetch)
+{
+    if (fetch->pick.place == SL_THROUGH_ORIGIN)
+        return UINT64_MAX;
+    uint64_t came_ns = sl_through_came_ns(fetch->store->through, fetch->pick.place);
+    return SL_MAX(fetch->try_started_ns, came_ns) + SL_THROUGH_SILENCE_MS * SL_NS_PER_MS;
+}
+
+static uint64_t late_at(const struct sl_fetch *fetch)
+{
+    if (fetch->pick.place == SL_THROUGH_ORIGIN || fetch->waits_on)
+        return UINT64_MAX;
+    uint64_t ns = sl_through_patience_ns(fetch->store->through);
+    return ns == UINT64_MAX ? ns : fetch->try_started_ns + ns;
+}
+
+/* Its cache is much slower than others: what is missing is asked of the next. */
+static bool leave_slow(struct sl_fetch *fetch)
+{
+    if (fetch->at == fetch->part_end || sl_now_ns() < late_at(fetch))
+        return false;
+    fetch->waits_on = !sl_through_late(fetch->store->through, fetch->pick.place);
+    if (fetch->waits_on)
+        return false;
+    fetch->store->transport->channel_abort(fetch->channel);
+    turn_away(fetch);
+    return true;
+}
+
+/* ---- tries ----------------------------------------------------------------------------------- */
+
 struct sl_retry sl_store_retry(const struct sl_source_config *config)
 {
     return (struct sl_retry){.limit = config->attempts ? config->attempts : ATTEMPTS_DEFAULT,
@@ -165,6 +313,10 @@ static int fail_try(struct sl_fetch *fetch, struct sl_err *err)
     sl_metric_add(SL_M_SOURCE_ERRORS, 1);
     if (strcmp(err->code, "stall") == 0)
         sl_metric_add(SL_M_SOURCE_STALLS, 1);
+    if (leave_cache(fetch, err)) {
+        *err = (struct sl_err)SL_ERR_INIT;
+        return 0;
+    }
     if (err->http_status == 429 || err->http_status == 503)
         fetch->throttled++;
 
@@ -212,7 +364,9 @@ static bool move_on(struct sl_fetch *fetch, struct sl_err *err)
 static int ask(struct sl_fetch *fetch, struct sl_err *err)
 {
     struct sl_source *source = fetch->source;
-    struct sl_try try = {.end = fetch->end,
+    choose_cache(fetch);
+    struct sl_try try = {.end = fetch->part_end,
+                         .via = *fetch->pick.via ? fetch->pick.via : NULL,
                          .first = !source->opened,
                          .again = fetch->again,
                          .vouch = SL_MAX(source->vouch, fetch->vouch),
@@ -225,6 +379,8 @@ static int ask(struct sl_fetch *fetch, struct sl_err *err)
         try.place = fetch->way.at;
         if (fetch->store->transport->channel_start(fetch->channel, source, &try, err) == 0) {
             fetch->phase = ACTIVE;
+            if (try.via && !fetch->store->transport->channel_via(fetch->channel))
+                fetch->pick.place = SL_THROUGH_ORIGIN;
             return 0;
         }
     } while (move_on(fetch, err));
@@ -253,6 +409,7 @@ int sl_fetch_start(struct sl_fetch *fetch, struct sl_source *source, uint64_t be
     fetch->retry = sl_store_retry(&fetch->store->config);
     fetch->retry.random = random;
     fetch->again = fetch->again && !fetch->source;
+    fetch->tried.count = 0;
     fetch->source = source;
     fetch->at = begin;
     fetch->end = end;
@@ -261,6 +418,9 @@ int sl_fetch_start(struct sl_fetch *fetch, struct sl_source *source, uint64_t be
         fetch->phase = FROM_MEMORY;
         return 0;
     }
+    if (fetch->again && fetch->store->through)
+        sl_through_wrong(fetch->store->through, map_of(source), source->piece_at + begin,
+                         source->piece_at + end, source->uri);
     if (take_channel(fetch, err) < 0)
         return -1;
     if (start_try(fetch, &problem) < 0) {
@@ -297,6 +457,14 @@ static void note_placed(struct sl_fetch *fetch, size_t bytes)
     sl_progress_add_mirrored(fetch->store->config.progress, bytes);
 }
 
+static void note_cached(struct sl_fetch *fetch, size_t bytes)
+{
+    sl_through_came(fetch->store->through, fetch->pick.place, map_of(fetch->source),
+                    block_of(fetch), bytes);
+    sl_metric_add(SL_M_SOURCE_CACHE_BYTES, (int64_t)bytes);
+    sl_progress_add_cached(fetch->store->config.progress, bytes);
+}
+
 static void count_bytes(struct sl_fetch *fetch, size_t bytes)
 {
     if (fetch->at == fetch->try_begin)
@@ -305,6 +473,8 @@ static void count_bytes(struct sl_fetch *fetch, size_t bytes)
     if (!is_at_origin(fetch))
         note_placed(fetch, bytes);
     sl_counter_add(&fetch->source->received, bytes);
+    if (fetch->pick.place != SL_THROUGH_ORIGIN)
+        note_cached(fetch, bytes);
     sl_metric_add(SL_M_SOURCE_BYTES, (int64_t)bytes);
     sl_progress_add_fetched(fetch->store->config.progress, bytes);
 }
@@ -313,7 +483,7 @@ static void count_bytes(struct sl_fetch *fetch, size_t bytes)
  * is nothing left to ask for. */
 static bool complete_anyway(const struct sl_fetch *fetch, const struct sl_err *why)
 {
-    return why->retryable && fetch->source->opened && fetch->at == fetch->end;
+    return why->retryable && fetch->source->opened && fetch->at == fetch->part_end;
 }
 
 /* The first answer told how long the object is: the range that was asked for may be longer. */
@@ -322,7 +492,7 @@ static void learn_length(struct sl_fetch *fetch)
     if (fetch->source->opened)
         return;
     fetch->source->opened = true;
-    fetch->end = SL_MIN(fetch->end, fetch->source->bytes);
+    fetch->part_end = fetch->end = SL_MIN(fetch->end, fetch->source->bytes);
 }
 
 static enum sl_io_state read_memory(struct sl_fetch *fetch, void *data, size_t bytes, size_t *got)
@@ -336,63 +506,88 @@ static enum sl_io_state read_memory(struct sl_fetch *fetch, void *data, size_t b
     return SL_IO_END;
 }
 
+/* A whole one tells how long they take. */
+static void note_block(const struct sl_fetch *fetch)
+{
+    struct sl_through *through = fetch->store->through;
+    if (fetch->pick.place != SL_THROUGH_ORIGIN &&
+        fetch->part_end - fetch->try_begin == sl_through_block_bytes(through))
+        sl_through_took(through, sl_now_ns() - fetch->try_started_ns);
+}
+
+/* A try has ended with all that it asked for: END, or WAIT if a block is next. */
+static enum sl_io_state end_try(struct sl_fetch *fetch, struct sl_err *err)
+{
+    sl_metric_observe(SL_M_REQUEST_SECONDS, (double)(sl_now_ns() - fetch->try_started_ns) / 1e9);
+    fetch->phase = DONE;
+    if (!is_at_origin(fetch))
+        sl_places_did_well(fetch->store->places, fetch->way.at);
+    if (fetch->at != fetch->part_end) {
+        sl_fail(err, SL_E_INTERNAL, "range of '%s' ended at byte %" PRIu64 " instead of %" PRIu64,
+                fetch->source->uri, fetch->at, fetch->part_end);
+        return SL_IO_FAILED;
+    }
+    note_block(fetch);
+    if (fetch->at == fetch->end)
+        return SL_IO_END;
+    fetch->tried.count = 0;
+    return start_try(fetch, err) < 0 ? SL_IO_FAILED : SL_IO_WAIT;
+}
+
+static enum sl_io_state read_try(struct sl_fetch *fetch, void *data, size_t bytes, size_t *got,
+                                 struct sl_err *err)
+{
+    enum sl_io_state state =
+        fetch->store->transport->channel_read(fetch->channel, data, bytes, got, err);
+    if (state == SL_IO_WAIT && sl_now_ns() >= silent_at(fetch)) {
+        fetch->store->transport->channel_abort(fetch->channel);
+        sl_fail_code(err, SL_E_NET, "stall", "nothing came for %d ms", SL_THROUGH_SILENCE_MS);
+        state = SL_IO_FAILED;
+    }
+    if (state == SL_IO_DATA || state == SL_IO_END)
+        learn_length(fetch);
+    if (state == SL_IO_DATA)
+        count_bytes(fetch, *got);
+    if ((state == SL_IO_DATA || state == SL_IO_WAIT) && leave_slow(fetch))
+        return state;
+    if (state == SL_IO_END || (state == SL_IO_FAILED && complete_anyway(fetch, err)))
+        return end_try(fetch, err);
+    if (state != SL_IO_FAILED)
+        return state;
+    fetch->phase = IDLE;
+    int done = move_on(fetch, err) ? ask(fetch, err) : fail_try(fetch, err);
+    return done < 0 ? SL_IO_FAILED : SL_IO_WAIT;
+}
+
 enum sl_io_state sl_fetch_read(struct sl_fetch *fetch, void *data, size_t bytes, size_t *got,
                                struct sl_err *err)
 {
     *got = 0;
     struct sl_err problem = SL_ERR_INIT;
-    if (fetch->phase == IN_BACKOFF) {
-        if (sl_now_ns() < fetch->wake_ns)
-            return SL_IO_WAIT;
-        if (start_try(fetch, &problem) < 0)
-            goto failed;
-    }
-    if (fetch->phase == IN_BACKOFF)
+    enum sl_io_state state = SL_IO_WAIT;
+    if (fetch->phase == IN_BACKOFF && sl_now_ns() >= fetch->wake_ns &&
+        start_try(fetch, &problem) < 0)
+        state = SL_IO_FAILED;
+    else if (fetch->phase == IN_BACKOFF)
         return SL_IO_WAIT;
-    if (fetch->phase == FROM_MEMORY)
+    else if (fetch->phase == FROM_MEMORY)
         return read_memory(fetch, data, bytes, got);
-    if (fetch->phase != ACTIVE)
+    else if (fetch->phase != ACTIVE)
         return SL_IO_END;
-
-    enum sl_io_state state =
-        fetch->store->transport->channel_read(fetch->channel, data, bytes, got, &problem);
-    if (state == SL_IO_DATA) {
-        learn_length(fetch);
-        count_bytes(fetch, *got);
-    } else if (state == SL_IO_END) {
-        learn_length(fetch);
-        fetch->phase = DONE;
-        if (!is_at_origin(fetch))
-            sl_places_did_well(fetch->store->places, fetch->way.at);
-        sl_metric_observe(SL_M_REQUEST_SECONDS,
-                          (double)(sl_now_ns() - fetch->try_started_ns) / 1e9);
-        if (fetch->at != fetch->end) {
-            sl_fail(&problem, SL_E_INTERNAL,
-                    "range of '%s' ended at byte %" PRIu64 " instead of %" PRIu64,
-                    fetch->source->uri, fetch->at, fetch->end);
-            goto failed;
-        }
-    } else if (state == SL_IO_FAILED && complete_anyway(fetch, &problem)) {
-        fetch->phase = DONE;
-        state = SL_IO_END;
-    } else if (state == SL_IO_FAILED) {
-        fetch->phase = IDLE;
-        if ((move_on(fetch, &problem) ? ask(fetch, &problem) : fail_try(fetch, &problem)) < 0)
-            goto failed;
-        state = SL_IO_WAIT;
-    }
-    return state;
-
-failed:
-    if (err)
+    else
+        state = read_try(fetch, data, bytes, got, &problem);
+    if (state == SL_IO_FAILED && err)
         *err = problem;
-    return SL_IO_FAILED;
+    return state;
 }
 
 int sl_fetch_poll(struct sl_fetch *fetch, struct pollfd fds[SL_IO_POLL_MAX], uint64_t *deadline_ns)
 {
-    if (fetch->phase == ACTIVE)
-        return fetch->store->transport->channel_poll(fetch->channel, fds, deadline_ns);
+    if (fetch->phase == ACTIVE) {
+        int count = fetch->store->transport->channel_poll(fetch->channel, fds, deadline_ns);
+        *deadline_ns = SL_MIN(*deadline_ns, SL_MIN(silent_at(fetch), late_at(fetch)));
+        return count;
+    }
     *deadline_ns = fetch->phase == IN_BACKOFF ? fetch->wake_ns : 0;
     return 0;
 }

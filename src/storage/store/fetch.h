@@ -38,8 +38,17 @@ void sl_fetch_hedge(struct sl_fetch *fetch);
  * where that differs. In the last case bytes may come from others than the store itself, such as
  * mirrors. For ranges that start from now on; NONE at first.
  */
-enum sl_vouch { SL_VOUCH_NONE, SL_VOUCH_RANGES, SL_VOUCH_WHOLE };
+enum sl_vouch {
+    SL_VOUCH_NONE,
+    SL_VOUCH_SAMPLES, /* nothing but samples, beside the origin: what nobody checks comes by caches
+                         all the same, since the user says so */
+    SL_VOUCH_SUM,     /* a checksum of the whole object, which finds accidents and no attacker */
+    SL_VOUCH_RANGES,
+    SL_VOUCH_WHOLE
+};
 void sl_fetch_vouch(struct sl_fetch *fetch, enum sl_vouch vouch);
+/** The cache that it waits for; SL_THROUGH_ORIGIN: none. */
+int sl_fetch_cache(const struct sl_fetch *fetch);
 /** Closes the connection, in mid-answer too. */
 void sl_fetch_free(struct sl_fetch *fetch);
 SL_AUTO_DEFINE(sl_fetch)

@@ -106,6 +106,15 @@ const void *sl_source_options(const struct sl_source_config *config,
     return NULL;
 }
 
+static int open_through(struct sl_store *store, struct sl_err *err)
+{
+    const struct sl_through_options *options = &store->config.through;
+    if (!options->count || store->kind->traits.local || store->config.no_mirrors)
+        return 0;
+    store->through = sl_through_new(options, err);
+    return store->through ? 0 : -1;
+}
+
 int sl_store_open_kind(const struct sl_store_kind *kind, const char *uri,
                        const struct sl_source_config *config, struct sl_store **out, char **key,
                        struct sl_err *err)
@@ -123,7 +132,7 @@ int sl_store_open_kind(const struct sl_store_kind *kind, const char *uri,
     pthread_mutex_init(&store->locked.mutex, NULL);
     if (config)
         store->config = *config;
-    if (kind->open(store, uri, key, err) < 0) {
+    if (kind->open(store, uri, key, err) < 0 || open_through(store, err) < 0) {
         free(*key);
         *key = NULL;
         return -1;
@@ -134,6 +143,20 @@ int sl_store_open_kind(const struct sl_store_kind *kind, const char *uri,
     return 0;
 }
 
+/* Who gave how much, for people who look why a load was slow. */
+static void log_caches(const struct sl_store *store)
+{
+    struct sl_through_state states[64];
+    unsigned count = sl_through_states(store->through, states, SL_COUNT(states));
+    for (unsigned i = 0; i < SL_MIN(count, (unsigned)SL_COUNT(states)); i++)
+        if (states[i].bytes || states[i].failures)
+            sl_log(SL_LOG_DEBUG,
+                   "cache '%s': %" PRIu64 " bytes, failed %" PRIu64 " times, wrong %" PRIu64
+                   " times%s",
+                   states[i].via, states[i].bytes, states[i].failures, states[i].wrong,
+                   states[i].left ? ", and left" : "");
+}
+
 void sl_store_free(struct sl_store *store)
 {
     if (!store)
@@ -142,6 +165,9 @@ void sl_store_free(struct sl_store *store)
     for (unsigned i = 0; i < store->locked.channel_count; i++)
         store->transport->channel_free(store->locked.channels[i]);
     store->kind->close(store);
+    if (store->through)
+        log_caches(store);
+    sl_through_free(store->through);
     pthread_mutex_destroy(&store->locked.mutex);
     free(store->uri);
     free(store);
@@ -266,7 +292,13 @@ void sl_store_note_in_order(struct sl_store *store, bool sized)
 
 bool sl_store_blame_mirrors(struct sl_store *store, const struct sl_err *why)
 {
-    return store->places && sl_places_blame(store->places, why);
+    bool caches = store->through && sl_through_blame(store->through, why);
+    return (store->places && sl_places_blame(store->places, why)) || caches;
+}
+
+struct sl_through *sl_store_through(const struct sl_store *store)
+{
+    return store->through;
 }
 
 struct sl_cancel *sl_store_cancel(const struct sl_store *store)
@@ -436,6 +468,7 @@ void sl_source_free(struct sl_source *source)
     free(source->blob);
     free(source->head);
     free(source->checksums);
+    free(source->caches);
     free(source);
 }
 

@@ -27,6 +27,7 @@
 #include "mem.h"
 #include "option.h"
 #include "thread.h"
+#include "through.h"
 #include "tls.h"
 
 struct sl_progress;
@@ -69,7 +70,9 @@ struct sl_source_config {
     struct sl_progress *progress; /* may be NULL; fetched bytes and retries are counted there */
     size_t beneath_bytes; /* local files: nothing outside of what the first bytes of the URI name is
                              opened, whatever links there are; 0: anything may be */
-    bool no_mirrors; /* nothing is taken from a kind's own mirrors: see sl_store_blame_mirrors() */
+    bool no_mirrors;      /* nothing is taken from a kind's own mirrors, nor from caches: see
+                             sl_store_blame_mirrors() */
+    struct sl_through_options through; /* caches between here and the origin */
     const char *credentials; /* kept under this name (caller_credentials.h), and no others; NULL:
                                 what options and environment say */
 };
@@ -140,11 +143,13 @@ uint64_t sl_store_first_byte_ns(struct sl_store *store);
 /** How many connections to one host this process may have; 0: any number. */
 unsigned sl_store_host_connections(const struct sl_store *store);
 /**
- * A hash did not agree. true: some of what was read came from mirrors of the store's own, which are
- * left now, with a warning; read anew by a store with config.no_mirrors it may be right. Any
- * thread.
+ * A hash did not agree. true: some of what was read came from caches or from mirrors of the store's
+ * own, which are left now, with a warning; read anew by a store with config.no_mirrors it may be
+ * right. Any thread.
  */
 bool sl_store_blame_mirrors(struct sl_store *store, const struct sl_err *why);
+/** The caches that it reads through; NULL: it has none. Borrowed. */
+struct sl_through *sl_store_through(const struct sl_store *store);
 /** How many of `count` small requests to send side by side, by its configuration. */
 unsigned sl_store_openings(const struct sl_store *store, size_t count);
 /** Connections that were made ahead of need, as far as it was tried. */

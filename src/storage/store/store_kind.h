@@ -16,6 +16,7 @@
 #include "host.h"
 #include "retry.h"
 #include "source.h"
+#include "through.h"
 
 enum { SL_IDLE_CHANNELS_MAX = 64, SL_SCHEMES_MAX = 4 };
 
@@ -44,6 +45,7 @@ struct sl_store {
     struct sl_source_config config;
     struct sl_store_advice advice; /* but for what is locked */
     struct sl_places *places;      /* the kind's; NULL: there is the origin alone */
+    struct sl_through *through;    /* caches; NULL: none */
     void *impl;                    /* the kind's */
     struct {
         pthread_mutex_t mutex;
@@ -92,7 +94,9 @@ struct sl_source {
     uint64_t piece_at, piece_of; /* it is a piece of what the transport reads, from this byte on, of
                                     so many; piece_of 0: it is all of it. Set with `opened` */
     struct sl_counter requests, received;
-    void *impl; /* the kind's: where the object is */
+    struct sl_through_map *caches; /* of its blocks; set once, under the store's mutex, and guarded
+                                      by the through's own; NULL: none yet */
+    void *impl;                    /* the kind's: where the object is */
 };
 
 /** One connection's worth of a transport, of one thread; what is in it is the transport's. */
@@ -109,6 +113,7 @@ struct sl_try {
     enum sl_vouch vouch; /* sl_fetch_vouch() */
     unsigned hedge;      /* sl_request.hedge */
     unsigned place;      /* of store->places */
+    const char *via;     /* sl_request.via; borrowed until the answer has ended. NULL: the origin */
 };
 
 /**
@@ -134,6 +139,9 @@ struct sl_transport {
 
     /** sl_exchange_answered() of its last request. */
     struct sl_answered (*channel_answered)(const struct sl_channel *channel);
+    /** By which its last request went, which may be none although there was one: what it carries
+     * is not for caches. NULL: it goes by none. */
+    const char *(*channel_via)(const struct sl_channel *channel);
     /** Connect a new one to where this leads, as sl_exchange_connect(). */
     int (*channel_connect)(struct sl_channel *channel, const struct sl_exchange *like,
                            struct sl_err *err);

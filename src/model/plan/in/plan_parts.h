@@ -204,6 +204,9 @@ int sl_plan_add_check(struct sl_plan *plan, const struct sl_check *check, struct
  * one for each source. */
 int sl_plan_object_text(struct sl_plan *plan, const char *name, const char **what,
                         struct sl_err *err);
+/** believed.c: whether the store's caches may bring each source: sl_plan_source.checked and
+ * sampled. SL_E_USAGE: what no hash covers, unless the spec lets it. May read samples; blocks. */
+int sl_plan_judge_through(struct sl_plan *plan, struct sl_err *err);
 /** signatures.c: does the spec want signatures? */
 bool sl_plan_is_signed(const struct sl_spec *spec);
 /** signatures.c: a check for every object of a plan of layout verbatim. */

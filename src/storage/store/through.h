@@ -1,0 +1,106 @@
+/*
+ * Caches between this machine and an origin: ordinary HTTP caches that know ranges, such as nginx
+ * with its slice module. They carry bytes and are believed nothing: which version an object has and
+ * who may read it says the origin, and each byte is checked as if it came from there.
+ *
+ * An object is cut into blocks of one length. Of each block the caches have an order (rendezvous
+ * hashing: the highest of the hashes of block and cache comes first), the same on every machine, so
+ * that one cache fetches a block once for all of them. The first that has room owns it: no cache
+ * owns more than an eighth more than its share. The owner is asked at first, the highest of the
+ * others where that failed or was silent, then the origin. A cache that failed has a rest, of a
+ * second and longer each time; one that gave a wrong byte, or another version, is left for good.
+ *
+ * Names that stand for several addresses, as that of a headless Service, are as many caches; they
+ * are looked up anew while a store is open. Any thread; none blocks but for a lock.
+ */
+#ifndef SL_THROUGH_H
+#define SL_THROUGH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "err.h"
+#include "mem.h"
+
+enum {
+    SL_THROUGH_TURNS = 2,         /* caches that are asked for a block before the origin is */
+    SL_THROUGH_SILENCE_MS = 2000, /* it is not there: the next one is asked */
+    SL_THROUGH_VIA_BYTES = 288,
+    SL_THROUGH_ORIGIN = -1, /* in the place of a cache */
+};
+
+/** What is read that nothing checks: no hash of it, or of its object, is known. */
+enum sl_unverified { SL_UNVERIFIED_REFUSE, SL_UNVERIFIED_WARN, SL_UNVERIFIED_DIRECT };
+
+/** Borrowed as long as the store is open. */
+struct sl_through_options {
+    const char *const *urls; /* http or https, without a path */
+    unsigned count;          /* 0: none */
+    uint64_t block_bytes;    /* 0: 8 MiB */
+    enum sl_unverified unverified;
+};
+
+struct sl_through;
+/** SL_E_USAGE: a URL that is none; SL_E_NO_SPACE. */
+struct sl_through *sl_through_new(const struct sl_through_options *options, struct sl_err *err);
+/** NULL is fine. */
+void sl_through_free(struct sl_through *through);
+SL_AUTO_DEFINE(sl_through)
+
+uint64_t sl_through_block_bytes(const struct sl_through *through);
+
+/** Where a block is asked for. */
+struct sl_through_pick {
+    int place;                      /* a cache's number, or SL_THROUGH_ORIGIN */
+    char via[SL_THROUGH_VIA_BYTES]; /* sl_request.via; "": the origin */
+};
+/** Caches that were asked for a block, and did not do. */
+struct sl_through_tried {
+    int places[SL_THROUGH_TURNS];
+    unsigned count; /* at most as many: then it is the origin's turn */
+};
+/** What is known of one object of so many bytes: which cache owns which block, and which gave it.
+ * sl_through_map_new() needs no through that stays. NULL: no memory, and then nobody is remembered
+ * and the blocks are less even. free() it. */
+struct sl_through_map;
+struct sl_through_map *sl_through_map_new(const struct sl_through *through, uint64_t key,
+                                          uint64_t object_bytes);
+void sl_through_choose(struct sl_through *through, struct sl_through_map *map, uint64_t block,
+                       const struct sl_through_tried *tried, struct sl_through_pick *pick);
+/** When bytes came last of all that this store has from there; 0: none did. */
+uint64_t sl_through_came_ns(struct sl_through *through, int place);
+/** So many bytes of a block came from there. */
+void sl_through_came(struct sl_through *through, int place, struct sl_through_map *map,
+                     uint64_t block, uint64_t bytes);
+/** A block came whole in so much time. */
+void sl_through_took(struct sl_through *through, uint64_t ns);
+/** How long a block may take: several times what they take; UINT64_MAX: nobody knows yet. */
+uint64_t sl_through_patience_ns(struct sl_through *through);
+/** A block has not come by then: may it be asked of another? The cache has a rest, too. False: too
+ * many were; it is the link that is slow. */
+bool sl_through_late(struct sl_through *through, int place);
+/** A cache did not answer, or not as it should. */
+void sl_through_failed(struct sl_through *through, int place, const struct sl_err *why);
+/** Bytes [begin, end) of an object are wrong: who gave any of their blocks is left. */
+void sl_through_wrong(struct sl_through *through, struct sl_through_map *map, uint64_t begin,
+                      uint64_t end, const char *object);
+/** Bytes of caches are wrong, and nobody knows whose: all that gave any are left. False: none did
+ * since the last time. */
+bool sl_through_blame(struct sl_through *through, const struct sl_err *why);
+
+/** What is known of a cache by now. */
+struct sl_through_state {
+    const char *via;
+    uint64_t bytes, failures, wrong;
+    bool left; /* it is asked no more */
+};
+/** Up to `limit` of them; returns how many there are. The text is borrowed. */
+unsigned sl_through_states(struct sl_through *through, struct sl_through_state *states,
+                           unsigned limit);
+
+/** The rank of a cache for a block; the highest comes first. Pure. */
+uint64_t sl_through_rank(uint64_t cache, uint64_t key, uint64_t block);
+/** The hash of a text, for keys and caches. Pure. */
+uint64_t sl_through_hash(const char *text);
+
+#endif
