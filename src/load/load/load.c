@@ -297,7 +297,7 @@ static int load_restarting(struct load *load, const char *uri, struct sl_err *er
     }
     sl_log(SL_LOG_WARN, "%s: %s", why.message,
            sl_load_source_changed(&why) ? "the load starts again from a clean state"
-           : load->blamed               ? "everything is read again, without mirrors"
+           : load->blamed               ? "everything is read again, from the source itself"
            : load->misread              ? "what the plan is made of is read again"
                                         : "these bytes may be of two versions, and are read again");
     sl_progress_begin_again(load->progress);

@@ -259,6 +259,7 @@ static int channel_start(struct sl_channel *channel, struct sl_source *source,
     channel->first = try->first;
     channel->hedge = try->hedge;
     channel->via = try->via;
+    snprintf(channel->led, sizeof(channel->led), "%s", try->via ? try->via : "");
     channel->redirects = 0;
     channel->count = 0;
     channel->counted = false;

@@ -379,8 +379,6 @@ static int ask(struct sl_fetch *fetch, struct sl_err *err)
         try.place = fetch->way.at;
         if (fetch->store->transport->channel_start(fetch->channel, source, &try, err) == 0) {
             fetch->phase = ACTIVE;
-            if (try.via && !fetch->store->transport->channel_via(fetch->channel))
-                fetch->pick.place = SL_THROUGH_ORIGIN;
             return 0;
         }
     } while (move_on(fetch, err));
@@ -539,6 +537,11 @@ static enum sl_io_state read_try(struct sl_fetch *fetch, void *data, size_t byte
 {
     enum sl_io_state state =
         fetch->store->transport->channel_read(fetch->channel, data, bytes, got, err);
+    if (fetch->pick.place != SL_THROUGH_ORIGIN &&
+        !fetch->store->transport->channel_via(fetch->channel)) {
+        fetch->pick.place = SL_THROUGH_ORIGIN;
+        sl_through_unseen(fetch->store->through, fetch->source->uri);
+    }
     if (state == SL_IO_WAIT && sl_now_ns() >= silent_at(fetch)) {
         fetch->store->transport->channel_abort(fetch->channel);
         sl_fail_code(err, SL_E_NET, "stall", "nothing came for %d ms", SL_THROUGH_SILENCE_MS);

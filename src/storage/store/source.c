@@ -111,6 +111,13 @@ static int open_through(struct sl_store *store, struct sl_err *err)
     const struct sl_through_options *options = &store->config.through;
     if (!options->count || store->kind->traits.local || store->config.no_mirrors)
         return 0;
+    if (!store->transport->channel_via) {
+        sl_log(SL_LOG_WARN,
+               "source.through: '%s' is read past the caches: its bytes do not come by HTTP ranges "
+               "of whole objects (registries, Redis, and Xet unless source.hf.xet is off)",
+               store->uri);
+        return 0;
+    }
     store->through = sl_through_new(options, err);
     return store->through ? 0 : -1;
 }

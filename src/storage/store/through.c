@@ -59,6 +59,7 @@ struct sl_through {
     struct {
         unsigned holders; /* the store, and the thread */
         bool ends;
+        bool warned_of_unseen;
         uint64_t usual_ns; /* of a block; 0: none has come */
         unsigned late_credit;
         uint64_t epoch; /* counts changes of who is there, from 1 on */
@@ -479,6 +480,18 @@ bool sl_through_late(struct sl_through *through, int place)
                "the cache '%s' is much slower than the others, which are asked instead", from->via);
     give_rest(from);
     return true;
+}
+
+void sl_through_unseen(struct sl_through *through, const char *object)
+{
+    SL_LOCKED(&through->mutex);
+    if (!through->locked.warned_of_unseen)
+        sl_log(
+            SL_LOG_WARN,
+            "'%s' is not read through caches: a token, a login, a signed link or a key goes with "
+            "its requests, which a cache sees only by https, and the key of SSE-C none",
+            object);
+    through->locked.warned_of_unseen = true;
 }
 
 void sl_through_failed(struct sl_through *through, int place, const struct sl_err *why)

@@ -6,7 +6,7 @@
  * An object is cut into blocks of one length. Of each block the caches have an order (rendezvous
  * hashing: the highest of the hashes of block and cache comes first), the same on every machine, so
  * that one cache fetches a block once for all of them. The first that has room owns it: no cache
- * owns more than an eighth more than its share. The owner is asked at first, the highest of the
+ * owns more than a 64th more than its share. The owner is asked at first, the highest of the
  * others where that failed or was silent, then the origin. A cache that failed has a rest, of a
  * second and longer each time; one that gave a wrong byte, or another version, is left for good.
  *
@@ -79,6 +79,8 @@ uint64_t sl_through_patience_ns(struct sl_through *through);
 /** A block has not come by then: may it be asked of another? The cache has a rest, too. False: too
  * many were; it is the link that is slow. */
 bool sl_through_late(struct sl_through *through, int place);
+/** Requests for this carry what the caches may not see, and go to the origin. A warning, once. */
+void sl_through_unseen(struct sl_through *through, const char *object);
 /** A cache did not answer, or not as it should. */
 void sl_through_failed(struct sl_through *through, int place, const struct sl_err *why);
 /** Bytes [begin, end) of an object are wrong: who gave any of their blocks is left. */
