@@ -8,14 +8,32 @@
 
 #include "spec_decode.h"
 
-/* A mapping in place of *slot that this setting may change. */
-static struct sl_yaml_node *own_map(struct sl_yaml_tree *tree, struct sl_yaml_node **slot,
-                                    struct sl_mark mark, struct sl_err *err)
+/* What stands in brief for the whole section (sl_option.brief) goes where it stands at length. */
+static int spell_out(struct sl_yaml_tree *tree, struct sl_yaml_node *old, const char *brief,
+                     struct sl_yaml_node *map, struct sl_err *err)
 {
-    const struct sl_yaml_node *old = *slot;
+    struct sl_yaml_node *list = old;
+    if (old->kind == SL_YAML_TEXT) {
+        list = sl_yaml_tree_node(tree, SL_YAML_LIST, old->mark, err);
+        if (!list || sl_yaml_add_item(list, old, err) < 0)
+            return -1;
+    }
+    return sl_yaml_add_pair(map, brief, old->mark, list, err);
+}
+
+/* A mapping in place of *slot that this setting may change. section: NULL for the root. */
+static struct sl_yaml_node *own_map(struct sl_yaml_tree *tree, const struct sl_option *section,
+                                    struct sl_yaml_node **slot, struct sl_mark mark,
+                                    struct sl_err *err)
+{
+    struct sl_yaml_node *old = *slot;
     bool keep = old && old->kind == SL_YAML_MAP;
     struct sl_yaml_node *map = sl_yaml_tree_node(tree, SL_YAML_MAP, old ? old->mark : mark, err);
     if (!map)
+        return NULL;
+    if (section && section->brief && old &&
+        (old->kind == SL_YAML_TEXT || old->kind == SL_YAML_LIST) &&
+        spell_out(tree, old, section->brief, map, err) < 0)
         return NULL;
     for (size_t i = 0; keep && i < old->count; i++)
         if (sl_yaml_add_pair(map, old->pairs[i].key, old->pairs[i].mark, old->pairs[i].value, err) <
@@ -149,14 +167,18 @@ int sl_spec_apply(const struct sl_spec_setting *setting, struct sl_yaml_tree *tr
         return -1;
     const char *part = setting->path;
     struct sl_yaml_pair *pair = NULL;
+    const struct sl_option_table *table = sl_spec_table();
+    const struct sl_option *section = NULL;
     while (part) {
         size_t bytes = part == tail ? strlen(part) : strcspn(part, ".");
         sl_autofree char *key = sl_strndup(part, bytes, err);
-        struct sl_yaml_node *map = key ? own_map(tree, slot, mark, err) : NULL;
+        struct sl_yaml_node *map = key ? own_map(tree, section, slot, mark, err) : NULL;
         pair = map ? own_pair(tree, map, key, mark, err) : NULL;
         if (!pair)
             return -1;
         slot = &pair->value;
+        section = table ? sl_options_row(table, part, bytes) : NULL; /* NULL: a MAP's key */
+        table = section ? section->section : NULL;
         part = part[bytes] ? part + bytes + 1 : NULL;
     }
     pair->mark = mark;
