@@ -262,12 +262,11 @@ static void end(struct sl_load_destination *to, const struct sl_load_attempt *at
 {
     struct directory *directory = (struct directory *)to;
     struct sl_err worse = SL_ERR_INIT;
-    (void)attempt;
     sl_sink_free(sl_steal(&to->sink));
     sl_journal_free(sl_steal(&to->journal));
     free(sl_steal(&directory->files));
     bool worthless = why && directory->publish &&
-                     (sl_load_source_changed(why) || !sl_publish_staged_bytes(directory->publish));
+                     (attempt->worthless || !sl_publish_staged_bytes(directory->publish));
     if (worthless && sl_publish_discard(directory->publish, false, &worse) < 0)
         sl_log(SL_LOG_WARN, "%s", worse.message);
 }

@@ -242,6 +242,11 @@ static bool blame_mirrors(const struct sl_plan *plan, const struct sl_err *why)
     return blamed;
 }
 
+static bool source_changed(const struct sl_err *why)
+{
+    return why->kind == SL_E_INTEGRITY && strcmp(why->code, "changed") == 0;
+}
+
 static int load_from(struct load *load, const char *uri, struct sl_err *err)
 {
     struct sl_spec spec = *load->spec; /* its strings are borrowed */
@@ -249,11 +254,13 @@ static int load_from(struct load *load, const char *uri, struct sl_err *err)
     SL_AUTO(sl_plan) plan = NULL;
     spec.source.uri = (char *)(uintptr_t)uri;
     int done = make_plan(load, &spec, &plan, &why);
-    const struct sl_load_attempt attempt = {&spec, plan, load->cancel, load->progress};
+    struct sl_load_attempt attempt = {&spec, plan, load->cancel, load->progress, false};
     if (done == 0)
         done = carry_out(load, &attempt, &why);
     load->blamed = done < 0 && plan && blame_mirrors(plan, &why);
     load->misread = done < 0 && !plan && strncmp(why.code, "E_HASH_", 7) == 0;
+    /* Files beside the one that was found wrong may have bytes of the same mirror. */
+    attempt.worthless = load->blamed || (done < 0 && source_changed(&why));
     load->to->ops->end(load->to, &attempt, done < 0 ? &why : NULL);
     if (done < 0)
         *err = why;
@@ -261,11 +268,6 @@ static int load_from(struct load *load, const char *uri, struct sl_err *err)
 }
 
 /* ---- again, and elsewhere ------------------------------------------------------------------- */
-
-bool sl_load_source_changed(const struct sl_err *why)
-{
-    return why->kind == SL_E_INTEGRITY && strcmp(why->code, "changed") == 0;
-}
 
 /* A hash does not match, and it is not of bytes that were fetched alone again and stayed wrong. The
  * journal vouches for its bytes no more. */
@@ -281,7 +283,7 @@ static bool may_help(const struct load *load, const struct sl_progress_counts *b
                      const struct sl_err *err)
 {
     bool mixed = load->doubtful || load->result->reading.resumed > 0;
-    return sl_load_source_changed(err) || load->blamed || load->misread ||
+    return source_changed(err) || load->blamed || load->misread ||
            (mixed && has_wrong_whole(load, before, err));
 }
 
@@ -296,17 +298,16 @@ static int load_restarting(struct load *load, const char *uri, struct sl_err *er
         return -1;
     }
     sl_log(SL_LOG_WARN, "%s: %s", why.message,
-           sl_load_source_changed(&why) ? "the load starts again from a clean state"
-           : load->blamed               ? "everything is read again, from the source itself"
-           : load->misread              ? "what the plan is made of is read again"
-                                        : "these bytes may be of two versions, and are read again");
+           source_changed(&why) ? "the load starts again from a clean state"
+           : load->blamed       ? "everything is read again, from the source itself"
+           : load->misread      ? "what the plan is made of is read again"
+                                : "these bytes may be of two versions, and are read again");
     sl_progress_begin_again(load->progress);
-    load->blamed |= !sl_load_source_changed(&why) &&
-                    !load->misread; /* what was kept may be of one of them, too */
+    load->blamed |=
+        !source_changed(&why) && !load->misread; /* what was kept may be of one of them, too */
     if (load_from(load, uri, err) == 0)
         return 0;
-    return sl_load_source_changed(err) ? sl_wrap(err, "the object changed twice during one load")
-                                       : -1;
+    return source_changed(err) ? sl_wrap(err, "the object changed twice during one load") : -1;
 }
 
 static int load_anywhere(struct load *load, struct sl_err *err)
@@ -336,7 +337,7 @@ static int run(void *arg, struct sl_cancel *cancel, struct sl_err *err)
 {
     struct load *load = arg;
     struct sl_load_destination *to = load->to;
-    const struct sl_load_attempt begun = {load->spec, NULL, cancel, load->progress};
+    const struct sl_load_attempt begun = {load->spec, NULL, cancel, load->progress, false};
     load->cancel = cancel;
     int done = to->ops->open ? to->ops->open(to, &begun, err) : 0;
     if (done == 0)

@@ -31,6 +31,7 @@ struct sl_load_attempt {
     struct sl_plan *plan;
     struct sl_cancel *cancel; /* of the whole load, its time limit included */
     struct sl_progress *progress;
+    bool worthless; /* in end(): nothing that was read is worth keeping */
 };
 
 struct sl_load_destination;
@@ -65,7 +66,7 @@ struct sl_load_destination_ops {
                   struct sl_err *err);
     /** Ends every attempt, also one without a plan: gives back what prepare() and begin() took,
      * whichever of them came. why: NULL if it went well. After a failure nobody sees anything of
-     * it; what is worth a resume stays (see sl_load_source_changed()). */
+     * it; what is worth a resume stays. */
     void (*end)(struct sl_load_destination *to, const struct sl_load_attempt *attempt,
                 const struct sl_err *why);
     /** Gives back what open() took, if it was called, however it ended. NULL: nothing to do. */
@@ -87,9 +88,5 @@ struct sl_load_destination {
 #include "destinations.def"
 #undef SL_DESTINATION
 #undef SL_DESTINATION_OF_CALLER
-
-/** Did it fail because the object changed in mid-load? Then nothing that was read is worth keeping.
- */
-bool sl_load_source_changed(const struct sl_err *why);
 
 #endif
