@@ -500,6 +500,42 @@ SL_TEST(every_model_that_was_interrupted_says_where_it_resumes)
     free(noise);
 }
 
+SL_TEST(caches_are_named_by_a_flag_or_the_environment)
+{
+    enum { BYTES = 1024 * 1024 };
+    struct ran ran = {0};
+    char cache[128], bad[160];
+    struct sl_server *origin = sl_server_start(), *between = sl_server_start();
+    uint8_t *noise = sl_model_noise(BYTES, 3);
+    sl_server_put(origin, "/w.bin", noise, BYTES, "\"one\"");
+    sl_server_put(between, "/w.bin", noise, BYTES, "\"one\"");
+    const char *url = sl_server_url(origin, "/w.bin");
+    snprintf(cache, sizeof(cache), "%s", sl_server_url(between, ""));
+    snprintf(bad, sizeof(bad), "%s/models", cache);
+    RUN(&ran, "load", url, "--to", path, "--through", bad);
+    EXPECT(ran, 2, "--through: a cache is named as http://HOST:PORT, and no more");
+    RUN(&ran, "load", url, "--to", path, "--through", cache);
+    EXPECT(ran, 2, "source.through.unverified");
+    ck_assert_uint_eq(sl_server_request_count(between), 0);
+    RUN(&ran, "load", url, "--to", path, "--through", cache, "--set",
+        "source.through.unverified=warn");
+    EXPECT(ran, 0, "have no hash");
+    ck_assert(sl_model_same(path, "w.bin", noise, BYTES));
+    unsigned asked = sl_server_request_count(between);
+    ck_assert_uint_gt(asked, 0);
+    sl_server_put(origin, "/w.bin", noise, BYTES, "\"two\"");
+    sl_server_put(between, "/w.bin", noise, BYTES, "\"two\"");
+    setenv("SLUICE_THROUGH", cache, 1);
+    RUN(&ran, "load", url, "--to", path, "--set", "source.through.unverified=warn");
+    EXPECT(ran, 0, "have no hash");
+    ck_assert_uint_gt(sl_server_request_count(between), asked);
+    unsetenv("SLUICE_THROUGH");
+    ran_release(&ran);
+    sl_server_stop(origin);
+    sl_server_stop(between);
+    free(noise);
+}
+
 SL_TEST(staying_without_an_address_is_warned_of)
 {
     const char *arguments[] = {"load", model, "--to", path, "--stay", NULL};
