@@ -40,6 +40,7 @@ static void setup(void)
     snprintf(log_, sizeof(log_), "%s/log", scratch);
     setenv("SLUICE_TERMINATION_LOG", "/dev/null", 1);
     setenv("SLUICE_CONTROL_SOCKET", sock, 1);
+    setenv("SLUICE_LISTEN", "127.0.0.1:0", 1); /* the usual port is the machine's */
     write_file(model, "weights");
     snprintf(text, sizeof(text),
              "apiVersion: sluice/v1alpha1\nkind: Node\ndirectory: %s/node\nbudgetBytes: 1GiB\n"
