@@ -355,5 +355,7 @@ unsigned sl_hub_count(struct sl_hub *hub, const char *begin)
 
 const char *sl_hub_url(struct sl_hub *hub)
 {
+    (void)sl_server_request_count(hub->origin); /* their locks order what was written before */
+    (void)sl_server_request_count(hub->cdn);
     return sl_server_url(hub->origin, "");
 }

@@ -57,7 +57,7 @@ void sl_hub_keep(struct sl_hub *hub, const char *path, const void *data, size_t 
                  const char *xet);
 /** Requests of the hub whose target begins so. */
 unsigned sl_hub_count(struct sl_hub *hub, const char *begin);
-/** Its URL, for source.hf.endpoint; borrowed. */
+/** Its URL, for source.hf.endpoint; borrowed. Its servers see what was set before. */
 const char *sl_hub_url(struct sl_hub *hub);
 
 #endif

@@ -287,9 +287,9 @@ SL_TEST_LOOP(what_a_store_lists_is_compared, 0, 2)
     sl_hub_start(&hub);
     sl_hub_put(&hub, "model.safetensors", data, bytes, true);
     sl_hub_put(&hub, "config.json", "{}", 2, false);
-    setenv("HF_ENDPOINT", sl_hub_url(&hub), 1);
     if (_i)
         hub.files[0].hash[7] = hub.files[0].hash[7] == '0' ? '1' : '0';
+    setenv("HF_ENDPOINT", sl_hub_url(&hub), 1);
     VERIFY("hf://org/name", "--require");
     EXPECT(_i ? 5 : 0,
            _i ? "1 right, 1 wrong, 0 without" : "model.safetensors: sha256 of the store");
