@@ -9,6 +9,49 @@
 
 enum { READ_BYTES = 16 * 1024 };
 
+bool sl_exchange_leads_to(const struct sl_exchange *exchange, const struct sl_host *host)
+{
+    return sl_link_leads_to(exchange->link, host);
+}
+
+struct sl_cancel *sl_exchange_cancel(const struct sl_exchange *exchange)
+{
+    return exchange->connect.cancel;
+}
+
+struct sl_answered sl_exchange_answered(const struct sl_exchange *exchange)
+{
+    return (struct sl_answered){.ns = exchange->answer_ns, .twice = exchange->twice};
+}
+
+int sl_exchange_status(const struct sl_exchange *exchange)
+{
+    return exchange->head_text ? exchange->head.status : 0;
+}
+
+int64_t sl_exchange_content_length(const struct sl_exchange *exchange)
+{
+    return exchange->head_text ? exchange->head.content_length : -1;
+}
+
+const char *sl_exchange_header(const struct sl_exchange *exchange, const char *name)
+{
+    size_t bytes;
+    return exchange->head_text
+               ? sl_head_find(exchange->head_text, exchange->head_bytes, name, 0, &bytes)
+               : NULL;
+}
+
+char *sl_exchange_head_lines(const struct sl_exchange *exchange, struct sl_err *err)
+{
+    char *lines =
+        sl_strndup(exchange->head_text ? exchange->head_text : "", exchange->head_bytes, err);
+    for (size_t i = 0; lines && i < exchange->head_bytes; i++)
+        if (!lines[i])
+            lines[i] = '\r';
+    return lines;
+}
+
 static int check_end(struct sl_exchange *exchange, struct sl_err *err)
 {
     struct sl_cancel *cancel = sl_exchange_cancel(exchange);

@@ -10,6 +10,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "mem.h"
+
 static int refuse(struct sl_err *err, const char *why)
 {
     sl_fail(err, SL_E_NET, "the server's answer is not HTTP/1.1: %s", why);
@@ -189,4 +191,22 @@ const char *sl_head_find(const char *text, size_t bytes, const char *name, unsig
         return trim(colon + 1, value_bytes);
     }
     return NULL;
+}
+
+char *sl_head_keep(const char *text, size_t bytes, size_t *kept, struct sl_err *err)
+{
+    char *head = sl_alloc(2 * bytes + 2, err), *out = head;
+    for (size_t at = 0, line_end; head && at < bytes; at = line_end + 1) {
+        const char *newline = memchr(text + at, '\n', bytes - at);
+        line_end = newline ? (size_t)(newline - text) : bytes;
+        size_t used = line_end - at;
+        while (used && strchr("\r \t", text[at + used - 1]))
+            used--;
+        memcpy(out, text + at, used);
+        out += used;
+        *out++ = 0;
+        *out++ = '\n';
+    }
+    *kept = head ? (size_t)(out - head) : 0;
+    return head;
 }

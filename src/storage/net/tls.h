@@ -6,7 +6,7 @@
 
 #include "option.h"
 
-/** `source.tls`; rows in link_connect.c. Whoever made it from the table releases it by that. */
+/** `source.tls`; rows in link.c. Whoever made it from the table releases it by that. */
 struct sl_tls_options {
     char *ca_file; /* "" or NULL: as sl_ca_use() finds them */
     bool verify;

@@ -29,7 +29,7 @@ struct sl_fetch *sl_fetch_new_apart(struct sl_store *store, struct sl_err *err);
 /**
  * Its requests have no siblings that would tell how long an answer takes, and somebody waits for
  * them: one that is not answered in time is sent once more on another connection, and what answers
- * first is taken (exchange_hedge.c). Before the first range.
+ * first is taken (exchange.c). Before the first range.
  */
 void sl_fetch_hedge(struct sl_fetch *fetch);
 /**

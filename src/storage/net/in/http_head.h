@@ -25,5 +25,8 @@ int sl_head_parse(const char *text, size_t bytes, struct sl_head *head, struct s
 /** The nth (from 0) value of a header, trimmed, as a span of text; NULL if there is none. */
 const char *sl_head_find(const char *text, size_t bytes, const char *name, unsigned nth,
                          size_t *value_bytes);
+/** A copy of a whole head with every line ended by "\0\n" and without blanks before that: values
+ * are strings then. *kept is its bytes; NULL: no memory. */
+char *sl_head_keep(const char *text, size_t bytes, size_t *kept, struct sl_err *err);
 
 #endif

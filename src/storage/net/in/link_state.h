@@ -1,5 +1,4 @@
-/* The inside of a link, shared by link.c (its bytes), link_connect.c (from a place at the host to a
- * connection), link_dial.c (plain connections) and link_curl.c (TLS and tunnels, by libcurl). */
+/* The inside of a link, shared by link.c and link_curl.c (TLS and tunnels, by libcurl). */
 #ifndef SL_LINK_STATE_H
 #define SL_LINK_STATE_H
 
@@ -29,16 +28,18 @@ struct sl_dial {
     int trouble;               /* errno of the address that failed last */
 };
 
+enum sl_link_stage {
+    SL_LINK_CLOSED,
+    SL_LINK_SEATING,
+    SL_LINK_LOOKING,
+    SL_LINK_DIALING,
+    SL_LINK_OPEN
+};
+
 struct sl_link {
     struct sl_connect connect;
     char *url, *proxy; /* where it leads */
-    enum {
-        SL_LINK_CLOSED,
-        SL_LINK_SEATING, /* waits for a place at the host */
-        SL_LINK_LOOKING, /* for the host's addresses */
-        SL_LINK_DIALING,
-        SL_LINK_OPEN
-    } stage;
+    enum sl_link_stage stage;
     struct sl_permit permit;
     uint64_t ask_ns;                  /* SEATING: when to ask again */
     uint64_t opened_ns;               /* when connecting began: it has connect_seconds */
@@ -67,15 +68,6 @@ struct sl_link {
     bool refused; /* an address that its name led to */
     char trouble[CURL_ERROR_SIZE];
 };
-
-/** Begin to connect; left_ms: to be done. false: the connection needs libcurl. */
-bool sl_link_dial_begin(struct sl_link *link, uint64_t left_ms);
-/** DATA: connected, *fd is the caller's. FAILED: dial.trouble or refused says why. */
-enum sl_io_state sl_link_dial_drive(struct sl_link *link, int *fd);
-/** What it waits for meanwhile, as of sl_link_poll(). */
-int sl_link_dial_poll(const struct sl_link *link, struct pollfd *fds, uint64_t *deadline_ns);
-/** Close what is on its way, and the connection. */
-void sl_link_dial_end(struct sl_link *link);
 
 /** Make the handles and begin; left_ms: to connect. SL_E_NO_SPACE, and those of
  * sl_libcurl_open(). */
