@@ -12,7 +12,7 @@
 #include "slot_parts.h"
 
 /* Whether bytes of the window change on their way. */
-static bool is_formed(const struct sl_slot *slot)
+static bool changes(const struct sl_slot *slot)
 {
     const struct sl_extent *extent = slot->extent;
     for (; extent < slot->extents_end && extent->begin < slot->window_end; extent++)
@@ -23,8 +23,8 @@ static bool is_formed(const struct sl_slot *slot)
 
 static bool may_cut(const struct sl_slot *slot)
 {
-    return slot->busy && slot->reader->journal && slot->at < slot->window_end &&
-           slot->filled < slot->window_bytes && !slot->place.memory && !is_formed(slot);
+    return slot->window == SL_WINDOW_FILLING && slot->reader->journal && !slot->place.memory &&
+           !changes(slot);
 }
 
 bool sl_slot_cut_window(struct sl_slot *slot, size_t least)
@@ -33,6 +33,7 @@ bool sl_slot_cut_window(struct sl_slot *slot, size_t least)
         return false;
     slot->window_end = slot->at + slot->filled;
     slot->window_bytes = slot->filled;
+    sl_slot_set_window(slot, SL_WINDOW_FULL);
     return true;
 }
 
@@ -41,7 +42,7 @@ int sl_slot_keep(struct sl_slot *slot, uint64_t now_ns, bool *due, struct sl_err
     *due = false;
     if (sl_writer_flush_old(&slot->writer, now_ns, err) < 0)
         return -1;
-    if (!slot->busy || now_ns - slot->looked_ns < SL_UNTOLD_NS || !may_cut(slot))
+    if (now_ns - slot->looked_ns < SL_UNTOLD_NS || !may_cut(slot))
         return 0;
     slot->looked_ns = now_ns;
     *due = slot->cut = slot->filled + sl_slot_unread_bytes(slot) >= SL_KEEP_BYTES_MIN;
@@ -51,12 +52,13 @@ int sl_slot_keep(struct sl_slot *slot, uint64_t now_ns, bool *due, struct sl_err
 void sl_slot_rescue(struct sl_slot *slot)
 {
     struct sl_err err = SL_ERR_INIT;
-    if (!slot->busy || slot->at >= slot->range.end || slot->formed || !slot->fetch ||
-        (slot->at == slot->window_end && sl_slot_open_window(slot, &err) < 0) || !may_cut(slot))
+    bool reads = slot->request != SL_REQUEST_NONE && slot->at < slot->range.end && slot->fetch;
+    if (!reads || (slot->window == SL_WINDOW_NONE && sl_slot_open_window(slot, &err) < 0) ||
+        !may_cut(slot))
         return;
-    while (slot->filled < slot->window_bytes && sl_slot_unread_bytes(slot) &&
+    while (slot->window == SL_WINDOW_FILLING && sl_slot_unread_bytes(slot) &&
            sl_slot_fill_window(slot, &err) == SL_SLOT_RUN)
         ;
-    if (slot->filled == slot->window_bytes || sl_slot_cut_window(slot, 1))
+    if (slot->window == SL_WINDOW_FULL || sl_slot_cut_window(slot, 1))
         sl_slot_close_window(slot, true, &err);
 }

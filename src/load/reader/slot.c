@@ -1,6 +1,14 @@
 /*
  * One connection. Its range is read in windows (window.c), each filled completely, then landed.
  *
+ *     NONE ──▶ ASKED ──▶ BEGUN ──all bytes──▶ NONE, from each, once all bytes are there or are
+ *                │ ▲        │                   another slot's
+ *                ▼ │        │ asked again (the next row, a slow request, what came wrong): ASKED
+ *            BACKS_OFF ◀────┘ it failed, and waits to try again
+ *
+ *     sl_slot_asks()  ASKED      note_wait()    BEGUN
+ *     sl_slot_poll()  BACKS_OFF  leave_range()  NONE
+ *
  * A slot gives away from the end of its range (split.c), which so comes nearer, and asks for the
  * rest of it again where its request is slow (slow.c), from the first byte that has not come. What
  * comes twice is only what an answer brought beyond the new end, or on a connection given up, and
@@ -11,12 +19,74 @@
  * several with the gaps between them, where these are shorter than a request is worth (weigh.h):
  * then a read takes what comes into the window's rest, and its rows are moved together there.
  */
+#include <assert.h>
 #include <sys/ioctl.h>
 
 #include "metrics.h"
 #include "slot_parts.h"
 
 enum { REQUEST_BYTES = 64 * 1024 /* that a request costs as much as */ };
+
+#ifndef NDEBUG
+
+#define TO(state) (1U << SL_##state)
+
+static const unsigned request_steps[] = {
+    [SL_REQUEST_NONE] = TO(REQUEST_ASKED),
+    [SL_REQUEST_ASKED] =
+        TO(REQUEST_NONE) | TO(REQUEST_ASKED) | TO(REQUEST_BEGUN) | TO(REQUEST_BACKS_OFF),
+    [SL_REQUEST_BEGUN] =
+        TO(REQUEST_NONE) | TO(REQUEST_ASKED) | TO(REQUEST_BEGUN) | TO(REQUEST_BACKS_OFF),
+    [SL_REQUEST_BACKS_OFF] =
+        TO(REQUEST_NONE) | TO(REQUEST_ASKED) | TO(REQUEST_BEGUN) | TO(REQUEST_BACKS_OFF),
+};
+static const unsigned window_steps[] = {
+    [SL_WINDOW_NONE] = TO(WINDOW_FILLING),
+    [SL_WINDOW_FILLING] = TO(WINDOW_FULL),
+    [SL_WINDOW_FULL] = TO(WINDOW_NONE) | TO(WINDOW_FORMED) | TO(WINDOW_WRONG),
+    [SL_WINDOW_FORMED] = TO(WINDOW_NONE),
+    [SL_WINDOW_WRONG] = TO(WINDOW_NONE),
+};
+
+/* What holds before each move. */
+static void check(const struct sl_slot *slot)
+{
+    /* 1: a window is of a range. */
+    assert(slot->request != SL_REQUEST_NONE || slot->window == SL_WINDOW_NONE);
+    /* 2: no window is open where nothing is left of the last one. */
+    assert((slot->window == SL_WINDOW_NONE) == (slot->at == slot->window_end));
+    /* 3: it ends within the range, whatever of that was given away. */
+    assert(slot->at <= slot->window_end && slot->window_end <= slot->range.end);
+    /* 4: it is FILLING as long as bytes are missing. */
+    assert(slot->window == SL_WINDOW_NONE ||
+           (slot->window == SL_WINDOW_FILLING) == (slot->filled < slot->window_bytes));
+    /* 5: it lies in the buffer, or in the sink's memory, where nothing is formed. */
+    assert(slot->place.memory || slot->window == SL_WINDOW_NONE ||
+           slot->window_bytes <= slot->buffer_bytes);
+    assert(!slot->place.memory || slot->window == SL_WINDOW_FILLING ||
+           slot->window == SL_WINDOW_FULL);
+    /* 6: the writer's stretch is of one file, and forward. */
+    assert(slot->writer.begin <= slot->writer.end);
+}
+
+#else
+static void check(const struct sl_slot *slot)
+{
+    (void)slot;
+}
+#endif
+
+void sl_slot_set_request(struct sl_slot *slot, enum sl_slot_request to)
+{
+    assert(request_steps[slot->request] & 1U << to);
+    slot->request = to;
+}
+
+void sl_slot_set_window(struct sl_slot *slot, enum sl_slot_window to)
+{
+    assert(window_steps[slot->window] & 1U << to);
+    slot->window = to;
+}
 
 struct sl_slot *sl_slot_new(struct sl_reader *reader, bool large, struct sl_err *err)
 {
@@ -83,14 +153,15 @@ void sl_slot_start_clock(struct sl_slot *slot, uint64_t now_ns)
 void sl_slot_asks(struct sl_slot *slot, uint64_t now_ns)
 {
     slot->asked_ns = now_ns;
-    slot->begun = slot->doubted = false;
+    slot->doubted = false;
+    sl_slot_set_request(slot, SL_REQUEST_ASKED);
 }
 
 uint64_t sl_slot_awaits(const struct sl_slot *slot)
 {
     if (sl_slot_sparse(slot))
         return slot->row_at;
-    return slot->at == slot->window_end ? slot->at : slot->at + slot->filled;
+    return slot->window == SL_WINDOW_NONE ? slot->at : slot->at + slot->filled;
 }
 
 uint64_t sl_slot_unread_bytes(const struct sl_slot *slot)
@@ -154,13 +225,11 @@ int sl_slot_start(struct sl_slot *slot, const struct sl_reader_job *job, struct 
     }
     if (!slot->fetch)
         return -1;
-    slot->busy = true;
     slot->range = *range;
     slot->fetch_end = range->end;
     slot->hedges = slot->wrongs = 0;
     slot->started_ns = sl_now_ns();
     slot->got = slot->longest_gap_ns = 0;
-    slot->backs_off = false;
     sl_slot_start_clock(slot, slot->started_ns);
     sl_slot_asks(slot, slot->started_ns);
     slot->first_extent = slot->extent = reader->work.extents + range->extent_first;
@@ -196,7 +265,7 @@ uint64_t sl_slot_unfinished(const struct sl_slot *slot)
  * ranges that are being read. */
 static enum sl_slot_state leave_range(struct sl_slot *slot, struct sl_err *err)
 {
-    slot->busy = false;
+    sl_slot_set_request(slot, SL_REQUEST_NONE);
     int failed = sl_writer_flush(&slot->writer, err);
     sl_reader_ended(slot->reader, sl_slot_weight(slot, slot->range.begin, slot->range.end),
                     sl_now_ns() - slot->started_ns, slot->longest_gap_ns);
@@ -250,13 +319,12 @@ static enum sl_slot_state next_row(struct sl_slot *slot, struct sl_err *err)
 /* Bytes came: how long were they waited for? */
 static void note_wait(struct sl_slot *slot, uint64_t now_ns)
 {
-    if (slot->backs_off) /* it asked again since it was last looked at: when is not known */
-        slot->backs_off = false;
-    else if (!slot->begun)
+    if (slot->request == SL_REQUEST_ASKED)
         sl_reader_began(slot->reader, now_ns - slot->asked_ns, slot->fresh);
-    else
+    else if (slot->request == SL_REQUEST_BEGUN)
         slot->longest_gap_ns = SL_MAX(slot->longest_gap_ns, now_ns - slot->moved_ns);
-    slot->begun = true;
+    /* else it asked again since it was last looked at: when is not known */
+    sl_slot_set_request(slot, SL_REQUEST_BEGUN);
     slot->fresh = false;
     slot->moved_ns = now_ns;
 }
@@ -296,6 +364,8 @@ enum sl_slot_state sl_slot_fill_window(struct sl_slot *slot, struct sl_err *err)
         slot->got += got;
         slot->filled += sl_slot_sparse(slot) ? keep_rows(slot, got) : got;
         note_wait(slot, sl_now_ns());
+        if (slot->filled == slot->window_bytes)
+            sl_slot_set_window(slot, SL_WINDOW_FULL);
         return SL_SLOT_RUN;
     case SL_IO_END:
         sl_fail(err, SL_E_INTERNAL, "a range ended before its last byte");
@@ -321,18 +391,19 @@ static void choose_length(struct sl_slot *slot)
 
 enum sl_slot_state sl_slot_step(struct sl_slot *slot, bool insist, struct sl_err *err)
 {
-    if (!slot->busy)
+    check(slot);
+    if (slot->request == SL_REQUEST_NONE)
         return SL_SLOT_IDLE;
     if (slot->at == slot->range.end)
         return end_range(slot, err);
-    if (slot->at == slot->window_end && sl_slot_open_window(slot, err) < 0)
+    if (slot->window == SL_WINDOW_NONE && sl_slot_open_window(slot, err) < 0)
         return SL_SLOT_FAILED;
-    if (slot->filled < slot->window_bytes) {
+    if (slot->window == SL_WINDOW_FILLING) {
         enum sl_slot_state state = sl_slot_fill_window(slot, err);
-        bool cut =
-            state != SL_SLOT_FAILED && slot->cut && sl_slot_cut_window(slot, SL_KEEP_BYTES_MIN);
+        if (state != SL_SLOT_FAILED && slot->cut)
+            sl_slot_cut_window(slot, SL_KEEP_BYTES_MIN);
         slot->cut = false;
-        if (!cut && (state != SL_SLOT_RUN || slot->filled < slot->window_bytes))
+        if (slot->window == SL_WINDOW_FILLING)
             return state;
         choose_length(slot);
     }
@@ -349,13 +420,12 @@ void sl_slot_rest(struct sl_slot *slot)
 int sl_slot_poll(struct sl_slot *slot, struct pollfd fds[SL_IO_POLL_MAX], uint64_t *deadline_ns)
 {
     int count = sl_fetch_poll(slot->fetch, fds, deadline_ns);
-    if (slot->backs_off && count) { /* nobody was silent while it waited */
+    if (slot->request == SL_REQUEST_BACKS_OFF && count) { /* nobody was silent while it waited */
         sl_slot_start_clock(slot, sl_now_ns());
         sl_slot_asks(slot, slot->moved_ns);
     }
-    slot->backs_off = count == 0;
-    if (slot->backs_off) { /* its next request is another one */
-        slot->begun = false;
+    if (!count) { /* its next request is another one */
+        sl_slot_set_request(slot, SL_REQUEST_BACKS_OFF);
         slot->fresh = true;
     }
     return count;

@@ -48,9 +48,8 @@ static enum sl_slot_pace lags_pace(const struct sl_slot *slot)
 static enum sl_slot_pace quiet_pace(const struct sl_slot *slot, uint64_t quiet_ns,
                                     const struct sl_latency_delays *delays)
 {
-    uint64_t slow_ns = slot->begun   ? delays->gap_ns
-                       : slot->fresh ? delays->fresh_ns
-                                     : delays->first_ns;
+    bool begun = slot->request == SL_REQUEST_BEGUN;
+    uint64_t slow_ns = begun ? delays->gap_ns : slot->fresh ? delays->fresh_ns : delays->first_ns;
     slow_ns <<= slot->hedges;
     if (quiet_ns >= SL_MAX(SLOW_TIMES * slow_ns, STUCK_NS))
         return SL_PACE_STUCK;
@@ -62,7 +61,7 @@ static enum sl_slot_pace quiet_pace(const struct sl_slot *slot, uint64_t quiet_n
 /* What is awaited; nothing if it is only the end of an answer, or a turn to write. */
 static bool awaits_bytes(const struct sl_slot *slot)
 {
-    return slot->busy && !slot->formed &&
+    return slot->request != SL_REQUEST_NONE && slot->window < SL_WINDOW_FORMED &&
            sl_slot_awaits(slot) < SL_MIN(slot->range.end, slot->fetch_end);
 }
 
@@ -74,8 +73,9 @@ enum sl_slot_pace sl_slot_pace(struct sl_slot *slot, bool quiet,
         struct pollfd fds[SL_IO_POLL_MAX];
         uint64_t now_ns = sl_now_ns(), deadline_ns;
         sl_slot_poll(slot, fds, &deadline_ns); /* its try may have failed since the last poll() */
-        if (slot->backs_off) /* the server asked for it, or is down: another connection is no help
-                              */
+        if (slot->request == SL_REQUEST_BACKS_OFF) /* the server asked for it, or is down: another
+                                                    * connection is no help
+                                                    */
             sl_slot_start_clock(slot, now_ns);
         measure_rate(slot, now_ns);
         pace =
@@ -104,7 +104,7 @@ int sl_slot_hedge(struct sl_slot *slot, enum sl_slot_pace pace, struct sl_err *e
                            .quiet_ns = now_ns - slot->moved_ns,
                            .unread = sl_slot_unread_bytes(slot),
                            .range_bytes = slot->range.end - slot->range.begin,
-                           .begun = slot->begun,
+                           .begun = slot->request == SL_REQUEST_BEGUN,
                            .fresh = slot->fresh,
                            .stuck = pace == SL_PACE_STUCK};
     if (!sl_reader_may_hedge(reader, &slow))

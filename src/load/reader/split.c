@@ -11,7 +11,9 @@ enum { SPLIT_BYTES_MIN = 1024 * 1024 /* a smaller part is not worth another requ
 
 uint64_t sl_slot_left(const struct sl_slot *slot)
 {
-    return slot->busy ? sl_slot_weight(slot, slot->window_end, slot->range.end) : 0;
+    return slot->request != SL_REQUEST_NONE
+               ? sl_slot_weight(slot, slot->window_end, slot->range.end)
+               : 0;
 }
 
 bool sl_slot_may_split(const struct sl_slot *slot)

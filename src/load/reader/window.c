@@ -4,17 +4,22 @@
  * extents and the gaps between them; small tensors do not cost a read each. Where the sink lends
  * memory, large extents are read straight into it.
  *
- *     closed ──sl_slot_open_window──▶ filling ──all bytes──▶ full ──▶ transformed ──turn──▶ written
- *        ▲                               │  ▲    or cut        (if a mapping changes them)     │
- *        │                               └──┘ a slow request is sent again for what is missing │
- *        └──── the range goes on at window_end, or has ended ◀─────────────────────────────────┘
+ *     NONE ──▶ FILLING ──all bytes, or cut──▶ FULL ──if a mapping changes them──▶ FORMED, WRONG
+ *      ▲         │  ▲                          │                                      │
+ *      │         └──┘ a slow request is sent   └────────────▶ it is our turn ◀────────┘
+ *      │              again for what is missing                     │ written
+ *      └──── the range goes on at window_end, or has ended ◀────────┘
+ *
+ *     sl_slot_open_window()   FILLING        sl_slot_fill_window(), sl_slot_cut_window()  FULL
+ *     form_buffer()           FORMED         reread_from()                                WRONG
+ *     sl_slot_close_window()  NONE
  *
  * A window of a slow source is cut (keep.c): what is there is all of it. Bytes that came wrong end
  * it before them when they are transformed: the rest is written, and the range is asked for again
  * from the begin of what is checked together.
  *
- * FULL is answered while another thread has the turn to write to the file: the slot stays full, or
- * transformed, and tries again.
+ * SL_SLOT_FULL is answered while another thread has the turn to write to the file: the window stays
+ * as it is, and the slot tries again.
  */
 #include "log.h"
 #include "metrics.h"
@@ -125,15 +130,10 @@ static uint64_t window_room(const struct sl_slot *slot)
     return SL_MIN((uint64_t)slot->window_most, room);
 }
 
-int sl_slot_open_window(struct sl_slot *slot, struct sl_err *err)
+static int choose_span(struct sl_slot *slot, struct sl_err *err)
 {
     struct sl_reader *reader = slot->reader;
     uint64_t end = SL_MIN(slot->range.end, slot->at + window_room(slot));
-    slot->filled = 0;
-    slot->cut = false;
-    slot->opened_ns = slot->looked_ns = sl_now_ns();
-    while (slot->extent < slot->extents_end && slot->extent->end <= slot->at)
-        slot->extent++;
     const struct sl_extent *extent = slot->extent;
     if (sl_slot_sparse(slot))
         return open_sparse_window(slot, sl_slot_sparse(slot));
@@ -146,6 +146,19 @@ int sl_slot_open_window(struct sl_slot *slot, struct sl_err *err)
         end = fit_expanded(slot, end);
     slot->window_end = end < slot->range.end ? align_cut(slot, end) : end;
     slot->window_bytes = (size_t)(slot->window_end - slot->at);
+    return 0;
+}
+
+int sl_slot_open_window(struct sl_slot *slot, struct sl_err *err)
+{
+    slot->filled = 0;
+    slot->cut = false;
+    slot->opened_ns = slot->looked_ns = sl_now_ns();
+    while (slot->extent < slot->extents_end && slot->extent->end <= slot->at)
+        slot->extent++;
+    if (choose_span(slot, err) < 0)
+        return -1;
+    sl_slot_set_window(slot, SL_WINDOW_FILLING);
     return 0;
 }
 
@@ -178,15 +191,14 @@ static int reread_from(struct sl_slot *slot, uint64_t place, struct sl_err *err)
     sl_metric_add(SL_M_REFETCHED_RANGES, 1);
     sl_progress_add_refetched(reader->config->progress);
     memset(err, 0, sizeof(*err));
-    slot->again = slot->formed = true;
     slot->window_end = place;
+    sl_slot_set_window(slot, SL_WINDOW_WRONG);
     return 0;
 }
 
 /* From the begin of the unit, on a new connection. */
 static int start_again(struct sl_slot *slot, struct sl_err *err)
 {
-    slot->again = false;
     slot->at = slot->window_end = sl_slot_unfinished(slot);
     slot->extent = slot->first_extent;
     slot->fetch_end = slot->range.end;
@@ -201,7 +213,7 @@ static int start_again(struct sl_slot *slot, struct sl_err *err)
 /* What changes on its way, before it is anyone's turn to write. */
 static int form_buffer(struct sl_slot *slot, struct sl_err *err)
 {
-    if (slot->formed || slot->place.memory || !slot->reader->forms)
+    if (slot->window != SL_WINDOW_FULL || slot->place.memory || !slot->reader->forms)
         return 0;
     sl_transform_turn(&slot->transform);
     const struct sl_extent *extent = slot->extent;
@@ -212,7 +224,7 @@ static int form_buffer(struct sl_slot *slot, struct sl_err *err)
                              buffered(slot, extent, begin), err) < 0)
             return reread_from(slot, begin, err);
     }
-    slot->formed = true;
+    sl_slot_set_window(slot, SL_WINDOW_FORMED);
     return 0;
 }
 
@@ -269,9 +281,10 @@ enum sl_slot_state sl_slot_close_window(struct sl_slot *slot, bool insist, struc
         failed = land_buffer(slot, err);
         pthread_mutex_unlock(turn);
     }
+    bool wrong = slot->window == SL_WINDOW_WRONG;
     slot->at = slot->window_end;
-    slot->formed = false;
-    if (!failed && slot->again)
+    sl_slot_set_window(slot, SL_WINDOW_NONE);
+    if (!failed && wrong)
         failed = start_again(slot, err);
     return failed ? SL_SLOT_FAILED : SL_SLOT_RUN;
 }

@@ -9,39 +9,54 @@
 
 enum { SL_PAGE_BYTES = 4096, SL_KEEP_BYTES_MIN = 4 * SL_PAGE_BYTES };
 
+enum sl_slot_request {
+    SL_REQUEST_NONE, /* the slot has no range */
+    SL_REQUEST_ASKED,
+    SL_REQUEST_BEGUN, /* it has brought bytes */
+    SL_REQUEST_BACKS_OFF,
+};
+enum sl_slot_window {
+    SL_WINDOW_NONE,
+    SL_WINDOW_FILLING,
+    SL_WINDOW_FULL,
+    SL_WINDOW_FORMED, /* decrypted, cut, cast: it waits to be written */
+    SL_WINDOW_WRONG,  /* so is what comes before its end; from there on bytes came wrong */
+};
+
 struct sl_slot {
     struct sl_reader *reader;
     struct sl_store *store; /* whose connection it is */
     struct sl_fetch *fetch;
     uint8_t *buffer;
     size_t buffer_bytes, window_most; /* the longest window; that of the next one */
-    bool busy;                        /* with range */
-    struct sl_range range;            /* its end may come nearer: sl_slot_split() */
-    unsigned hedges, wrongs;          /* requests sent again; how often its bytes did not open */
+    enum sl_slot_request request;
+    enum sl_slot_window window;
+    struct sl_range range;   /* its end may come nearer: sl_slot_split() */
+    unsigned hedges, wrongs; /* requests sent again; how often its bytes did not open */
     uint64_t fetch_end, started_ns;
     uint64_t asked_ns, longest_gap_ns; /* when its request was sent; within its answer */
-    bool begun, fresh; /* this request has brought bytes; its connection may have to be made */
-    bool doubted;      /* it may be slow, since `landed_then` bytes had landed */
+    bool fresh;                        /* its connection may have to be made */
+    bool doubted;                      /* it may be slow, since `landed_then` bytes had landed */
     uint64_t landed_then;
     uint64_t row_at;            /* of a sparse range: the next byte that comes, a gap's too */
     uint64_t got, moved_ns;     /* bytes of the range so far; when the last came */
     uint64_t mark_got, mark_ns; /* where its rate is measured from */
     unsigned lags;              /* how often in a row it was low */
-    bool backs_off;             /* the fetch waits to try again */
     const struct sl_extent *first_extent, *extents_end; /* of the range */
     const struct sl_extent *extent;                     /* the first that ends after `at` */
-    uint64_t at, window_end;     /* source positions; equal: no window is open */
+    uint64_t at, window_end;                            /* source positions */
     size_t window_bytes, filled; /* of it in the buffer: all; those that came */
     struct sl_place place;       /* memory not NULL: this window is read there */
-    bool again;                  /* from its end on, bytes came wrong */
     uint64_t opened_ns;          /* when this window was opened */
     uint64_t looked_ns;          /* when this window was opened, or last cut short or looked at */
     bool cut;                    /* it is to end with what has come */
-    bool formed;                 /* this window is decrypted, cut, cast, and waits to be written */
     struct sl_writer writer;
     struct sl_transform transform;
 };
 
+/** Steps of its request and of its window, drawn in slot.c and window.c. */
+void sl_slot_set_request(struct sl_slot *slot, enum sl_slot_request to);
+void sl_slot_set_window(struct sl_slot *slot, enum sl_slot_window to);
 /** Of a range that is sparse, else NULL. */
 const struct sl_mapping *sl_slot_sparse(const struct sl_slot *slot);
 /** What [begin, end) of its range costs, in bytes; of a sparse one a row is a request, or comes
