@@ -89,6 +89,25 @@ SL_TEST(every_mistake_is_told_with_its_place)
            "n.yaml:12:1: unknown key 'extra'\n");
 }
 
+SL_TEST(caches_are_named_as_in_a_model)
+{
+    static const char *const forms[] = {"'http://a:1'", "['http://a:1']",
+                                        "{caches: ['http://a:1'], blockBytes: 1Mi}", "[]", "{}"};
+    for (size_t i = 0; i < SL_COUNT(forms); i++) {
+        char text[256];
+        snprintf(text, sizeof(text), NODE "through: %s\n", forms[i]);
+        ck_assert_msg(parse(text) == 0, "%s", err.message);
+        ck_assert_uint_eq(node.through.caches.count, i < 3);
+        ck_assert(node.through.named.caches == (i < 4));
+        ck_assert(node.through.named.block_bytes == (i == 2));
+        ck_assert_uint_eq(node.through.block_bytes, i == 2 ? 1 << 20 : 8 << 20);
+    }
+    expect(NODE "through: [http://a/models]\n",
+           "n.yaml:4:11: 'caches': a cache is named as http://HOST:PORT, and no more\n");
+    expect(NODE "through: {cache: a}\n",
+           "n.yaml:4:11: unknown key 'cache' in 'through', did you mean 'caches'?\n");
+}
+
 SL_TEST(a_node_comes_first_and_alone)
 {
     expect(NODE "---\n" NODE, "n.yaml:5:1: a second Node in one file\n");

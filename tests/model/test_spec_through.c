@@ -126,6 +126,12 @@ SL_TEST(the_environment_names_caches_where_the_spec_names_none)
     must_be("http://a:1", USUAL, SL_UNVERIFIED_REFUSE);
     must_set(GOOD, "source.through.caches", "http://c:3");
     must_be("http://c:3", USUAL, SL_UNVERIFIED_REFUSE);
+    must_parse(THROUGH("[]"));
+    must_be("", USUAL, SL_UNVERIFIED_REFUSE);
+    must_parse(THROUGH("{caches: [], blockBytes: 1Mi}"));
+    must_be("", 1 << 20, SL_UNVERIFIED_REFUSE);
+    must_set(THROUGH("'http://a:1'"), "source.through.caches", "");
+    must_be("", USUAL, SL_UNVERIFIED_REFUSE);
     setenv("SLUICE_THROUGH", "", 1);
     must_parse(GOOD);
     must_be("", USUAL, SL_UNVERIFIED_REFUSE);
@@ -133,6 +139,41 @@ SL_TEST(the_environment_names_caches_where_the_spec_names_none)
     expect(GOOD, "SLUICE_THROUGH: a cache is named as http://HOST:PORT, and no more\n");
     setenv("SLUICE_THROUGH", "e:5", 1);
     expect(GOOD, "SLUICE_THROUGH: bad URL 'e:5': it begins with neither http:// nor https://\n");
+}
+
+static struct sl_list some = {(char *[]){(char[]){"http://n:1"}, (char[]){"http://n:2"}}, 2};
+
+/* What a spec says itself, and of a default that names everything, or nothing, what is taken. */
+SL_TEST(a_default_is_for_what_a_spec_leaves_open)
+{
+    const struct sl_spec_through all = {some, 2 << 20, SL_UNVERIFIED_WARN, {true, true, true}};
+    const struct sl_spec_through rest = {{0}, 2 << 20, SL_UNVERIFIED_WARN, {false, true, true}};
+    const struct sl_spec_through none = {{0}, USUAL, SL_UNVERIFIED_REFUSE, {true, false, false}};
+    static const struct sl_spec_through nothing;
+    static const char two[] = "http://n:1 http://n:2", environment[] = "http://e:5";
+    const struct {
+        const char *text;
+        const struct sl_spec_through *from;
+        const char *caches;
+        uint64_t block_bytes;
+        enum sl_unverified unverified;
+    } rows[] = {
+        {GOOD, &all, two, 2 << 20, SL_UNVERIFIED_WARN},
+        {THROUGH(""), &all, two, 2 << 20, SL_UNVERIFIED_WARN},
+        {THROUGH("{unverified: direct}"), &all, two, 2 << 20, SL_UNVERIFIED_DIRECT},
+        {THROUGH("{blockBytes: 1Mi}"), &all, two, 1 << 20, SL_UNVERIFIED_WARN},
+        {THROUGH("[]"), &all, "", USUAL, SL_UNVERIFIED_REFUSE},
+        {THROUGH("'http://a:1'"), &all, "http://a:1", USUAL, SL_UNVERIFIED_REFUSE},
+        {GOOD, &rest, environment, 2 << 20, SL_UNVERIFIED_WARN},
+        {GOOD, &none, "", USUAL, SL_UNVERIFIED_REFUSE},
+        {GOOD, &nothing, environment, USUAL, SL_UNVERIFIED_REFUSE},
+    };
+    setenv("SLUICE_THROUGH", environment, 1);
+    for (size_t i = 0; i < SL_COUNT(rows); i++) {
+        must_parse(rows[i].text);
+        ck_assert_int_eq(sl_spec_inherit_through(specs.items, rows[i].from, &err), 0);
+        must_be(rows[i].caches, rows[i].block_bytes, rows[i].unverified);
+    }
 }
 
 SL_TEST(what_is_no_cache_is_told_with_its_place)

@@ -69,6 +69,7 @@ struct sl_node_spec {
     uint64_t budget_bytes; /* SL_AUTO_VALUE: from what the machine has */
     uint64_t loads_at_once;
     struct sl_items models; /* struct sl_node_spec_models */
+    struct sl_spec_through through;
     struct sl_node_spec_tmpfs tmpfs;
     struct sl_node_spec_control control;
     struct sl_node_spec_socket pool;

@@ -123,6 +123,7 @@ static int read_node(struct reading *reading, struct sl_yaml_tree *tree, struct 
     if (sl_spec_decode_table(&sl_node_spec_table, tree->root, reading->node, &reading->complaints,
                              err) < 0)
         return -1;
+    sl_spec_note_through(sl_yaml_find(tree->root, "through"), &reading->node->through);
     sl_node_spec_check(tree->root, reading->node, &reading->complaints);
     return 0;
 }
@@ -167,6 +168,7 @@ static int read_document(struct reading *reading, struct sl_yaml_tree *tree, str
     spec->has_pool = pool && pool->value->kind != SL_YAML_NULL;
     sl_spec_check(tree->root, spec, reading->placed || reading->pooled, &reading->complaints);
     sl_spec_fix(tree->root, spec, &reading->complaints);
+    sl_spec_note_through(sl_yaml_find(tree->root, "source.through"), &spec->source.through);
     struct sl_err why = SL_ERR_INIT;
     if (sl_spec_take_through(spec, getenv("SLUICE_THROUGH"), &why) < 0)
         sl_complain(&reading->complaints, (struct sl_mark){.origin = "SLUICE_THROUGH"}, "%s",

@@ -37,7 +37,12 @@ struct sl_spec_through {
     struct sl_list caches;
     uint64_t block_bytes;
     int unverified; /* enum sl_unverified */
+    /* Not of the document: what it names. It may name caches, and none of them: []. */
+    struct {
+        bool caches, block_bytes, unverified;
+    } named;
 };
+extern const struct sl_option_table sl_spec_through_table;
 struct sl_spec_source {
     char *uri;
     const struct sl_chosen *chosen; /* not of the document: instead of a listing; borrowed */
@@ -152,6 +157,10 @@ const void *sl_spec_store_options(const struct sl_spec *spec, const struct sl_op
 /** The caches of a spec that names none: URLs with commas between, NULL or "" for none. SL_E_USAGE,
  * SL_E_NO_SPACE. */
 int sl_spec_take_through(struct sl_spec *spec, const char *text, struct sl_err *err);
+/** A spec that names no caches gets what a default names: those, and of the rest what the spec
+ * leaves open. SL_E_NO_SPACE, SL_E_USAGE. */
+int sl_spec_inherit_through(struct sl_spec *spec, const struct sl_spec_through *from,
+                            struct sl_err *err);
 /** What a store of the spec's source is opened with; borrows the spec's options. */
 void sl_spec_source_config(const struct sl_spec *spec, struct sl_cancel *cancel,
                            struct sl_progress *progress, struct sl_source_config *config);

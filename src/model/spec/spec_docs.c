@@ -96,6 +96,7 @@ static int page_type(const struct sl_option *row, struct sl_buf *out, struct sl_
 struct page {
     struct sl_buf *out;
     struct sl_err *err;
+    bool flags; /* the keys have them: those of a model */
 };
 
 /* "|" would end the cell of a table. */
@@ -111,7 +112,7 @@ static int page_row(struct page *page, const struct sl_option *row, const char *
 {
     char flag[80] = "";
     sl_autobuf type = SL_BUF_INIT(CELL_BYTES_MAX);
-    if (row->flag)
+    if (row->flag && page->flags)
         snprintf(flag, sizeof(flag), "`--%s`", row->flag);
     if (page_type(row, &type, page->err) < 0 ||
         sl_buf_printf(page->out, page->err, "| `%s` | ", path) < 0 ||
@@ -165,7 +166,7 @@ static int page_table(struct page *page, const struct sl_option_table *table, co
 
 int sl_spec_write_keys(const struct sl_option_table *table, struct sl_buf *out, struct sl_err *err)
 {
-    struct page page = {out, err};
+    struct page page = {out, err, .flags = table == sl_spec_table()};
     return page_table(&page, table, "");
 }
 
@@ -178,7 +179,7 @@ static const char pins[] =
 
 static int write_pins(struct sl_buf *out, struct sl_err *err)
 {
-    struct page page = {out, err};
+    struct page page = {.out = out, .err = err};
     if (sl_buf_text(out, pins, err) < 0)
         return -1;
     for (const struct sl_option *row = sl_fixed_table.rows; row->member; row++) {

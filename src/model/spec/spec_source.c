@@ -7,6 +7,7 @@
 #include <assert.h>
 #include <ctype.h>
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -103,7 +104,8 @@ static const struct sl_option before[] = {
         "other URIs with the same bytes, tried in this order when the source cannot be reached",
         .check = check_uri),
     SL_OPTION(sl_spec_source, through, SECTION, "",
-              "HTTP caches between here and the source; a URL, or a list of them, is its 'caches'",
+              "HTTP caches between here and the source; a URL, or a list of them, is its 'caches'; "
+              "[] is none, whatever others name",
               .section = &sl_spec_through_table, .brief = "caches"),
 };
 static const struct sl_option after = SL_OPTION(
@@ -158,12 +160,49 @@ const void *sl_spec_store_options(const struct sl_spec *spec, const struct sl_op
     return NULL;
 }
 
+static bool names(const struct sl_yaml_node *section, const char *key)
+{
+    const struct sl_yaml_pair *pair = sl_yaml_get(section, key);
+    return pair && pair->value->kind != SL_YAML_NULL;
+}
+
+void sl_spec_note_through(const struct sl_yaml_pair *pair, struct sl_spec_through *through)
+{
+    const struct sl_yaml_node *node = pair ? pair->value : NULL;
+    bool in_brief = node && (node->kind == SL_YAML_TEXT || node->kind == SL_YAML_LIST);
+    through->named.caches = in_brief || names(node, "caches");
+    through->named.block_bytes = names(node, "blockBytes");
+    through->named.unverified = names(node, "unverified");
+}
+
 int sl_spec_take_through(struct sl_spec *spec, const char *text, struct sl_err *err)
 {
     struct sl_spec_through *through = &spec->source.through;
-    if (through->caches.count || !text || !*text)
+    if (through->named.caches || !text || !*text)
         return 0;
     return sl_option_set(&through_rows[0], through, text, false, err);
+}
+
+int sl_spec_inherit_through(struct sl_spec *spec, const struct sl_spec_through *from,
+                            struct sl_err *err)
+{
+    struct sl_spec_through *through = &spec->source.through;
+    if (through->named.caches)
+        return 0;
+    if (from->named.block_bytes && !through->named.block_bytes)
+        through->block_bytes = from->block_bytes;
+    if (from->named.unverified && !through->named.unverified)
+        through->unverified = from->unverified;
+    if (!from->named.caches)
+        return 0;
+    for (size_t i = 0; i < through->caches.count; i++) /* of the environment */
+        free(through->caches.items[i]);
+    through->caches.count = 0;
+    for (size_t i = 0; i < from->caches.count; i++)
+        if (sl_list_add(&through->caches, from->caches.items[i], strlen(from->caches.items[i]),
+                        err) < 0)
+            return -1;
+    return 0;
 }
 
 /* A store may be about to start, and a Pod waits for it; a person has mistyped its name. */

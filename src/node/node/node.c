@@ -71,10 +71,18 @@ static const struct sl_holder *holder_of(struct sl_node *node, const struct sl_s
     return sl_pool_holder_ops(node->pool);
 }
 
+static int inherit(struct sl_node *node, struct sl_spec *spec, struct sl_err *err)
+{
+    SL_LOCKED(&node->lock);
+    return sl_spec_inherit_through(spec, &node->locked.through, err);
+}
+
 static int define(struct sl_node *node, struct sl_spec *spec,
                   const struct sl_model_options *options, struct sl_err *err)
 {
     const struct sl_holder *holder = holder_of(node, spec);
+    if (inherit(node, spec, err) < 0)
+        return -1;
     if (spec->readers.memory_bytes == SL_AUTO_VALUE)
         spec->readers.memory_bytes =
             SL_MAX(READER_MEMORY_BYTES / node->loads_at_once, 1024u * 1024u);
@@ -210,13 +218,16 @@ int sl_node_define_files(struct sl_node *node, const struct sl_node_files_option
     return done;
 }
 
-/* The list of a config becomes the node's; the old one goes with the config. */
-static void take_prefixes(struct sl_node *node, struct sl_node_spec *spec)
+/* The lists of a config become the node's; the old ones go with the config. */
+static void take_lists(struct sl_node *node, struct sl_node_spec *spec)
 {
     SL_LOCKED(&node->lock);
     struct sl_list old = node->locked.uri_prefixes;
     node->locked.uri_prefixes = spec->pool.uri_prefixes;
     spec->pool.uri_prefixes = old;
+    struct sl_spec_through through = node->locked.through;
+    node->locked.through = spec->through;
+    spec->through = through;
     node->locked.hides_volumes = spec->csi.hide_volumes;
     sl_metrics_show_hidden(!spec->csi.hide_volumes);
 }
@@ -267,7 +278,7 @@ struct sl_node *sl_node_open(struct sl_node_config *config, const struct sl_node
         return NULL;
     sl_node_rights_init(&node->rights);
     pthread_mutex_init(&node->lock, NULL);
-    take_prefixes(node, &config->spec);
+    take_lists(node, &config->spec);
     node->loads_at_once = (unsigned)config->spec.loads_at_once;
     if ((config->spec.tmpfs.path && !(node->tmpfs = sl_strdup(config->spec.tmpfs.path, err))) ||
         sl_node_rights_set(&node->rights, &config->spec.control, err) < 0 ||
@@ -307,6 +318,7 @@ void sl_node_free(struct sl_node *node)
     for (size_t i = 0; i < node->locked.uri_prefixes.count; i++)
         free(node->locked.uri_prefixes.items[i]);
     free(node->locked.uri_prefixes.items);
+    sl_options_release(&sl_spec_through_table, &node->locked.through);
     pthread_mutex_destroy(&node->lock);
     free(node->tmpfs);
     free(node);
@@ -317,7 +329,7 @@ void sl_node_reload(struct sl_node *node, struct sl_node_config *config)
     struct sl_err why = SL_ERR_INIT;
     if (sl_node_rights_set(&node->rights, &config->spec.control, &why) < 0)
         sl_log(SL_LOG_ERROR, "the rights of the new config are not applied: %s", why.message);
-    take_prefixes(node, &config->spec);
+    take_lists(node, &config->spec);
     if (node->tmpfs)
         sl_node_tmpfs_grow(&config->spec, node->tmpfs);
     sl_registry_hold(node->registry, true); /* until it is known what is pinned, and the budget */

@@ -26,6 +26,7 @@ struct sl_node {
     pthread_mutex_t lock;
     struct {
         struct sl_list uri_prefixes;
+        struct sl_spec_through through; /* for models that name no caches */
         bool hides_volumes;
     } locked;
 };
@@ -50,7 +51,8 @@ void sl_node_free(struct sl_node *node);
 SL_AUTO_DEFINE(sl_node)
 /**
  * Models, pins, budget and rights of a new config; its specs are moved out. References stay. What
- * was wrong with one model is logged, and the others are taken. Reads files; blocks for no load.
+ * was wrong with one model is logged, and the others are taken. What callers brought keeps the
+ * caches that it was defined with. Reads files; blocks for no load.
  */
 void sl_node_reload(struct sl_node *node, struct sl_node_config *config);
 /**

@@ -9,6 +9,8 @@
 /** spec_source.c: the rows of `source`, complete after sl_spec_add_stores(). */
 extern const struct sl_option_table sl_spec_source_table;
 void sl_spec_add_stores(void);
+/** What a document names of `through`; its pair, or NULL. */
+void sl_spec_note_through(const struct sl_yaml_pair *pair, struct sl_spec_through *through);
 
 /**
  * Put one setting over the tree: sections that are missing are made, an unknown path is a
