@@ -310,7 +310,7 @@ SL_TEST(a_cache_without_tls_sees_no_token_that_tls_hides)
 
 enum { MANY = 16, BLOCKS = 256, NEW = 64 };
 
-static struct sl_through *make(unsigned count, struct sl_through_map **map)
+static struct sl_through *make(unsigned count, struct sl_caches_map **map)
 {
     static char texts[MANY][64];
     static const char *all[MANY];
@@ -325,8 +325,8 @@ static struct sl_through *make(unsigned count, struct sl_through_map **map)
     return through;
 }
 
-static int owner(struct sl_through *through, struct sl_through_map *map, uint64_t block,
-                 const struct sl_through_tried *tried)
+static int owner(struct sl_through *through, struct sl_caches_map *map, uint64_t block,
+                 const struct sl_caches_tried *tried)
 {
     struct sl_through_pick pick;
     sl_through_choose(through, map, block, tried, &pick);
@@ -336,10 +336,10 @@ static int owner(struct sl_through *through, struct sl_through_map *map, uint64_
 
 SL_TEST(no_cache_owns_much_more_than_its_share)
 {
-    const struct sl_through_tried none = {.count = 0};
+    const struct sl_caches_tried none = {.count = 0};
     for (unsigned count = 1; count <= MANY; count++) {
         unsigned owned[MANY] = {0};
-        struct sl_through_map *map;
+        struct sl_caches_map *map;
         SL_AUTO(sl_through) through = make(count, &map);
         for (uint64_t block = 0; block < BLOCKS; block++)
             owned[owner(through, map, block, &none)]++;
@@ -352,8 +352,8 @@ SL_TEST(no_cache_owns_much_more_than_its_share)
 /* Else every node that comes or goes would empty all caches. */
 SL_TEST(when_one_goes_the_others_keep_most_of_theirs)
 {
-    const struct sl_through_tried none = {.count = 0};
-    struct sl_through_map *map, *fewer_map;
+    const struct sl_caches_tried none = {.count = 0};
+    struct sl_caches_map *map, *fewer_map;
     SL_AUTO(sl_through) through = make(MANY, &map);
     SL_AUTO(sl_through) fewer = make(MANY - 1, &fewer_map);
     unsigned moved = 0;
@@ -368,13 +368,13 @@ SL_TEST(when_one_goes_the_others_keep_most_of_theirs)
 
 SL_TEST(after_two_it_is_the_origins_turn)
 {
-    struct sl_through_map *map;
+    struct sl_caches_map *map;
     SL_AUTO(sl_through) through = make(MANY, &map);
     for (uint64_t block = 0; block < BLOCKS; block++) {
-        struct sl_through_tried tried = {.count = 0};
-        tried.places[tried.count++] = owner(through, map, block, &tried);
-        tried.places[tried.count] = owner(through, map, block, &tried);
-        ck_assert_int_ne(tried.places[0], tried.places[1]);
+        struct sl_caches_tried tried = {.count = 0};
+        tried.of[tried.count++] = owner(through, map, block, &tried);
+        tried.of[tried.count] = owner(through, map, block, &tried);
+        ck_assert_int_ne(tried.of[0], tried.of[1]);
         tried.count++;
         ck_assert_int_eq(owner(through, map, block, &tried), SL_THROUGH_ORIGIN);
     }
@@ -383,9 +383,9 @@ SL_TEST(after_two_it_is_the_origins_turn)
 
 SL_TEST(one_that_failed_rests_longer_each_time)
 {
-    const struct sl_through_tried none = {.count = 0};
+    const struct sl_caches_tried none = {.count = 0};
     const struct sl_err why = {.kind = SL_E_NET};
-    struct sl_through_map *map;
+    struct sl_caches_map *map;
     SL_AUTO(sl_through) through = make(2, &map);
     int first = owner(through, map, 7, &none);
     fake_clock_hold();
@@ -409,9 +409,9 @@ SL_TEST(a_name_is_as_many_caches_as_it_has_addresses)
 {
     static const char *const name[] = {"http://localhost:8080"};
     const struct sl_through_options options = {name, 1, BLOCK_BYTES, SL_UNVERIFIED_REFUSE};
-    const struct sl_through_tried none = {.count = 0};
+    const struct sl_caches_tried none = {.count = 0};
     SL_AUTO(sl_through) through = sl_through_new(&options, &err);
-    struct sl_through_map *map = sl_through_map_new(through, 1, 10 * BLOCK_BYTES);
+    struct sl_caches_map *map = sl_through_map_new(through, 1, 10 * BLOCK_BYTES);
     struct sl_through_pick pick = {.via = ""};
     SL_AWAIT((sl_through_choose(through, map, 0, &none, &pick), !strstr(pick.via, "localhost")),
              "the addresses of localhost");

@@ -39,10 +39,10 @@ struct sl_fetch {
     bool again; /* apart, and its first range, which came wrong before */
     enum sl_vouch vouch;
     struct sl_places_way way;
-    bool gave;                     /* the place in hand has sent bytes of this try */
-    bool waits_on;                 /* for a slow cache */
-    struct sl_through_pick pick;   /* of this try */
-    struct sl_through_tried tried; /* for the block in hand */
+    bool gave;                    /* the place in hand has sent bytes of this try */
+    bool waits_on;                /* for a slow cache */
+    struct sl_through_pick pick;  /* of this try */
+    struct sl_caches_tried tried; /* for the block in hand */
 };
 
 static struct sl_channel *take_idle_channel(struct sl_store *store)
@@ -152,8 +152,8 @@ int sl_fetch_cache(const struct sl_fetch *fetch)
 /* What is missing of the block is asked of the next, at once. */
 static void turn_away(struct sl_fetch *fetch)
 {
-    if (fetch->tried.count < SL_THROUGH_TURNS)
-        fetch->tried.places[fetch->tried.count++] = fetch->pick.place;
+    if (fetch->tried.count < SL_CACHES_TURNS)
+        fetch->tried.of[fetch->tried.count++] = fetch->pick.place;
     fetch->phase = IN_BACKOFF;
     fetch->wake_ns = sl_now_ns();
 }
@@ -171,15 +171,15 @@ static bool may_go_through(const struct sl_fetch *fetch)
 static uint64_t key_of(const struct sl_source *source)
 {
     const struct sl_version *version = &source->version;
-    uint64_t key = sl_through_hash(source->uri);
+    uint64_t key = sl_caches_hash(source->uri);
     const char *const words[] = {version->etag, version->version_id, version->pin,
                                  version->last_modified};
     for (size_t i = 0; i < SL_COUNT(words); i++)
-        key = sl_through_rank(key, sl_through_hash(words[i]), i);
+        key = sl_caches_rank(key, sl_caches_hash(words[i]), i);
     return key;
 }
 
-static struct sl_through_map *map_of(struct sl_source *source)
+static struct sl_caches_map *map_of(struct sl_source *source)
 {
     struct sl_store *store = source->store;
     SL_LOCKED(&store->locked.mutex);
@@ -244,16 +244,14 @@ static uint64_t silent_at(const struct sl_fetch *fetch)
 {
     if (fetch->pick.place == SL_THROUGH_ORIGIN)
         return UINT64_MAX;
-    uint64_t came_ns = sl_through_came_ns(fetch->store->through, fetch->pick.place);
-    return SL_MAX(fetch->try_started_ns, came_ns) + SL_THROUGH_SILENCE_MS * SL_NS_PER_MS;
+    return sl_through_silent_ns(fetch->store->through, fetch->pick.place, fetch->try_started_ns);
 }
 
 static uint64_t late_at(const struct sl_fetch *fetch)
 {
     if (fetch->pick.place == SL_THROUGH_ORIGIN || fetch->waits_on)
         return UINT64_MAX;
-    uint64_t ns = sl_through_patience_ns(fetch->store->through);
-    return ns == UINT64_MAX ? ns : fetch->try_started_ns + ns;
+    return sl_through_late_ns(fetch->store->through, fetch->try_started_ns);
 }
 
 /* Its cache is much slower than others: what is missing is asked of the next. */
@@ -544,7 +542,7 @@ static enum sl_io_state read_try(struct sl_fetch *fetch, void *data, size_t byte
     }
     if (state == SL_IO_WAIT && sl_now_ns() >= silent_at(fetch)) {
         fetch->store->transport->channel_abort(fetch->channel);
-        sl_fail_code(err, SL_E_NET, "stall", "nothing came for %d ms", SL_THROUGH_SILENCE_MS);
+        sl_fail_code(err, SL_E_NET, "stall", "nothing came for %d ms", SL_CACHES_SILENCE_MS);
         state = SL_IO_FAILED;
     }
     if (state == SL_IO_DATA || state == SL_IO_END)

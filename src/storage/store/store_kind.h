@@ -94,9 +94,9 @@ struct sl_source {
     uint64_t piece_at, piece_of; /* it is a piece of what the transport reads, from this byte on, of
                                     so many; piece_of 0: it is all of it. Set with `opened` */
     struct sl_counter requests, received;
-    struct sl_through_map *caches; /* of its blocks; set once, under the store's mutex, and guarded
+    struct sl_caches_map *caches; /* of its blocks; set once, under the store's mutex, and guarded
                                       by the through's own; NULL: none yet */
-    void *impl;                    /* the kind's: where the object is */
+    void *impl;                   /* the kind's: where the object is */
 };
 
 /** One connection's worth of a transport, of one thread; what is in it is the transport's. */

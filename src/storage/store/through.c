@@ -1,4 +1,7 @@
 /*
+ * The caches of a store by their names, under a lock, with words for whoever reads the log;
+ * caches.c decides.
+ *
  * A cache is known by what a connection to it is made with, "http://host:port" in one form for all
  * machines, and keeps its number as long as the store is open: what was said of it stays said when
  * its name is looked up anew.
@@ -20,32 +23,14 @@
 #include "thread_cancel.h"
 #include "url.h"
 
-#define PATIENCE_NS (2 * SL_NS_PER_S) /* at least */
-
 enum {
     BLOCK_BYTES = 8 * 1024 * 1024,
-    PLACES_MAX = 4096, /* as many addresses as a name has in an answer of 64 KiB */
     LOOK_SECONDS = 30,
-    REST_MS = 1000,
-    REST_MS_MAX = 30 * 1000,
-    SLACK_PART = 64, /* so much more than its share may one own, rounded up */
-    LATE_TIMES = 4,
-    LATE_PART = 8, /* of the blocks may be late, and a few at first */
-    LATE_FIRST = 4,
 };
 
 struct place {
     char via[SL_THROUGH_VIA_BYTES];
-    uint64_t hash;
     const struct sl_url *name; /* it is an address of this; NULL: it was given itself */
-    enum {
-        PLACE_IN_USE,
-        PLACE_GONE, /* its name has it no more, or has addresses in its place */
-        PLACE_LEFT, /* it gave what is wrong */
-    } state;
-    uint64_t rests_until_ns;
-    unsigned failed; /* times in a row */
-    uint64_t came_ns;
     uint64_t bytes, failures, wrong;
     bool blamed; /* of these bytes */
 };
@@ -60,89 +45,50 @@ struct sl_through {
         unsigned holders; /* the store, and the thread */
         bool ends;
         bool warned_of_unseen;
-        uint64_t usual_ns; /* of a block; 0: none has come */
-        unsigned late_credit;
-        uint64_t epoch; /* counts changes of who is there, from 1 on */
-        struct place **places;
-        size_t count, capacity;
+        struct sl_caches caches;
+        struct place **places; /* of each of the caches */
+        size_t capacity;
     } locked;
-};
-
-struct sl_through_map {
-    uint64_t key;
-    size_t count;
-    uint64_t epoch; /* of the owners; 0: there are none yet */
-    struct {
-        uint16_t owner, giver; /* a cache's number and 1, or 0 */
-    } blocks[];
 };
 
 /* ---- places ---------------------------------------------------------------------------------- */
 
-/* The finalizer of MurmurHash3 (Austin Appleby, public domain): all bits of the input reach all of
- * the output. */
-static uint64_t mix(uint64_t x)
+/* With the lock. SL_THROUGH_ORIGIN: there is none. */
+static int find_place(const struct sl_through *through, const char *via)
 {
-    x ^= x >> 33;
-    x *= UINT64_C(0xff51afd7ed558ccd);
-    x ^= x >> 33;
-    x *= UINT64_C(0xc4ceb9fe1a85ec53);
-    return x ^ x >> 33;
-}
-
-uint64_t sl_through_rank(uint64_t cache, uint64_t key, uint64_t block)
-{
-    return mix(cache ^ mix(key ^ mix(block + 1)));
-}
-
-/* FNV-1a. */
-uint64_t sl_through_hash(const char *text)
-{
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
-    for (; *text; text++)
-        hash = (hash ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
-    return mix(hash);
-}
-
-/* With the lock. */
-static struct place *find_place(struct sl_through *through, const char *via)
-{
-    for (size_t i = 0; i < through->locked.count; i++)
+    for (size_t i = 0; i < through->locked.caches.count; i++)
         if (strcmp(through->locked.places[i]->via, via) == 0)
-            return through->locked.places[i];
-    return NULL;
+            return (int)i;
+    return SL_THROUGH_ORIGIN;
 }
 
 static int add_place(struct sl_through *through, const char *via, const struct sl_url *name,
                      struct sl_err *err)
 {
-    struct place *place = find_place(through, via);
-    if (place) {
-        if (place->state == PLACE_GONE) {
-            place->state = PLACE_IN_USE;
-            through->locked.epoch++;
-        }
+    struct sl_caches *caches = &through->locked.caches;
+    int found = find_place(through, via);
+    if (found != SL_THROUGH_ORIGIN) {
+        sl_caches_set_there(caches, found, true);
         return 0;
     }
-    if (through->locked.count == PLACES_MAX)
-        return sl_fail(err, SL_E_USAGE, "source.through: more than %d caches", PLACES_MAX);
-    if (sl_grow(&through->locked.places, &through->locked.capacity, through->locked.count + 1,
-                sizeof(*through->locked.places), err) < 0 ||
-        !(place = sl_alloc(sizeof(*place), err)))
+    if (sl_grow(&through->locked.places, &through->locked.capacity, caches->count + 1,
+                sizeof(*through->locked.places), err) < 0)
+        return -1;
+    sl_autofree struct place *place = sl_alloc(sizeof(*place), err);
+    if (!place || sl_caches_add(caches, sl_caches_hash(via), err) < 0)
         return -1;
     snprintf(place->via, sizeof(place->via), "%s", via);
-    place->hash = sl_through_hash(via);
     place->name = name;
-    through->locked.places[through->locked.count++] = place;
-    through->locked.epoch++;
+    through->locked.places[caches->count - 1] = sl_steal(&place);
     return 0;
 }
 
 static void free_places(struct sl_through *through)
 {
-    for (size_t i = 0; i < through->locked.count; i++)
+    for (size_t i = 0; i < through->locked.caches.count; i++)
         free(through->locked.places[i]);
     free(through->locked.places);
+    sl_caches_release(&through->locked.caches);
 }
 
 /* ---- names ----------------------------------------------------------------------------------- */
@@ -194,12 +140,10 @@ static void take_addresses(struct sl_through *through, const struct sl_url *name
 {
     char via[SL_THROUGH_VIA_BYTES];
     SL_LOCKED(&through->mutex);
-    for (size_t i = 0; i < through->locked.count; i++) {
-        struct place *place = through->locked.places[i];
-        if (place->name != name || place->state != PLACE_IN_USE || is_among(place->via, name, list))
-            continue;
-        place->state = PLACE_GONE;
-        through->locked.epoch++;
+    for (size_t i = 0; i < through->locked.caches.count; i++) {
+        const struct place *place = through->locked.places[i];
+        if (place->name == name && !is_among(place->via, name, list))
+            sl_caches_set_there(&through->locked.caches, (int)i, false);
     }
     for (; list; list = list->ai_next) {
         name_address(list, name->port, via);
@@ -294,7 +238,7 @@ struct sl_through *sl_through_new(const struct sl_through_options *options, stru
     if (!through)
         return NULL;
     through->locked.holders = 1;
-    through->locked.late_credit = LATE_FIRST * LATE_PART;
+    sl_caches_init(&through->locked.caches);
     through->block_bytes = options->block_bytes ? options->block_bytes : BLOCK_BYTES;
     pthread_mutex_init(&through->mutex, NULL);
     sl_thread_cancel_cond_init(&through->ended);
@@ -327,158 +271,63 @@ uint64_t sl_through_block_bytes(const struct sl_through *through)
 
 /* ---- choosing -------------------------------------------------------------------------------- */
 
-static bool may_ask(const struct place *place, uint64_t now_ns)
+struct sl_caches_map *sl_through_map_new(const struct sl_through *through, uint64_t key,
+                                         uint64_t object_bytes)
 {
-    return place->state == PLACE_IN_USE && place->rests_until_ns <= now_ns;
+    return sl_caches_map_new(key, object_bytes / through->block_bytes + 1);
 }
 
-static bool was_tried(const struct sl_through_tried *tried, size_t number)
+void sl_through_choose(struct sl_through *through, struct sl_caches_map *map, uint64_t block,
+                       const struct sl_caches_tried *tried, struct sl_through_pick *pick)
 {
-    for (unsigned i = 0; i < tried->count; i++)
-        if (tried->places[i] == (int)number)
-            return true;
-    return false;
-}
-
-/* The highest that may be asked; SL_THROUGH_ORIGIN: there is none. */
-static int find_highest(const struct sl_through *through, uint64_t key, uint64_t block,
-                        const struct sl_through_tried *tried)
-{
-    uint64_t highest = 0, now = sl_now_ns();
-    int found = SL_THROUGH_ORIGIN;
-    for (size_t i = 0; i < through->locked.count; i++) {
-        const struct place *place = through->locked.places[i];
-        uint64_t rank = sl_through_rank(place->hash, key, block) | 1;
-        if (rank <= highest || was_tried(tried, i) || !may_ask(place, now))
-            continue;
-        highest = rank;
-        found = (int)i;
-    }
-    return found;
-}
-
-struct sl_through_map *sl_through_map_new(const struct sl_through *through, uint64_t key,
-                                          uint64_t object_bytes)
-{
-    uint64_t blocks = object_bytes / through->block_bytes + 1;
-    struct sl_through_map *map = sl_alloc(sizeof(*map) + blocks * sizeof(*map->blocks), NULL);
-    if (!map)
-        return NULL;
-    map->key = key;
-    map->count = blocks;
-    return map;
-}
-
-/* Whoever is there counts, also while it rests or was left: other machines do not know of that. */
-static void find_owners(const struct sl_through *through, struct sl_through_map *map)
-{
-    size_t there = 0;
-    sl_autofree size_t *owned = sl_alloc_array(through->locked.count, sizeof(*owned), NULL);
-    map->epoch = through->locked.epoch;
-    for (size_t i = 0; i < through->locked.count; i++)
-        there += through->locked.places[i]->state != PLACE_GONE;
-    size_t most = there ? (map->count + map->count / SLACK_PART + there - 1) / there : 0;
-    for (size_t block = 0; owned && block < map->count; block++) {
-        uint64_t highest = 0;
-        size_t owner = 0;
-        for (size_t i = 0; i < through->locked.count; i++) {
-            const struct place *place = through->locked.places[i];
-            uint64_t rank = sl_through_rank(place->hash, map->key, block) | 1;
-            if (rank <= highest || place->state == PLACE_GONE || owned[i] >= most)
-                continue;
-            highest = rank;
-            owner = i;
-        }
-        map->blocks[block].owner = (uint16_t)(highest ? owner + 1 : 0);
-        owned[owner]++;
-    }
-}
-
-/* SL_THROUGH_ORIGIN: it is not there, or was asked. */
-static int find_owner(struct sl_through *through, struct sl_through_map *map, uint64_t block,
-                      const struct sl_through_tried *tried)
-{
-    if (map->epoch != through->locked.epoch)
-        find_owners(through, map);
-    int owner = block < map->count ? map->blocks[block].owner - 1 : SL_THROUGH_ORIGIN;
-    bool asked = owner != SL_THROUGH_ORIGIN && !was_tried(tried, (size_t)owner) &&
-                 may_ask(through->locked.places[owner], sl_now_ns());
-    return asked ? owner : SL_THROUGH_ORIGIN;
-}
-
-void sl_through_choose(struct sl_through *through, struct sl_through_map *map, uint64_t block,
-                       const struct sl_through_tried *tried, struct sl_through_pick *pick)
-{
-    *pick = (struct sl_through_pick){.place = SL_THROUGH_ORIGIN};
-    if (tried->count == SL_THROUGH_TURNS)
-        return;
     SL_LOCKED(&through->mutex);
-    if (map)
-        pick->place = find_owner(through, map, block, tried);
-    if (pick->place == SL_THROUGH_ORIGIN)
-        pick->place = find_highest(through, map ? map->key : 0, block, tried);
+    *pick = (struct sl_through_pick){
+        .place = sl_caches_choose(&through->locked.caches, map, block, tried, sl_now_ns())};
     if (pick->place != SL_THROUGH_ORIGIN)
         memcpy(pick->via, through->locked.places[pick->place]->via, SL_THROUGH_VIA_BYTES);
 }
 
 /* ---- what came of it ------------------------------------------------------------------------- */
 
-uint64_t sl_through_came_ns(struct sl_through *through, int place)
-{
-    SL_LOCKED(&through->mutex);
-    return through->locked.places[place]->came_ns;
-}
-
-void sl_through_came(struct sl_through *through, int place, struct sl_through_map *map,
+void sl_through_came(struct sl_through *through, int place, struct sl_caches_map *map,
                      uint64_t block, uint64_t bytes)
 {
     SL_LOCKED(&through->mutex);
     struct place *from = through->locked.places[place];
     from->bytes += bytes;
-    from->failed = 0;
     from->blamed = false;
-    from->came_ns = sl_now_ns();
+    sl_caches_came(&through->locked.caches, place, sl_now_ns());
     if (map && block < map->count)
         map->blocks[block].giver = (uint16_t)(place + 1);
-}
-
-static void give_rest(struct place *place)
-{
-    uint64_t ms = (uint64_t)REST_MS << SL_MIN(place->failed, 5u);
-    place->failed++;
-    place->rests_until_ns = sl_now_ns() + SL_MIN(ms, (uint64_t)REST_MS_MAX) * SL_NS_PER_MS;
 }
 
 void sl_through_took(struct sl_through *through, uint64_t ns)
 {
     SL_LOCKED(&through->mutex);
-    uint64_t usual = through->locked.usual_ns;
-    if (ns > usual) /* soon, when all of them become slower; slowly, when some are fast */
-        usual += (ns - usual + 3) / 4;
-    else
-        usual -= (usual - ns) / 16;
-    through->locked.usual_ns = usual;
-    through->locked.late_credit++;
+    sl_caches_took(&through->locked.caches, ns);
 }
 
-uint64_t sl_through_patience_ns(struct sl_through *through)
+uint64_t sl_through_silent_ns(struct sl_through *through, int place, uint64_t asked_ns)
 {
     SL_LOCKED(&through->mutex);
-    uint64_t usual = through->locked.usual_ns;
-    return usual ? SL_MAX(usual * LATE_TIMES, (uint64_t)PATIENCE_NS) : UINT64_MAX;
+    return sl_caches_silent_ns(&through->locked.caches, place, asked_ns);
+}
+
+uint64_t sl_through_late_ns(struct sl_through *through, uint64_t asked_ns)
+{
+    SL_LOCKED(&through->mutex);
+    return sl_caches_late_ns(&through->locked.caches, asked_ns);
 }
 
 bool sl_through_late(struct sl_through *through, int place)
 {
     SL_LOCKED(&through->mutex);
-    if (through->locked.late_credit < LATE_PART)
+    if (!sl_caches_late(&through->locked.caches, place, sl_now_ns()))
         return false;
-    through->locked.late_credit -= LATE_PART;
     struct place *from = through->locked.places[place];
     if (!from->failures++)
         sl_log(SL_LOG_WARN,
                "the cache '%s' is much slower than the others, which are asked instead", from->via);
-    give_rest(from);
     return true;
 }
 
@@ -498,23 +347,23 @@ void sl_through_failed(struct sl_through *through, int place, const struct sl_er
 {
     SL_LOCKED(&through->mutex);
     struct place *from = through->locked.places[place];
-    if (!from->failures++ && from->state == PLACE_IN_USE)
+    if (!from->failures++ && through->locked.caches.of[place].state == SL_CACHE_IN_USE)
         sl_log(SL_LOG_WARN, "the cache '%s' does not answer as it should, others are asked: %s",
                from->via, why->message);
-    give_rest(from);
+    sl_caches_failed(&through->locked.caches, place, sl_now_ns());
 }
 
 /* With the lock. */
-static void leave(struct place *place, const struct sl_err *why)
+static void leave(struct sl_through *through, int number, const struct sl_err *why)
 {
-    if (place->state != PLACE_LEFT)
+    struct place *place = through->locked.places[number];
+    if (sl_caches_leave(&through->locked.caches, number))
         sl_log(SL_LOG_WARN, "the cache '%s' gave bytes that are wrong, and is asked no more: %s",
                place->via, why->message);
-    place->state = PLACE_LEFT;
     place->wrong++;
 }
 
-void sl_through_wrong(struct sl_through *through, struct sl_through_map *map, uint64_t begin,
+void sl_through_wrong(struct sl_through *through, struct sl_caches_map *map, uint64_t begin,
                       uint64_t end, const char *object)
 {
     struct sl_err why = SL_ERR_INIT;
@@ -525,7 +374,7 @@ void sl_through_wrong(struct sl_through *through, struct sl_through_map *map, ui
     uint64_t last = SL_MIN((end - 1) / through->block_bytes, (uint64_t)map->count - 1);
     for (uint64_t i = begin / through->block_bytes; i <= last; i++) {
         if (map->blocks[i].giver)
-            leave(through->locked.places[map->blocks[i].giver - 1], &why);
+            leave(through, map->blocks[i].giver - 1, &why);
         map->blocks[i].giver = 0;
     }
 }
@@ -534,12 +383,12 @@ bool sl_through_blame(struct sl_through *through, const struct sl_err *why)
 {
     bool any = false;
     SL_LOCKED(&through->mutex);
-    for (size_t i = 0; i < through->locked.count; i++) {
+    for (size_t i = 0; i < through->locked.caches.count; i++) {
         struct place *place = through->locked.places[i];
         if (!place->bytes || place->blamed)
             continue;
         place->blamed = any = true;
-        leave(place, why);
+        leave(through, (int)i, why);
     }
     return any;
 }
@@ -548,13 +397,14 @@ unsigned sl_through_states(struct sl_through *through, struct sl_through_state *
                            unsigned limit)
 {
     SL_LOCKED(&through->mutex);
-    for (size_t i = 0; i < SL_MIN(through->locked.count, (size_t)limit); i++) {
+    for (size_t i = 0; i < SL_MIN(through->locked.caches.count, (size_t)limit); i++) {
         const struct place *place = through->locked.places[i];
-        states[i] = (struct sl_through_state){.via = place->via,
-                                              .bytes = place->bytes,
-                                              .failures = place->failures,
-                                              .wrong = place->wrong,
-                                              .left = place->state == PLACE_LEFT};
+        states[i] =
+            (struct sl_through_state){.via = place->via,
+                                      .bytes = place->bytes,
+                                      .failures = place->failures,
+                                      .wrong = place->wrong,
+                                      .left = through->locked.caches.of[i].state == SL_CACHE_LEFT};
     }
-    return (unsigned)through->locked.count;
+    return (unsigned)through->locked.caches.count;
 }

@@ -19,14 +19,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "caches.h"
 #include "err.h"
 #include "mem.h"
 
 enum {
-    SL_THROUGH_TURNS = 2,         /* caches that are asked for a block before the origin is */
-    SL_THROUGH_SILENCE_MS = 2000, /* it is not there: the next one is asked */
     SL_THROUGH_VIA_BYTES = 288,
-    SL_THROUGH_ORIGIN = -1, /* in the place of a cache */
+    SL_THROUGH_ORIGIN = SL_CACHES_NONE, /* in the place of a cache */
 };
 
 /** What is read that nothing checks: no hash of it, or of its object, is known. */
@@ -54,37 +53,26 @@ struct sl_through_pick {
     int place;                      /* a cache's number, or SL_THROUGH_ORIGIN */
     char via[SL_THROUGH_VIA_BYTES]; /* sl_request.via; "": the origin */
 };
-/** Caches that were asked for a block, and did not do. */
-struct sl_through_tried {
-    int places[SL_THROUGH_TURNS];
-    unsigned count; /* at most as many: then it is the origin's turn */
-};
-/** What is known of one object of so many bytes: which cache owns which block, and which gave it.
- * sl_through_map_new() needs no through that stays. NULL: no memory, and then nobody is remembered
- * and the blocks are less even. free() it. */
-struct sl_through_map;
-struct sl_through_map *sl_through_map_new(const struct sl_through *through, uint64_t key,
-                                          uint64_t object_bytes);
-void sl_through_choose(struct sl_through *through, struct sl_through_map *map, uint64_t block,
-                       const struct sl_through_tried *tried, struct sl_through_pick *pick);
-/** When bytes came last of all that this store has from there; 0: none did. */
-uint64_t sl_through_came_ns(struct sl_through *through, int place);
-/** So many bytes of a block came from there. */
-void sl_through_came(struct sl_through *through, int place, struct sl_through_map *map,
-                     uint64_t block, uint64_t bytes);
-/** A block came whole in so much time. */
+/** sl_caches_map_new() for an object of so many bytes. Whoever reads by way of it may free through
+ * first. */
+struct sl_caches_map *sl_through_map_new(const struct sl_through *through, uint64_t key,
+                                         uint64_t object_bytes);
+/* As those of caches.h, by this store's caches and now. */
+void sl_through_choose(struct sl_through *through, struct sl_caches_map *map, uint64_t block,
+                       const struct sl_caches_tried *tried, struct sl_through_pick *pick);
 void sl_through_took(struct sl_through *through, uint64_t ns);
-/** How long a block may take: several times what they take; UINT64_MAX: nobody knows yet. */
-uint64_t sl_through_patience_ns(struct sl_through *through);
-/** A block has not come by then: may it be asked of another? The cache has a rest, too. False: too
- * many were; it is the link that is slow. */
+uint64_t sl_through_silent_ns(struct sl_through *through, int place, uint64_t asked_ns);
+uint64_t sl_through_late_ns(struct sl_through *through, uint64_t asked_ns);
 bool sl_through_late(struct sl_through *through, int place);
+/** So many bytes of a block came from there. */
+void sl_through_came(struct sl_through *through, int place, struct sl_caches_map *map,
+                     uint64_t block, uint64_t bytes);
 /** Requests for this carry what the caches may not see, and go to the origin. A warning, once. */
 void sl_through_unseen(struct sl_through *through, const char *object);
 /** A cache did not answer, or not as it should. */
 void sl_through_failed(struct sl_through *through, int place, const struct sl_err *why);
 /** Bytes [begin, end) of an object are wrong: who gave any of their blocks is left. */
-void sl_through_wrong(struct sl_through *through, struct sl_through_map *map, uint64_t begin,
+void sl_through_wrong(struct sl_through *through, struct sl_caches_map *map, uint64_t begin,
                       uint64_t end, const char *object);
 /** Bytes of caches are wrong, and nobody knows whose: all that gave any are left. False: none did
  * since the last time. */
@@ -99,10 +87,5 @@ struct sl_through_state {
 /** Up to `limit` of them; returns how many there are. The text is borrowed. */
 unsigned sl_through_states(struct sl_through *through, struct sl_through_state *states,
                            unsigned limit);
-
-/** The rank of a cache for a block; the highest comes first. Pure. */
-uint64_t sl_through_rank(uint64_t cache, uint64_t key, uint64_t block);
-/** The hash of a text, for keys and caches. Pure. */
-uint64_t sl_through_hash(const char *text);
 
 #endif
