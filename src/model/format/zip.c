@@ -21,153 +21,15 @@
 #include "names.h"
 
 enum {
-    ROW_BYTES_MAX = SL_ZIP_CENTRAL_BYTES + 3 * 65535, /* with name, extra field and comment */
-    COMMENT_BYTES_MAX = 65535,
     TAIL_BYTES = 128 * 1024,
     ALIGNMENT = 64,
-    FRONT_BYTES = 8 * 1024, /* fetched in front of a directory: torch's last entries are small */
-    FLAG_ENCRYPTED = 1,
-    FLAG_DESCRIPTOR = 8,
+    FRONT_BYTES = 8 * 1024,  /* fetched in front of a directory: torch's last entries are small */
     ATTRIBUTE_FOLDER = 0x10, /* of DOS; torch reads no byte of such an entry */
 };
 
 #define ENTRY_NAME(entry) SL_NAME_ARGS((entry)->name, (entry)->name_bytes)
 
-static int end_fail(const char *why, struct sl_err *err)
-{
-    return sl_fail_code(err, SL_E_FORMAT, "zip.eocd", "the archive's end records disagree: %s",
-                        why);
-}
-
-/* ---- end records ----------------------------------------------------------------------------- */
-
-/* What the end records say. */
-struct ends {
-    uint64_t directory, directory_bytes, count, end; /* end: where the first of them begins */
-};
-
-/* The one end record whose comment ends the object. */
-static int find_end(const struct sl_zip *zip, size_t *at, struct sl_err *err)
-{
-    const uint8_t *tail = (const uint8_t *)zip->tail;
-    unsigned found = 0;
-    bool seen = false;
-    for (size_t i = zip->tail_bytes < SL_ZIP_END_BYTES ? 0 : zip->tail_bytes - SL_ZIP_END_BYTES + 1;
-         i-- > 0;) {
-        if (zip->tail_bytes - i > SL_ZIP_END_BYTES + COMMENT_BYTES_MAX)
-            break;
-        if (sl_get_le32(tail + i) != SL_ZIP_END_MAGIC)
-            continue;
-        seen = true;
-        if (i + SL_ZIP_END_BYTES + sl_get_le16(tail + i + 20) != zip->tail_bytes)
-            continue;
-        *at = i;
-        found++;
-    }
-    if (found == 1)
-        return 0;
-    if (found > 1)
-        return end_fail("there are two", err);
-    return seen
-               ? sl_fail_code(err, SL_E_FORMAT, "zip.trailing",
-                              "bytes follow the archive's end record: something was appended")
-               : sl_fail_code(err, SL_E_FORMAT, "zip.no-eocd",
-                              "the archive has no end record: the file is cut off, store it again");
-}
-
-/* A field of 16 or 32 bits repeats the one of 64 bits or says that it cannot. */
-static bool agrees(uint64_t narrow, uint64_t marker, uint64_t wide)
-{
-    return narrow == wide || narrow == marker;
-}
-
-static int read_end64(const struct sl_zip *zip, size_t at, struct ends *ends, struct sl_err *err)
-{
-    const uint8_t *end = (const uint8_t *)zip->tail + at, *locator = end - SL_ZIP_LOCATOR_BYTES;
-    if (at < SL_ZIP_LOCATOR_BYTES + SL_ZIP_END64_BYTES)
-        return end_fail("there is a locator, but no record in front of it", err);
-    const uint8_t *wide = locator - SL_ZIP_END64_BYTES;
-    uint64_t place = zip->tail_begin + at - SL_ZIP_LOCATOR_BYTES - SL_ZIP_END64_BYTES;
-    if (sl_get_le32(locator + 4) != 0 || sl_get_le32(locator + 16) != 1)
-        return sl_fail_code(err, SL_E_FORMAT, "zip.multidisk", "the archive spans several disks");
-    if (sl_get_le64(locator + 8) != place || sl_get_le32(wide) != SL_ZIP_END64_MAGIC ||
-        sl_get_le64(wide + 4) != SL_ZIP_END64_BYTES - 12)
-        return end_fail("the locator does not point at the record in front of it", err);
-    if (sl_get_le32(wide + 16) != 0 || sl_get_le32(wide + 20) != 0)
-        return sl_fail_code(err, SL_E_FORMAT, "zip.multidisk", "the archive spans several disks");
-    uint64_t count = sl_get_le64(wide + 32), bytes = sl_get_le64(wide + 40),
-             directory = sl_get_le64(wide + 48);
-    if (sl_get_le64(wide + 24) != count || !agrees(ends->count, 0xffff, count) ||
-        !agrees(ends->directory_bytes, 0xffffffff, bytes) ||
-        !agrees(ends->directory, 0xffffffff, directory))
-        return end_fail("the ZIP64 record holds other numbers", err);
-    *ends = (struct ends){directory, bytes, count, place};
-    return 0;
-}
-
-static int read_ends(const struct sl_zip *zip, struct ends *ends, struct sl_err *err)
-{
-    size_t at = 0;
-    if (find_end(zip, &at, err) < 0)
-        return -1;
-    const uint8_t *end = (const uint8_t *)zip->tail + at;
-    *ends = (struct ends){sl_get_le32(end + 16), sl_get_le32(end + 12), sl_get_le16(end + 10),
-                          zip->tail_begin + at};
-    bool wide = at >= SL_ZIP_LOCATOR_BYTES &&
-                sl_get_le32(end - SL_ZIP_LOCATOR_BYTES) == SL_ZIP_LOCATOR_MAGIC;
-    bool disks = !agrees(sl_get_le16(end + 4), wide ? 0xffff : 0, 0) ||
-                 !agrees(sl_get_le16(end + 6), wide ? 0xffff : 0, 0);
-    if (disks)
-        return sl_fail_code(err, SL_E_FORMAT, "zip.multidisk", "the archive spans several disks");
-    if (sl_get_le16(end + 8) != ends->count)
-        return end_fail("two counts of entries", err);
-    if (wide && read_end64(zip, at, ends, err) < 0)
-        return -1;
-    if (ends->directory > ends->end || ends->end - ends->directory != ends->directory_bytes)
-        return end_fail("the directory does not end where they begin", err);
-    if (ends->directory_bytes > SL_ZIP_DIRECTORY_BYTES_MAX || ends->count > SL_ZIP_ENTRIES_MAX)
-        return sl_fail_code(
-            err, SL_E_FORMAT, "zip.limit",
-            "a directory of %" PRIu64 " bytes with %" PRIu64 " entries, limits %d and %d",
-            ends->directory_bytes, ends->count, SL_ZIP_DIRECTORY_BYTES_MAX, SL_ZIP_ENTRIES_MAX);
-    if (ends->count > ends->directory_bytes / SL_ZIP_CENTRAL_BYTES)
-        return sl_fail_code(err, SL_E_FORMAT, "zip.cd",
-                            "%" PRIu64 " entries do not fit a directory of %" PRIu64 " bytes",
-                            ends->count, ends->directory_bytes);
-    if (ends->directory_bytes > ends->count * ROW_BYTES_MAX)
-        return sl_fail_code(err, SL_E_FORMAT, "zip.cd",
-                            "%" PRIu64 " entries cannot fill a directory of %" PRIu64 " bytes",
-                            ends->count, ends->directory_bytes);
-    return 0;
-}
-
 /* ---- the directory --------------------------------------------------------------------------- */
-
-/* The ZIP64 field of a directory entry: sizes and offset, each only if its own field is full. */
-static int read_extra(const uint8_t *extra, size_t bytes, uint64_t values[3], struct sl_err *err)
-{
-    bool done = false;
-    while (bytes >= 4 && !done) {
-        size_t length = sl_get_le16(extra + 2);
-        if (length > bytes - 4)
-            break;
-        if (sl_get_le16(extra) == 1) {
-            const uint8_t *at = extra + 4;
-            for (unsigned i = 0; i < 3; i++) {
-                if (values[i] != 0xffffffff)
-                    continue;
-                if ((size_t)(extra + 4 + length - at) < 8)
-                    return sl_fail_code(err, SL_E_FORMAT, "zip.cd", "a ZIP64 field is too short");
-                values[i] = sl_get_le64(at);
-                at += 8;
-            }
-            done = true;
-        }
-        extra += 4 + length;
-        bytes -= 4 + length;
-    }
-    return 0;
-}
 
 static bool has_climb(const char *name, size_t bytes)
 {
@@ -197,25 +59,24 @@ static int check_name(struct sl_zip *zip, const struct sl_zip_entry *entry, stru
                                ENTRY_NAME(entry));
 }
 
-/* One entry of the directory; `flags` and `method` are checked and forgotten. */
-static int check_entry(struct sl_zip *zip, const struct sl_zip_entry *entry, const uint8_t *row,
-                       uint64_t stored_bytes, struct sl_err *err)
+static int check_entry(struct sl_zip *zip, const struct sl_zip_entry *entry,
+                       const struct sl_zip_row *row, struct sl_err *err)
 {
     if (check_name(zip, entry, err) < 0)
         return -1;
-    if (sl_get_le16(row + 8) & FLAG_ENCRYPTED)
+    if (row->flags & SL_ZIP_FLAG_ENCRYPTED)
         return sl_fail_code(err, SL_E_FORMAT, "zip.encrypted", "entry '%.*s' is encrypted",
                             ENTRY_NAME(entry));
-    if (sl_get_le16(row + 10) != 0 || stored_bytes != entry->bytes)
+    if (row->method != SL_ZIP_STORED || row->packed != entry->bytes)
         return sl_fail_code(err, SL_E_FORMAT, "zip.compressed",
                             "entry '%.*s' is compressed: save it again with torch.save",
                             ENTRY_NAME(entry));
-    if (sl_get_le32(row + 38) & ATTRIBUTE_FOLDER && entry->bytes)
+    if (row->attributes & ATTRIBUTE_FOLDER && entry->bytes)
         return sl_fail_code(err, SL_E_FORMAT, "zip.cd",
                             "entry '%.*s' is marked as a folder, but has %" PRIu64
                             " bytes: torch would not read them; ask who made the file",
                             ENTRY_NAME(entry), entry->bytes);
-    if (sl_get_le16(row + 34) != 0)
+    if (row->disk != 0)
         return sl_fail_code(err, SL_E_FORMAT, "zip.multidisk", "entry '%.*s' is on another disk",
                             ENTRY_NAME(entry));
     uint64_t end;
@@ -228,29 +89,19 @@ static int check_entry(struct sl_zip *zip, const struct sl_zip_entry *entry, con
 
 static int read_directory(struct sl_zip *zip, size_t bytes, struct sl_err *err)
 {
-    const uint8_t *row = (const uint8_t *)zip->directory;
+    const uint8_t *at = (const uint8_t *)zip->directory;
     for (size_t i = 0; i < zip->count; i++) {
-        if (bytes < SL_ZIP_CENTRAL_BYTES || sl_get_le32(row) != SL_ZIP_CENTRAL_MAGIC)
-            return sl_fail_code(err, SL_E_FORMAT, "zip.cd",
-                                "entry %zu of %zu is not in the directory", i + 1, zip->count);
-        size_t name = sl_get_le16(row + 28), extra = sl_get_le16(row + 30),
-               length = SL_ZIP_CENTRAL_BYTES + name + extra + sl_get_le16(row + 32);
-        if (length > bytes)
-            return sl_fail_code(err, SL_E_FORMAT, "zip.cd", "the directory ends inside entry %zu",
-                                i + 1);
-        uint64_t values[3] = {sl_get_le32(row + 24), sl_get_le32(row + 20), sl_get_le32(row + 42)};
-        if (read_extra(row + SL_ZIP_CENTRAL_BYTES + name, extra, values, err) < 0)
-            return -1;
+        struct sl_zip_row row;
+        if (sl_pkzip_next_row(&at, &bytes, &row, err) < 0)
+            return sl_wrap(err, "entry %zu of %zu", i + 1, zip->count);
         struct sl_zip_entry *entry = &zip->entries[i];
-        *entry = (struct sl_zip_entry){.name = (const char *)row + SL_ZIP_CENTRAL_BYTES,
-                                       .name_bytes = name,
-                                       .header = values[2],
-                                       .crc = sl_get_le32(row + 16),
-                                       .bytes = values[0]};
-        if (check_entry(zip, entry, row, values[1], err) < 0)
+        *entry = (struct sl_zip_entry){.name = row.name,
+                                       .name_bytes = row.name_bytes,
+                                       .header = row.header,
+                                       .crc = row.crc,
+                                       .bytes = row.bytes};
+        if (check_entry(zip, entry, &row, err) < 0)
             return -1;
-        row += length;
-        bytes -= length;
     }
     return bytes == 0 ? 0
                       : sl_fail_code(err, SL_E_FORMAT, "zip.cd",
@@ -344,7 +195,7 @@ int sl_zip_keep_head(struct sl_zip *zip, uint64_t end, struct sl_err *err)
 int sl_zip_open(struct sl_zip *zip, struct sl_source *source, struct sl_err *err)
 {
     uint64_t bytes = sl_source_bytes(source);
-    struct ends ends = {0};
+    struct sl_zip_ends ends = {0};
     *zip = (struct sl_zip){.source = source,
                            .tail_bytes = SL_MIN(bytes, (uint64_t)TAIL_BYTES),
                            .alignment = ALIGNMENT};
@@ -355,7 +206,8 @@ int sl_zip_open(struct sl_zip *zip, struct sl_source *source, struct sl_err *err
     if (zip->tail_begin == 0 &&
         (bytes < 4 || sl_get_le32((uint8_t *)zip->tail) != SL_ZIP_LOCAL_MAGIC))
         return sl_fail_code(err, SL_E_FORMAT, "zip.not-zip", "it does not begin like an archive");
-    if (read_ends(zip, &ends, err) < 0)
+    const struct sl_zip_tail tail = {(uint8_t *)zip->tail, zip->tail_bytes, zip->tail_begin};
+    if (sl_pkzip_read_ends(&tail, SL_ZIP_DIRECTORY_BYTES_MAX, SL_ZIP_ENTRIES_MAX, &ends, err) < 0)
         return -1;
     zip->directory_begin = ends.directory;
     zip->entries = sl_alloc_array(ends.count, sizeof(*zip->entries), err);
@@ -414,11 +266,12 @@ static uint64_t predict(const struct sl_zip_entry *entry, uint64_t alignment)
 static int check_local(struct sl_zip_entry *entry, const uint8_t *local, struct sl_err *err)
 {
     uint32_t stored = sl_get_le32(local + 18), size = sl_get_le32(local + 22);
-    bool late = sl_get_le16(local + 6) & FLAG_DESCRIPTOR;
+    bool late = sl_get_le16(local + 6) & SL_ZIP_FLAG_DESCRIPTOR;
     bool sizes = (late && stored == 0 && size == 0) || stored == UINT32_MAX || size == UINT32_MAX ||
                  (stored == entry->bytes && size == entry->bytes);
     if (sl_get_le32(local) != SL_ZIP_LOCAL_MAGIC || sl_get_le16(local + 8) != 0 || !sizes ||
-        sl_get_le16(local + 6) & FLAG_ENCRYPTED || sl_get_le16(local + 26) != entry->name_bytes ||
+        sl_get_le16(local + 6) & SL_ZIP_FLAG_ENCRYPTED ||
+        sl_get_le16(local + 26) != entry->name_bytes ||
         memcmp(local + SL_ZIP_LOCAL_BYTES, entry->name, entry->name_bytes) != 0)
         return sl_fail_code(err, SL_E_FORMAT, "zip.local-mismatch",
                             "the local header of entry '%.*s' says something else than the "

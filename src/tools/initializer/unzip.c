@@ -17,23 +17,12 @@
 #include "buf.h"
 #include "hash.h"
 #include "unpack.h"
+#include "zip_records.h"
 
 enum {
-    LOCAL_BYTES = 30,
-    CENTRAL_BYTES = 46,
-    END_BYTES = 22,
-    END64_BYTES = 56,
-    LOCATOR_BYTES = 20,
-    COMMENT_BYTES_MAX = 65535,
     DIRECTORY_BYTES_MAX = 64 * 1024 * 1024,
     COPY_BYTES = 256 * 1024,
-    FLAG_ENCRYPTED = 1,
-    STORED = 0,
-    DEFLATED = 8,
-    MADE_BY_UNIX = 3,
 };
-static const uint32_t LOCAL_MAGIC = 0x04034b50, CENTRAL_MAGIC = 0x02014b50, END_MAGIC = 0x06054b50,
-                      END64_MAGIC = 0x06064b50, LOCATOR_MAGIC = 0x07064b50;
 
 struct entry {
     const char *name;
@@ -76,100 +65,34 @@ static int read_at(const struct zip *zip, uint64_t offset, void *data, size_t by
     return 0;
 }
 
-/* ---- the end -------------------------------------------------------------------------------- */
+/* ---- its directory --------------------------------------------------------------------------- */
 
-/* The 64-bit end record in front of the other one, if its locator is there; *end: where the first
- * of them begins. */
-static int read_end64(struct zip *zip, uint64_t *end, bool *found, struct sl_err *err)
+static int read_ends(const struct zip *zip, struct sl_zip_ends *ends, struct sl_err *err)
 {
-    uint8_t locator[LOCATOR_BYTES], wide[END64_BYTES];
-    *found = false;
-    if (*end < LOCATOR_BYTES || read_at(zip, *end - LOCATOR_BYTES, locator, LOCATOR_BYTES, err) < 0)
-        return *end < LOCATOR_BYTES ? 0 : -1;
-    if (sl_get_le32(locator) != LOCATOR_MAGIC)
-        return 0;
-    uint64_t at = sl_get_le64(locator + 8);
-    if (read_at(zip, at, wide, END64_BYTES, err) < 0)
+    size_t bytes = (size_t)SL_MIN(zip->bytes, (uint64_t)SL_ZIP_TAIL_BYTES);
+    sl_autofree uint8_t *data = sl_alloc(bytes, err);
+    const struct sl_zip_tail tail = {data, bytes, zip->bytes - bytes};
+    struct sl_err why = SL_ERR_INIT;
+    if (!data || read_at(zip, tail.begin, data, bytes, err) < 0)
         return -1;
-    if (at + END64_BYTES + LOCATOR_BYTES != *end || sl_get_le32(wide) != END64_MAGIC ||
-        sl_get_le64(wide + 24) != sl_get_le64(wide + 32))
-        return broken(err, "its end records disagree");
-    zip->count = sl_get_le64(wide + 32);
-    zip->row_bytes = sl_get_le64(wide + 40);
-    zip->directory = sl_get_le64(wide + 48);
-    *end = at;
-    *found = true;
-    return 0;
-}
-
-static int find_end(struct zip *zip, uint64_t *at, uint8_t end[END_BYTES], struct sl_err *err)
-{
-    size_t tail = (size_t)SL_MIN(zip->bytes, (uint64_t)END_BYTES + COMMENT_BYTES_MAX);
-    sl_autofree uint8_t *data = sl_alloc(tail, err);
-    if (!data || read_at(zip, zip->bytes - tail, data, tail, err) < 0)
-        return -1;
-    for (size_t i = tail < END_BYTES ? 0 : tail - END_BYTES + 1; i-- > 0;) {
-        if (sl_get_le32(data + i) != END_MAGIC)
-            continue;
-        if (i + END_BYTES + sl_get_le16(data + i + 20) != tail) /* others would take this one */
-            return broken(err, "something follows its end record");
-        memcpy(end, data + i, END_BYTES);
-        *at = zip->bytes - tail + i;
-        return 0;
-    }
-    return broken(err, "it has no end record, so it was cut off or is something else");
+    return sl_pkzip_read_ends(&tail, DIRECTORY_BYTES_MAX, SL_UNPACK_ENTRIES_MAX, ends, &why) < 0
+               ? broken(err, why.message)
+               : 0;
 }
 
 static int read_directory(struct zip *zip, struct sl_err *err)
 {
-    uint8_t end[END_BYTES] = {0};
-    uint64_t at = 0;
-    bool wide = false;
-    if (find_end(zip, &at, end, err) < 0 || read_end64(zip, &at, &wide, err) < 0)
+    struct sl_zip_ends ends;
+    if (read_ends(zip, &ends, err) < 0)
         return -1;
-    if (!wide) {
-        zip->count = sl_get_le16(end + 10);
-        zip->row_bytes = sl_get_le32(end + 12);
-        zip->directory = sl_get_le32(end + 16);
-        if (sl_get_le16(end + 4) || sl_get_le16(end + 6) || sl_get_le16(end + 8) != zip->count)
-            return broken(err, "it is one of several volumes");
-    }
-    if (zip->directory > at || zip->row_bytes != at - zip->directory)
-        return broken(err, "its directory does not end where its end record begins");
-    if (zip->row_bytes > DIRECTORY_BYTES_MAX || zip->count > SL_UNPACK_ENTRIES_MAX ||
-        zip->count > zip->row_bytes / CENTRAL_BYTES)
-        return broken(err, "its directory is too large, or too small for its entries");
+    zip->directory = ends.directory;
+    zip->count = ends.count;
+    zip->row_bytes = (size_t)ends.directory_bytes;
     zip->rows = sl_alloc(zip->row_bytes, err);
     zip->entries = sl_alloc_array((size_t)zip->count, sizeof(*zip->entries), err);
     if (!zip->rows || !zip->entries)
         return -1;
     return read_at(zip, zip->directory, zip->rows, zip->row_bytes, err);
-}
-
-/* ---- its rows ------------------------------------------------------------------------------- */
-
-/* The 64-bit field: sizes and offset, each only where its own field is full. */
-static int widen(const uint8_t *extra, size_t bytes, struct entry *entry, struct sl_err *err)
-{
-    uint64_t *values[] = {&entry->bytes, &entry->packed, &entry->header};
-    for (size_t length; bytes >= 4; extra += 4 + length, bytes -= 4 + length) {
-        length = sl_get_le16(extra + 2);
-        if (length > bytes - 4)
-            return 0; /* others write what they like behind the fields */
-        if (sl_get_le16(extra) != 1)
-            continue;
-        const uint8_t *at = extra + 4, *end = at + length;
-        for (unsigned i = 0; i < SL_COUNT(values); i++) {
-            if (*values[i] != 0xffffffff)
-                continue;
-            if (end - at < 8)
-                return broken(err, "a 64-bit field is too short");
-            *values[i] = sl_get_le64(at);
-            at += 8;
-        }
-        return 0;
-    }
-    return 0;
 }
 
 static int refuse(const struct entry *entry, const char *code, const char *why, struct sl_err *err)
@@ -179,16 +102,18 @@ static int refuse(const struct entry *entry, const char *code, const char *why, 
                         (int)SL_MIN(entry->name_bytes, (size_t)200), entry->name, why);
 }
 
-static int judge_row(const struct zip *zip, const uint8_t *row, struct entry *entry,
+static int judge_row(const struct zip *zip, const struct sl_zip_row *row, struct entry *entry,
                      struct sl_err *err)
 {
-    if (sl_get_le16(row + 8) & FLAG_ENCRYPTED)
+    if (row->flags & SL_ZIP_FLAG_ENCRYPTED)
         return refuse(entry, "archive.encrypted", "is encrypted", err);
-    if (entry->method != STORED && entry->method != DEFLATED)
+    if (row->disk)
+        return refuse(entry, "zip", "is on another disk", err);
+    if (entry->method != SL_ZIP_STORED && entry->method != SL_ZIP_DEFLATED)
         return refuse(entry, "archive.packing", "is packed by another method than deflate", err);
     if (entry->mode && !S_ISREG(entry->mode) && !S_ISDIR(entry->mode))
         return refuse(entry, "archive.type", "is a link or a device", err);
-    if (entry->method == STORED && entry->packed != entry->bytes)
+    if (entry->method == SL_ZIP_STORED && entry->packed != entry->bytes)
         return refuse(entry, "zip", "has two sizes", err);
     if (entry->header > zip->directory || entry->packed > zip->directory - entry->header)
         return refuse(entry, "zip", "lies behind the directory", err);
@@ -197,32 +122,24 @@ static int judge_row(const struct zip *zip, const uint8_t *row, struct entry *en
 
 static int read_rows(struct zip *zip, struct sl_err *err)
 {
-    const uint8_t *row = (const uint8_t *)zip->rows;
+    const uint8_t *at = (const uint8_t *)zip->rows;
     size_t left = zip->row_bytes;
     for (uint64_t i = 0; i < zip->count; i++) {
-        if (left < CENTRAL_BYTES || sl_get_le32(row) != CENTRAL_MAGIC)
-            return broken(err, "its directory is damaged");
-        size_t name = sl_get_le16(row + 28), extra = sl_get_le16(row + 30),
-               length = CENTRAL_BYTES + name + extra + sl_get_le16(row + 32);
-        if (length > left)
-            return broken(err, "its directory ends inside an entry");
+        struct sl_zip_row row;
+        struct sl_err why = SL_ERR_INIT;
+        if (sl_pkzip_next_row(&at, &left, &row, &why) < 0)
+            return broken(err, why.message);
         struct entry *entry = &zip->entries[i];
-        *entry = (struct entry){.name = (const char *)row + CENTRAL_BYTES,
-                                .name_bytes = name,
-                                .packed = sl_get_le32(row + 20),
-                                .bytes = sl_get_le32(row + 24),
-                                .header = sl_get_le32(row + 42),
-                                .crc = sl_get_le32(row + 16),
-                                .method = sl_get_le16(row + 10)};
-        if (row[5] == MADE_BY_UNIX)
-            entry->mode = sl_get_le16(row + 40);
-        if (!(entry->mode & S_IFMT))
-            entry->mode = 0;
-        if (widen(row + CENTRAL_BYTES + name, extra, entry, err) < 0 ||
-            judge_row(zip, row, entry, err) < 0)
+        *entry = (struct entry){.name = row.name,
+                                .name_bytes = row.name_bytes,
+                                .packed = row.packed,
+                                .bytes = row.bytes,
+                                .header = row.header,
+                                .crc = row.crc,
+                                .method = row.method,
+                                .mode = row.mode & S_IFMT ? row.mode : 0};
+        if (judge_row(zip, &row, entry, err) < 0)
             return -1;
-        row += length;
-        left -= length;
     }
     return left ? broken(err, "its directory holds more than its entries") : 0;
 }
@@ -230,17 +147,17 @@ static int read_rows(struct zip *zip, struct sl_err *err)
 /* Where the data begin. */
 static int locate(const struct zip *zip, struct entry *entry, struct sl_err *err)
 {
-    uint8_t head[LOCAL_BYTES];
-    if (read_at(zip, entry->header, head, LOCAL_BYTES, err) < 0)
+    uint8_t head[SL_ZIP_LOCAL_BYTES];
+    if (read_at(zip, entry->header, head, SL_ZIP_LOCAL_BYTES, err) < 0)
         return -1;
     size_t name = sl_get_le16(head + 26);
     sl_autofree char *own = sl_alloc(name, err);
-    if (!own || read_at(zip, entry->header + LOCAL_BYTES, own, name, err) < 0)
+    if (!own || read_at(zip, entry->header + SL_ZIP_LOCAL_BYTES, own, name, err) < 0)
         return -1;
-    if (sl_get_le32(head) != LOCAL_MAGIC || name != entry->name_bytes ||
+    if (sl_get_le32(head) != SL_ZIP_LOCAL_MAGIC || name != entry->name_bytes ||
         memcmp(own, entry->name, name) != 0 || sl_get_le16(head + 8) != entry->method)
         return refuse(entry, "zip", "is another one in front of its data", err);
-    entry->data = entry->header + LOCAL_BYTES + name + sl_get_le16(head + 28);
+    entry->data = entry->header + SL_ZIP_LOCAL_BYTES + name + sl_get_le16(head + 28);
     if (entry->data > zip->directory || entry->packed > zip->directory - entry->data)
         return refuse(entry, "zip", "reaches into the directory", err);
     return 0;
@@ -348,8 +265,8 @@ static int take_entry(struct zip *zip, const struct entry *entry, struct sl_err 
         return sl_unpack_folder(zip->unpack, entry->name, entry->name_bytes, err);
     if (sl_unpack_begin(zip->unpack, entry->name, entry->name_bytes, entry->bytes, false, err) < 0)
         return -1;
-    int done = entry->method == DEFLATED ? inflate_entry(zip, entry, &crc, err)
-                                         : copy(zip, entry, &crc, err);
+    int done = entry->method == SL_ZIP_DEFLATED ? inflate_entry(zip, entry, &crc, err)
+                                                : copy(zip, entry, &crc, err);
     if (done < 0 || sl_unpack_end(zip->unpack, err) < 0)
         return -1;
     if (crc == entry->crc)

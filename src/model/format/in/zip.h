@@ -3,20 +3,7 @@
 #define SL_ZIP_H
 
 #include "source.h"
-
-/* Of the records of an archive (APPNOTE 4.3): their fixed bytes, and what each begins with. */
-enum {
-    SL_ZIP_LOCAL_BYTES = 30,
-    SL_ZIP_CENTRAL_BYTES = 46,
-    SL_ZIP_END_BYTES = 22,
-    SL_ZIP_END64_BYTES = 56,
-    SL_ZIP_LOCATOR_BYTES = 20,
-    SL_ZIP_LOCAL_MAGIC = 0x04034b50,
-    SL_ZIP_CENTRAL_MAGIC = 0x02014b50,
-    SL_ZIP_END_MAGIC = 0x06054b50,
-    SL_ZIP_END64_MAGIC = 0x06064b50,
-    SL_ZIP_LOCATOR_MAGIC = 0x07064b50,
-};
+#include "zip_records.h"
 
 enum {
     SL_ZIP_DIRECTORY_BYTES_MAX = 128 * 1024 * 1024,
