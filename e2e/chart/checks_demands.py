@@ -58,7 +58,7 @@ def mirror():
     wrong = []
     for item in objects(render(os.path.join(CHART, "ci", "mirror-values.yaml"))[0]):
         wrong += [f"{item['kind']}: {image}" for image in images(item)
-                  if not re.fullmatch(r"mirror\.internal:5000/upstream/(sluice|sig-storage/csi-node-driver-registrar)@sha256:[0-9a-f]{64}", image)]
+                  if not re.fullmatch(r"mirror\.internal:5000/upstream/(sluice|nginxinc/nginx-unprivileged|sig-storage/csi-node-driver-registrar)@sha256:[0-9a-f]{64}", image)]
         pod = pod_of(item)
         if pod and {"name": "mirror"} not in pod[1].get("imagePullSecrets", []):
             wrong.append(f"{item['kind']}: no pull secret")

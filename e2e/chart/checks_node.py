@@ -6,7 +6,7 @@ import tempfile
 
 import yaml
 
-from rendering import CHART, E2E, HELM, LOADER, NEWEST, ROOT, case_name, check, objects, read, render, run, values_files
+from rendering import CHART, E2E, HELM, LOADER, NEWEST, ROOT, case_name, check, component, objects, read, render, run, values_files
 
 HELM_ONLY = ("helm.sh/chart", "app.kubernetes.io/managed-by", "app.kubernetes.io/version", "app.kubernetes.io/instance",
              "helm.sh/resource-policy", "checksum/config", "kubectl.kubernetes.io/default-container")
@@ -60,9 +60,13 @@ def node_manifests():
             yield f"{files[-1]}: {case}", wrong
 
 
+def daemons(items):
+    return [item for item in items if item["kind"] == "DaemonSet" and component(item) == "node"]
+
+
 def config_of(items):
     """(the DaemonSet's pod, the node's config) of a render."""
-    pods = [item["spec"]["template"]["spec"] for item in items if item["kind"] == "DaemonSet"]
+    pods = [item["spec"]["template"]["spec"] for item in daemons(items)]
     configs = [item["data"]["node.yaml"] for item in items if item["kind"] == "ConfigMap" and "node.yaml" in item["data"]]
     return pods[0], yaml.load(configs[0], Loader=LOADER)
 
@@ -72,7 +76,7 @@ def node_paths():
     """Every path in the daemon's config lies in a folder of the node that is mounted at the same path, and is shared if it must be."""
     for path in values_files():
         items = objects(render(path)[0])
-        if not any(item["kind"] == "DaemonSet" for item in items):
+        if not daemons(items):
             continue
         pod, config = config_of(items)
         hosts = {volume["name"]: volume["hostPath"]["path"] for volume in pod["volumes"] if "hostPath" in volume and volume["name"] != "gpu-driver"}
@@ -122,7 +126,7 @@ def node_gpus():
         return [f"{key} is {found[key]}, not {want[key]}" for key in want if found[key] != want[key]]
     for path in values_files():
         items = objects(render(path)[0])
-        if any(item["kind"] == "DaemonSet" for item in items):
+        if daemons(items):
             yield case_name(path), compared(items, GPUS.get(case_name(path), NO_GPU))
     path = next(path for path in values_files() if case_name(path) == "node-gpu-host")
     claimed = ("template", "m", CHART, "--values", path, "--set", "node.gpu.access=claim,node.gpu.claimTemplate=all-gpus", "--kube-version")

@@ -87,6 +87,10 @@ def pod_of(item):
     return template.get("metadata", {}), template["spec"]
 
 
+def component(item):
+    return item["metadata"].get("labels", {}).get("app.kubernetes.io/component")
+
+
 # What the daemon of a node does that 'restricted' forbids, each for a reason that docs/csi.md and docs/gpu.md give; nothing else is let pass.
 NODE_DAEMON = {
     *(f"volume {name} is a hostPath" for name in ("node", "pods", "driver", "registry", "gpu-driver")),
@@ -99,7 +103,7 @@ NODE_DAEMON = {
 def restricted_of(item):
     """What 'restricted' forbids in an object's pod, but for what a node daemon needs."""
     pod = pod_of(item)
-    allowed = NODE_DAEMON if item["kind"] == "DaemonSet" else set()
+    allowed = NODE_DAEMON if item["kind"] == "DaemonSet" and component(item) == "node" else set()
     return [line for line in restricted(pod[1]) if line not in allowed] if pod else []
 
 

@@ -13,6 +13,9 @@
     (printf "--warmups=%d" (int $benchmark.warmups))
     (printf "--peers=%s" $benchmark.peers)
     "--json" -}}
+{{- if $benchmark.uri -}}
+{{- $args = concat $args (include "sluice.throughArgs" . | fromYamlArray) -}}
+{{- end -}}
 {{- if $many -}}
 {{- $args = append $args (printf "--start-at=%s" $benchmark.startAt) -}}
 {{- end -}}

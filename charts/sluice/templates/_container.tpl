@@ -93,6 +93,9 @@ for any pod spec. Each takes a dict:
 - {{ .uri | quote }}
 - {{ printf "--to=%s/%s" .root.Values.modelsPath (required "sluice: `uri` needs `name`, what the model is called" .name) | quote }}
 - {{ printf "--name=%s" .name | quote }}
+{{- with include "sluice.throughArgs" .root }}
+{{ . }}
+{{- end }}
 {{- else if .specFile }}
 - /etc/sluice/specs/{{ .specFile }}
 {{- else if eq (toString .models) "all" }}
@@ -124,9 +127,10 @@ for any pod spec. Each takes a dict:
 {{- $env = append $env (dict "name" "AWS_ROLE_ARN" "value" $credentials.webIdentity.roleArn) -}}
 {{- $env = append $env (dict "name" "AWS_WEB_IDENTITY_TOKEN_FILE" "value" "/etc/sluice/token/token") -}}
 {{- end -}}
-{{- if or .root.Values.caBundle.configMap .root.Values.caBundle.secret -}}
+{{- if include "sluice.hasCa" .root -}}
 {{- $env = append $env (dict "name" "SSL_CERT_FILE" "value" (printf "/etc/sluice/ca/%s" .root.Values.caBundle.key)) -}}
 {{- end -}}
+{{- $env = concat $env (include "sluice.zoneEnvironment" .root | fromYamlArray) -}}
 {{- concat $env .root.Values.loader.extraEnv (default list .extraEnv) | toYaml -}}
 {{- end -}}
 
@@ -156,7 +160,7 @@ for any pod spec. Each takes a dict:
   mountPath: /etc/sluice/token
   readOnly: true
 {{- end }}
-{{- if or .root.Values.caBundle.configMap .root.Values.caBundle.secret }}
+{{- if include "sluice.hasCa" .root }}
 - name: sluice-ca
   mountPath: /etc/sluice/ca
   readOnly: true
@@ -284,14 +288,8 @@ volumeMounts:
           expirationSeconds: {{ int .expirationSeconds }}
 {{- end }}
 {{- end }}
-{{- if $values.caBundle.configMap }}
-- name: sluice-ca
-  configMap:
-    name: {{ $values.caBundle.configMap }}
-{{- else if $values.caBundle.secret }}
-- name: sluice-ca
-  secret:
-    secretName: {{ $values.caBundle.secret }}
+{{- with include "sluice.caVolume" .root }}
+{{ . }}
 {{- end }}
 {{- range $i, $mount := $values.secretMounts }}
 - name: sluice-secret-{{ $i }}
@@ -301,6 +299,19 @@ volumeMounts:
 {{- with $values.loader.extraVolumes }}
 {{ toYaml . }}
 {{- end }}
+{{- end -}}
+
+{{/* The certificates of a private CA, for all containers that ask stores. */}}
+{{- define "sluice.caVolume" -}}
+{{- if .Values.caBundle.configMap -}}
+- name: sluice-ca
+  configMap:
+    name: {{ .Values.caBundle.configMap }}
+{{- else if .Values.caBundle.secret -}}
+- name: sluice-ca
+  secret:
+    secretName: {{ .Values.caBundle.secret }}
+{{- end -}}
 {{- end -}}
 
 {{/* One element of the engine's volumeMounts: the models, read-only. */}}
@@ -318,5 +329,5 @@ sluice/scrape: "true"
 
 {{/* Annotations of a pod: it is replaced when the specs that it mounts change. */}}
 {{- define "sluice.podAnnotations" -}}
-checksum/sluice-specs: {{ .root.Values.models | toJson | sha256sum }}
+checksum/sluice-specs: {{ printf "%s%s" (toJson .root.Values.models) (ternary (include "sluice.through" .root) "" .root.Values.caches.enabled) | sha256sum }}
 {{- end -}}

@@ -17,7 +17,7 @@ The node daemon: its config, its container, what it needs of the node. docs/csi.
 
 {{/* dict "root" $ "name" NAME: the spec of a model as the daemon reads it: loader.settings are in it, since no flag carries them. */}}
 {{- define "sluice.nodeSpec" -}}
-{{- $spec := include "sluice.spec" . | fromYaml -}}
+{{- $spec := include "sluice.spec" (merge (dict "ofNode" true) .) | fromYaml -}}
 {{- if $spec.sink.tmpfs -}}
 {{- $_ := unset $spec.sink.tmpfs "path" -}}
 {{- if not $spec.sink.tmpfs -}}
@@ -48,6 +48,9 @@ The node daemon: its config, its container, what it needs of the node. docs/csi.
 {{- $config := dict "directory" (printf "%s/models" $memory) "budgetBytes" (include "sluice.bytes" $node.budget | int64)
     "loadsAtOnce" (int $node.loadsAtOnce) "listen" (printf ":%d" (int $node.port)) "models" $models
     "selinuxLabel" $node.selinuxLabel "control" (dict "socket" (printf "%s/control.sock" $node.directory)) -}}
+{{- if .Values.caches.enabled -}}
+{{- $_ := set $config "through" (include "sluice.through" . | fromJson) -}}
+{{- end -}}
 {{- if $node.tmpfs.mount -}}
 {{- $_ := set $config "tmpfs" (dict "path" $memory "huge" $node.tmpfs.huge) -}}
 {{- end -}}

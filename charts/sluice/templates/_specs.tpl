@@ -22,11 +22,14 @@ Specs: what `models` of the values becomes. A model without a sink goes to model
 {{- $names | toJson -}}
 {{- end -}}
 
-{{/* dict "root" $ "name" NAME: one spec, as YAML. */}}
+{{/* dict "root" $ "name" NAME ["ofNode" true]: one spec, as YAML. The node's config names the caches of all its models. */}}
 {{- define "sluice.spec" -}}
 {{- $root := .root -}}
 {{- $model := get $root.Values.models .name -}}
 {{- $spec := deepCopy (default dict $model.spec) -}}
+{{- if not .ofNode -}}
+{{- $_ := set $spec "source" (include "sluice.throughSource" (dict "root" $root "source" $spec.source) | fromJson) -}}
+{{- end -}}
 {{- if not (include "sluice.poolDevice" .) -}}
 {{- if not (get $spec "sink") -}}
 {{- $_ := set $spec "sink" (dict "tmpfs" (dict)) -}}

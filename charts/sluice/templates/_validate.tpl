@@ -10,6 +10,7 @@ What the schema cannot see: every complaint names the value and says what to do,
     (include "sluice.validateMetrics" . | fromJsonArray)
     (include "sluice.validateNetwork" . | fromJsonArray)
     (include "sluice.validateNode" . | fromJsonArray)
+    (include "sluice.validateCaches" . | fromJsonArray)
     (include "sluice.validateSecrets" . | fromJsonArray) -}}
 {{- if $wrong -}}
 {{- fail (printf "\n\nsluice: %d of the values cannot be right:\n  * %s\n" (len $wrong) (join "\n  * " $wrong)) -}}
