@@ -358,6 +358,105 @@ SL_TEST_LOOP(wrong_bytes_everywhere_are_refused, 0, KINDS)
     ck_assert(!sl_model_exists(path, ".sluice/ready") && !sl_model_exists(path, "m.bin"));
 }
 
+/* ---- who gave what --------------------------------------------------------------------------- */
+
+static const struct sl_supplier *place_of(const char *name)
+{
+    for (size_t i = 0; i < result.place_count; i++)
+        if (strcmp(result.places[i].name, name) == 0)
+            return &result.places[i];
+    return NULL;
+}
+
+static const struct sl_supplier *place_of_cache(unsigned cache)
+{
+    return place_of(sl_server_url(caches[cache], ""));
+}
+
+/* Every byte that came is somebody's, and once. */
+static void must_add_up(void)
+{
+    uint64_t bytes = 0, cached = 0;
+    for (size_t i = 0; i < result.place_count; i++) {
+        bytes += result.places[i].bytes;
+        cached += result.places[i].kind == SL_SUPPLIER_CACHE ? result.places[i].bytes : 0;
+    }
+    ck_assert_uint_eq(bytes, result.fetched);
+    ck_assert_uint_eq(cached, result.cached);
+}
+
+static const char *summary_of(void)
+{
+    static char text[512];
+    return sl_load_summary(&result, text);
+}
+
+SL_TEST_LOOP(each_place_has_what_it_gave, 0, KINDS)
+{
+    must_load_kind(_i, CACHES);
+    must_add_up();
+    ck_assert_uint_eq(result.place_count, CACHES + 1);
+    for (unsigned i = 0; i < CACHES; i++) {
+        ck_assert_uint_eq(place_of_cache(i)->ranges, sl_server_request_count(caches[i]));
+        ck_assert_uint_eq(sl_supplier_failures(place_of_cache(i)), 0);
+    }
+    ck_assert_msg(strstr(summary_of(), " % from 3 caches"), "%s", summary_of());
+    ck_assert_ptr_null(strstr(summary_of(), "left"));
+}
+
+SL_TEST_LOOP(wrong_bytes_are_their_givers, 0, KINDS)
+{
+    char words[128];
+    sl_server_put(caches[1], "/bucket/m.bin", wrong, BYTES, "\"v1\"");
+    must_load_kind(_i, CACHES);
+    must_add_up();
+    ck_assert_uint_gt(place_of_cache(1)->wrong, 0);
+    snprintf(words, sizeof(words), "%s was left: wrong bytes", sl_server_url(caches[1], ""));
+    ck_assert_msg(_i != RANGES || strstr(summary_of(), words), "%s", summary_of());
+    ck_assert_msg(strstr(summary_of(), " was left: wrong bytes"), "%s", summary_of());
+}
+
+/* What a cache does, and what it is counted as. */
+static const struct {
+    struct sl_step step;
+    enum sl_supplier_failure failure;
+} failing[] = {
+    {{.fault = SL_FAULT_STATUS, .status = 503}, SL_SUPPLIER_BUSY},
+    {{.fault = SL_FAULT_STATUS, .status = 429}, SL_SUPPLIER_BUSY},
+    {{.fault = SL_FAULT_STATUS, .status = 403}, SL_SUPPLIER_REFUSED},
+    {{.fault = SL_FAULT_CHANGED}, SL_SUPPLIER_VERSION},
+    {{.fault = SL_FAULT_WRONG_ETAG}, SL_SUPPLIER_VERSION},
+    {{.fault = SL_FAULT_RESET, .after = 1000}, SL_SUPPLIER_BROKEN},
+    {{.fault = SL_FAULT_STALL, .after = -1}, SL_SUPPLIER_SILENT},
+    {{.fault = SL_FAULT_WRONG_RANGE}, SL_SUPPLIER_OTHER},
+};
+
+SL_TEST_LOOP(a_failure_has_its_kind, 0, SL_COUNT(failing))
+{
+    struct sl_step step = failing[_i].step;
+    step.first = 1;
+    step.last = MANY;
+    sl_server_script(caches[0], &step, 1);
+    must_load_kind(RANGES, 2);
+    must_add_up();
+    const struct sl_supplier *place = place_of_cache(0);
+    ck_assert_ptr_nonnull(place);
+    ck_assert_uint_gt(place->failures[failing[_i].failure], 0);
+    ck_assert_uint_eq(sl_supplier_failures(place), place->failures[failing[_i].failure]);
+    ck_assert_uint_eq(place->ranges, 0);
+    ck_assert_uint_eq(sl_supplier_failures(place_of("origin")), 0);
+    ck_assert_msg(strstr(summary_of(), sl_server_url(caches[0], "")), "%s", summary_of());
+}
+
+SL_TEST(a_place_without_caches_is_the_origin)
+{
+    ck_assert_int_eq(load(uri_of(WHOLE), 0, "", check_of(WHOLE)), 0);
+    must_add_up();
+    ck_assert_uint_eq(result.place_count, 1);
+    ck_assert_str_eq(result.places[0].name, "origin");
+    ck_assert_ptr_null(strstr(summary_of(), "cache"));
+}
+
 /* ---- what nothing checks --------------------------------------------------------------------- */
 
 SL_TEST_LOOP(what_nothing_checks_is_refused, 0, 2)

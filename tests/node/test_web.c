@@ -101,6 +101,29 @@ SL_TEST(ready_means_everything_is_published)
     ck_assert_int_eq(status_of("GET", "/startupz"), 200);
 }
 
+/* Loads go on without it. */
+SL_TEST(a_cache_that_does_badly_is_told_and_changes_no_readiness)
+{
+    const struct sl_supplied wrong = {.kind = SL_SUPPLIER_CACHE,
+                                      .name = "http://10.0.0.7:8080",
+                                      .wrong = 1,
+                                      .failure = SL_SUPPLIER_FAILURE_COUNT};
+    struct sl_progress *progress = make("m");
+    sl_progress_add_supplied(progress, &wrong);
+    json_t *json = get_json("/v1/loads/1", 200);
+    json_t *place = json_array_get(json_object_get(json, "places"), 0);
+    ck_assert_str_eq(json_string_value(json_object_get(place, "name")), "http://10.0.0.7:8080");
+    ck_assert_int_eq(json_integer_value(json_object_get(place, "wrong")), 1);
+    json_decref(json);
+    sl_progress_finish(progress, NULL);
+    json = get_json("/readyz", 200);
+    ck_assert_str_eq(json_string_value(json_array_get(json_object_get(json, "degraded"), 0)),
+                     "http://10.0.0.7:8080 was left: wrong bytes");
+    ck_assert_uint_eq(json_array_size(json_object_get(json, "reasons")), 0);
+    json_decref(json);
+    sl_progress_free(progress);
+}
+
 SL_TEST(a_failed_load_is_never_ready_and_says_why)
 {
     struct sl_err err = SL_ERR_INIT;

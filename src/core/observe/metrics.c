@@ -14,6 +14,7 @@
 
 #include "fork_guard.h"
 #include "metrics_write.h"
+#include "suppliers.h"
 #include "thread.h"
 
 /* Upper bounds in seconds; both texts of a bound are needed, since OpenMetrics wants "1.0" for 1.
@@ -132,7 +133,8 @@ int sl_metrics_write(struct sl_buf *out, int openmetrics, struct sl_err *err)
         if (write_row(out, openmetrics, row, err) < 0)
             return sl_wrap(err, "metrics");
     if (sl_metrics_write_process(out, openmetrics, err) < 0 ||
-        sl_metrics_write_loads(out, openmetrics, err) < 0 || write_more(out, openmetrics, err) < 0)
+        sl_metrics_write_loads(out, openmetrics, err) < 0 ||
+        sl_suppliers_write(out, openmetrics, err) < 0 || write_more(out, openmetrics, err) < 0)
         return sl_wrap(err, "metrics");
     return openmetrics ? sl_buf_text(out, "# EOF\n", err) : 0;
 }

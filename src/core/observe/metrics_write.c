@@ -24,6 +24,11 @@ void sl_metrics_show_hidden(bool shows)
     atomic_store(&shows_hidden, shows);
 }
 
+bool sl_metrics_shows_hidden(void)
+{
+    return atomic_load(&shows_hidden);
+}
+
 int sl_metrics_head(struct sl_buf *out, int openmetrics, const char *name, const char *type,
                     const char *unit, const char *help, struct sl_err *err)
 {
@@ -162,7 +167,7 @@ static void collect(const struct sl_progress_view *view, void *arg)
 {
     struct models *models = arg;
     char label[LABEL_BYTES_MAX];
-    if (view->hidden && !atomic_load(&shows_hidden))
+    if (view->hidden && !sl_metrics_shows_hidden())
         return;
     escape_label(view->name, label);
     struct model *model = NULL;

@@ -21,5 +21,6 @@ int sl_metrics_write_loads(struct sl_buf *out, int openmetrics, struct sl_err *e
 /** Are loads among them that not everybody may know of (sl_progress_view.hidden)? Not until then.
  */
 void sl_metrics_show_hidden(bool shows);
+bool sl_metrics_shows_hidden(void);
 
 #endif

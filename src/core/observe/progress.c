@@ -12,6 +12,7 @@
 
 #include "fork_guard.h"
 #include "mem.h"
+#include "metrics_write.h"
 #include "progress_show.h"
 #include "thread.h"
 
@@ -44,6 +45,7 @@ struct sl_progress {
         char trouble[SL_TROUBLE_BYTES]; /* counts while `troubled` */
         char decided[SL_DECIDED_BYTES];
         double rate; /* of an ended one, as its load measured it; 0: it did not */
+        struct sl_suppliers suppliers;
     } locked;
     struct sl_progress *next; /* guarded by the list's lock */
 };
@@ -284,6 +286,29 @@ void sl_progress_note_retry(struct sl_progress *progress, unsigned next, unsigne
     atomic_store(&progress->troubled, true);
 }
 
+/* Who is left is news. What a hidden load reads from is not for everybody. */
+void sl_progress_add_supplied(struct sl_progress *progress, const struct sl_supplied *supplied)
+{
+    struct sl_supplied shown = *supplied;
+    if (progress && progress->hidden && shown.name && !sl_metrics_shows_hidden())
+        shown.name = SL_SUPPLIER_OTHERS;
+    sl_suppliers_count(&shown);
+    if (!progress)
+        return;
+    SL_LOCKED(&progress->lock);
+    sl_suppliers_add(&progress->locked.suppliers, supplied);
+    if (supplied->wrong)
+        atomic_fetch_add(&generation, 1);
+}
+
+size_t sl_progress_suppliers(struct sl_progress *progress, struct sl_supplier *copies, size_t limit)
+{
+    if (!progress)
+        return 0;
+    SL_LOCKED(&progress->lock);
+    return sl_suppliers_copy(&progress->locked.suppliers, copies, limit);
+}
+
 void sl_progress_set_connections(struct sl_progress *progress, unsigned count)
 {
     if (progress)
@@ -391,6 +416,7 @@ static void view_counters(struct sl_progress *progress, struct sl_progress_view 
     view->hedged = counts.hedged;
     view->wasted = counts.wasted;
     view->fallbacks = counts.fallbacks;
+    view->cached = counts.cached;
     view->connections = atomic_load(&progress->connections);
     view->state = (enum sl_load_state)atomic_load(&progress->state);
 }
@@ -411,6 +437,8 @@ void sl_progress_view(struct sl_progress *progress, struct sl_progress_view *vie
         ended_ns = progress->locked.ended_ns;
         rate = progress->locked.rate;
         view->err = progress->locked.err;
+        view->supplier_count = (unsigned)sl_suppliers_copy(&progress->locked.suppliers,
+                                                           view->suppliers, SL_SUPPLIERS_SHOWN);
         memcpy(view->decided, progress->locked.decided, sizeof(view->decided));
         if (!ended_ns && atomic_load(&progress->troubled))
             memcpy(view->trouble, progress->locked.trouble, sizeof(view->trouble));
@@ -486,6 +514,11 @@ void sl_progress_json(struct sl_json *json, const struct sl_progress_view *view)
     sl_json_key_uint(json, "hedged", view->hedged);
     sl_json_key_uint(json, "wasted_bytes", view->wasted);
     sl_json_key_uint(json, "fallbacks", view->fallbacks);
+    sl_json_key_uint(json, "cached", view->cached);
+    sl_json_key_uint(json, "place_count", view->supplier_count);
+    sl_json_key(json, "places");
+    sl_suppliers_json(json, view->suppliers,
+                      SL_MIN(view->supplier_count, (unsigned)SL_SUPPLIERS_SHOWN));
     sl_json_key_uint(json, "connections", view->connections);
     sl_json_key_string(json, "decided", *view->decided ? view->decided : NULL);
     sl_json_key_string(json, "trouble", *view->trouble ? view->trouble : NULL);

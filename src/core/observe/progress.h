@@ -13,6 +13,7 @@
 
 #include "err.h"
 #include "json.h"
+#include "suppliers.h"
 
 enum sl_load_state {
     SL_LOAD_QUEUED,   /* it has not begun */
@@ -68,6 +69,9 @@ void sl_progress_add_fallback(struct sl_progress *progress);
 void sl_progress_add_mirrored(struct sl_progress *progress, uint64_t bytes);
 /** … from a cache (source.through). */
 void sl_progress_add_cached(struct sl_progress *progress, uint64_t bytes);
+/** What came of a request, by whom; metrics count it, too, and where progress is NULL they alone.
+ */
+void sl_progress_add_supplied(struct sl_progress *progress, const struct sl_supplied *supplied);
 void sl_progress_set_connections(struct sl_progress *progress, unsigned count);
 /** What the load decided by itself, in the words of readers.fixed; copied. */
 void sl_progress_set_decided(struct sl_progress *progress, const char *text);
@@ -84,6 +88,9 @@ struct sl_progress_view {
     enum sl_load_state state;
     uint64_t bytes_total, bytes_done, bytes_resumed, bytes_fetched, bytes_verified;
     uint64_t tensors_total, objects_total, retries, refetched, hedged, wasted, fallbacks;
+    uint64_t cached; /* of bytes_fetched: from caches */
+    struct sl_supplier suppliers[SL_SUPPLIERS_SHOWN];
+    unsigned supplier_count; /* also those that are not shown */
     unsigned connections;
     double seconds;                 /* since it began, until it ended */
     double bytes_per_second;        /* over the last few seconds */
@@ -101,6 +108,9 @@ struct sl_progress_counts {
     uint64_t fetched, verified, retries, refetched, hedged, wasted, fallbacks, mirrored, cached;
 };
 struct sl_progress_counts sl_progress_counts(const struct sl_progress *progress);
+/** As sl_suppliers_copy(). NULL: none. */
+size_t sl_progress_suppliers(struct sl_progress *progress, struct sl_supplier *copies,
+                             size_t limit);
 /** Calls back under no lock, with copies, oldest first. */
 void sl_progress_each(void (*call)(const struct sl_progress_view *view, void *arg), void *arg);
 /** One load as a JSON object. */

@@ -382,6 +382,7 @@ static void note_end(struct load *load)
     result->fallbacks = counts.fallbacks;
     result->mirrored = counts.mirrored;
     result->cached = counts.cached;
+    result->place_count = sl_progress_suppliers(load->progress, result->places, SL_SUPPLIERS_MAX);
     result->destination = *result->path ? sl_pages_of_path(result->path) : "";
     sl_progress_set_decided(load->progress, result->reading.decided);
     if (*result->reading.decided)

@@ -27,6 +27,8 @@ struct sl_load_result {
     struct sl_reader_outcome reading; /* of the last try: connections, threads, and why so many */
     const char *destination;          /* kind of its pages (pages.h); "" for none */
     double seconds, plan_seconds, key_seconds, read_seconds, publish_seconds;
+    struct sl_supplier places[SL_SUPPLIERS_MAX]; /* whose bytes they are */
+    size_t place_count;
     char path[512], uri[512]; /* without secrets; cut where they are longer */
 };
 /**

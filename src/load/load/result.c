@@ -69,6 +69,8 @@ void sl_load_result_json(struct sl_json *json, const struct sl_load_result *resu
     sl_json_key_uint(json, "fallbacks", result->fallbacks);
     sl_json_key_uint(json, "mirrored", result->mirrored);
     sl_json_key_uint(json, "cached", result->cached);
+    sl_json_key(json, "places");
+    sl_suppliers_json(json, result->places, result->place_count);
     json_reading(json, result);
     if (result->reading.rows)
         json_rows(json, &result->reading);
@@ -130,6 +132,30 @@ static void add_rows(char text[SUMMARY_BYTES], const struct sl_load_result *resu
             sl_human_bytes(reading->dropped, dropped), sl_human_bytes(result->fetched, fetched));
 }
 
+/* How much came from how many caches, and the first of those that did badly. */
+static void add_places(char text[SUMMARY_BYTES], const struct sl_load_result *result)
+{
+    uint64_t caches = 0, bad = 0;
+    char count[40], trouble[192] = "", first[192] = "";
+    for (size_t i = 0; i < SL_MIN(result->place_count, (size_t)SL_SUPPLIERS_MAX); i++) {
+        const struct sl_supplier *place = &result->places[i];
+        if (place->kind != SL_SUPPLIER_CACHE)
+            continue;
+        caches += place->bytes > 0;
+        if (!*sl_supplier_trouble(place, trouble))
+            continue;
+        if (!bad++)
+            memcpy(first, trouble, sizeof(first));
+    }
+    if (result->cached)
+        add(text, ", %.0f %% from %s", 100.0 * (double)result->cached / (double)result->fetched,
+            sl_human_count(caches, "cache", count));
+    if (bad)
+        add(text, "; %s", first);
+    if (bad > 1)
+        add(text, ", and %s did badly", sl_human_count(bad - 1, "more cache", count));
+}
+
 static void add_checks(char text[SUMMARY_BYTES], const struct sl_load_result *result)
 {
     char hashes[40], times[40], bytes[32];
@@ -142,9 +168,7 @@ static void add_checks(char text[SUMMARY_BYTES], const struct sl_load_result *re
             sl_human_count(result->refetched_ranges, "time", times));
     if (result->mirrored)
         add(text, ", %s from mirrors", sl_human_bytes(result->mirrored, bytes));
-    if (result->cached)
-        add(text, ", %.0f %% from caches",
-            100.0 * (double)result->cached / (double)result->fetched);
+    add_places(text, result);
     if (result->fallbacks)
         add(text, "; read without Xet, which failed");
     if (result->unhashed)

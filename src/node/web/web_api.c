@@ -64,6 +64,19 @@ static void judge(const struct sl_progress_view *view, void *arg)
     reason(readiness, text);
 }
 
+static void add_degraded(void *arg, const char *text)
+{
+    sl_json_string(arg, text);
+}
+
+void web_degraded(struct sl_json *json)
+{
+    sl_json_key(json, "degraded");
+    sl_json_array(json);
+    sl_suppliers_each_degraded(add_degraded, json);
+    sl_json_end(json);
+}
+
 /* Is everything published that was asked for; the JSON body of /readyz. */
 static bool is_readiness(struct sl_web *web, struct sl_json *json)
 {
@@ -90,6 +103,7 @@ static bool is_readiness(struct sl_web *web, struct sl_json *json)
         ready = false;
     }
     sl_json_end(json);
+    web_degraded(json);
     sl_json_key_bool(json, "ready", ready);
     sl_json_key_uint(json, "expected", web->expected_loads);
     sl_json_key_uint(json, "published", readiness.published);

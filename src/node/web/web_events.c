@@ -14,7 +14,7 @@
 #include "node.h"
 #include "web_parts.h"
 
-enum { EVENT_BYTES_MAX = 1 << 20, BLOCK_BYTES = 8192 };
+enum { EVENT_BYTES_MAX = 2 << 20, BLOCK_BYTES = 8192 };
 #define PROGRESS_NS  (1 * SL_NS_PER_S)
 #define KEEPALIVE_NS (15 * SL_NS_PER_S)
 

@@ -91,6 +91,7 @@ bool web_node_readiness(struct sl_web *web, struct sl_json *json)
         add_reason(json, "this process is about to end");
     ready = ready && !lost.count && !draining;
     sl_json_end(json);
+    web_degraded(json);
     sl_json_key_bool(json, "ready", ready);
     sl_json_key_uint(json, "expected", expected);
     sl_json_key_uint(json, "published", published);

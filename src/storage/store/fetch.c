@@ -43,6 +43,7 @@ struct sl_fetch {
     bool waits_on;                /* for a slow cache */
     struct sl_through_pick pick;  /* of this try */
     struct sl_caches_tried tried; /* for the block in hand */
+    uint64_t counted;             /* up to there it is counted whose the bytes are */
 };
 
 static struct sl_channel *take_idle_channel(struct sl_store *store)
@@ -88,6 +89,44 @@ void sl_store_give_channel(struct sl_store *store, struct sl_channel *channel)
         store->transport->channel_free(channel);
 }
 
+/* ---- who supplied what ----------------------------------------------------------------------- */
+
+static enum sl_supplier_failure failure_of(const struct sl_err *why)
+{
+    if (why->kind == SL_E_CANCELED)
+        return SL_SUPPLIER_FAILURE_COUNT;
+    if (strcmp(why->code, "stall") == 0)
+        return SL_SUPPLIER_SILENT;
+    if (strcmp(why->code, "changed") == 0)
+        return SL_SUPPLIER_VERSION;
+    if (why->http_status >= 500 || why->http_status == 429)
+        return SL_SUPPLIER_BUSY;
+    if (why->http_status >= 400)
+        return SL_SUPPLIER_REFUSED;
+    return why->kind == SL_E_NET && why->retryable ? SL_SUPPLIER_BROKEN : SL_SUPPLIER_OTHER;
+}
+
+/* What came of the try in hand, and so of the place that it went to. */
+static void count_supplied(struct sl_fetch *fetch, enum sl_supplier_failure failure, bool whole)
+{
+    const struct sl_places *places = fetch->store->places;
+    struct sl_supplied supplied = {.bytes = fetch->at - fetch->counted,
+                                   .ranges = whole,
+                                   .failure = failure,
+                                   .began_ns = fetch->try_started_ns};
+    if (fetch->pick.place != SL_THROUGH_ORIGIN) {
+        supplied.kind = SL_SUPPLIER_CACHE;
+        supplied.name = fetch->pick.via;
+    } else if (places && fetch->way.at < places->count) {
+        supplied.kind = SL_SUPPLIER_MIRROR;
+        supplied.name = sl_places_name(places, fetch->way.at);
+    }
+    fetch->counted = fetch->at;
+    sl_progress_add_supplied(fetch->store->config.progress, &supplied);
+}
+
+/* ---- fetches --------------------------------------------------------------------------------- */
+
 static struct sl_fetch *make(struct sl_store *store, bool apart, struct sl_err *err)
 {
     struct sl_fetch *fetch = sl_alloc(sizeof(*fetch), err);
@@ -118,9 +157,10 @@ void sl_fetch_free(struct sl_fetch *fetch)
 {
     if (!fetch)
         return;
-    if (fetch->phase == ACTIVE)
+    if (fetch->phase == ACTIVE) {
+        count_supplied(fetch, SL_SUPPLIER_FAILURE_COUNT, false);
         fetch->store->transport->channel_free(fetch->channel);
-    else
+    } else
         sl_store_give_channel(fetch->store, fetch->channel);
     free(fetch);
 }
@@ -262,6 +302,7 @@ static bool leave_slow(struct sl_fetch *fetch)
     fetch->waits_on = !sl_through_late(fetch->store->through, fetch->pick.place);
     if (fetch->waits_on)
         return false;
+    count_supplied(fetch, SL_SUPPLIER_LATE, false);
     fetch->store->transport->channel_abort(fetch->channel);
     turn_away(fetch);
     return true;
@@ -379,6 +420,7 @@ static int ask(struct sl_fetch *fetch, struct sl_err *err)
             fetch->phase = ACTIVE;
             return 0;
         }
+        count_supplied(fetch, failure_of(err), false);
     } while (move_on(fetch, err));
     return fail_try(fetch, err);
 }
@@ -387,7 +429,7 @@ static int start_try(struct sl_fetch *fetch, struct sl_err *err)
 {
     struct sl_source *source = fetch->source;
     bool vouched = SL_MAX(source->vouch, fetch->vouch) == SL_VOUCH_WHOLE;
-    fetch->try_begin = fetch->at;
+    fetch->try_begin = fetch->counted = fetch->at;
     fetch->try_started_ns = sl_now_ns();
     if (fetch->store->places)
         sl_places_begin(fetch->store->places, source, vouched, &fetch->way);
@@ -523,6 +565,7 @@ static enum sl_io_state end_try(struct sl_fetch *fetch, struct sl_err *err)
                 fetch->source->uri, fetch->at, fetch->part_end);
         return SL_IO_FAILED;
     }
+    count_supplied(fetch, SL_SUPPLIER_FAILURE_COUNT, true);
     note_block(fetch);
     if (fetch->at == fetch->end)
         return SL_IO_END;
@@ -556,6 +599,7 @@ static enum sl_io_state read_try(struct sl_fetch *fetch, void *data, size_t byte
     if (state != SL_IO_FAILED)
         return state;
     fetch->phase = IDLE;
+    count_supplied(fetch, failure_of(err), false);
     int done = move_on(fetch, err) ? ask(fetch, err) : fail_try(fetch, err);
     return done < 0 ? SL_IO_FAILED : SL_IO_WAIT;
 }
@@ -612,8 +656,10 @@ int sl_fetch_wait(struct sl_fetch *fetch, bool waits, struct sl_err *err)
 
 void sl_fetch_abort(struct sl_fetch *fetch)
 {
-    if (fetch->phase == ACTIVE)
+    if (fetch->phase == ACTIVE) {
+        count_supplied(fetch, SL_SUPPLIER_FAILURE_COUNT, false);
         fetch->store->transport->channel_abort(fetch->channel);
+    }
     fetch->phase = IDLE;
 }
 

@@ -119,7 +119,10 @@ static int open_through(struct sl_store *store, struct sl_err *err)
         return 0;
     }
     store->through = sl_through_new(options, err);
-    return store->through ? 0 : -1;
+    if (!store->through)
+        return -1;
+    sl_through_report(store->through, store->config.progress);
+    return 0;
 }
 
 int sl_store_open_kind(const struct sl_store_kind *kind, const char *uri,

@@ -19,6 +19,7 @@
 #include <string.h>
 
 #include "log.h"
+#include "progress.h"
 #include "thread.h"
 #include "thread_cancel.h"
 #include "url.h"
@@ -37,7 +38,8 @@ struct place {
 
 struct sl_through {
     uint64_t block_bytes;
-    struct sl_url *names; /* whose addresses are looked up */
+    struct sl_progress *progress; /* told who is left; NULL: metrics alone are */
+    struct sl_url *names;         /* whose addresses are looked up */
     unsigned name_count;
     pthread_mutex_t mutex;
     pthread_cond_t ended;
@@ -264,6 +266,11 @@ void sl_through_free(struct sl_through *through)
     let_go(through);
 }
 
+void sl_through_report(struct sl_through *through, struct sl_progress *progress)
+{
+    through->progress = progress;
+}
+
 uint64_t sl_through_block_bytes(const struct sl_through *through)
 {
     return through->block_bytes;
@@ -357,6 +364,11 @@ void sl_through_failed(struct sl_through *through, int place, const struct sl_er
 static void leave(struct sl_through *through, int number, const struct sl_err *why)
 {
     struct place *place = through->locked.places[number];
+    const struct sl_supplied wrong = {.kind = SL_SUPPLIER_CACHE,
+                                      .name = place->via,
+                                      .wrong = 1,
+                                      .failure = SL_SUPPLIER_FAILURE_COUNT};
+    sl_progress_add_supplied(through->progress, &wrong);
     if (sl_caches_leave(&through->locked.caches, number))
         sl_log(SL_LOG_WARN, "the cache '%s' gave bytes that are wrong, and is asked no more: %s",
                place->via, why->message);

@@ -39,12 +39,17 @@ struct sl_through_options {
     enum sl_unverified unverified;
 };
 
+struct sl_progress;
 struct sl_through;
 /** SL_E_USAGE: a URL that is none; SL_E_NO_SPACE. */
 struct sl_through *sl_through_new(const struct sl_through_options *options, struct sl_err *err);
 /** NULL is fine. */
 void sl_through_free(struct sl_through *through);
 SL_AUTO_DEFINE(sl_through)
+
+/** Whoever is left is told to it; borrowed as long as there is anybody to be left. Once, before
+ * other threads have the through. */
+void sl_through_report(struct sl_through *through, struct sl_progress *progress);
 
 uint64_t sl_through_block_bytes(const struct sl_through *through);
 

@@ -176,6 +176,8 @@ void events_free(struct events *events);
 enum MHD_Result events_answer(const struct request *request);
 /** Build and send what is new; true while there are clients. */
 bool events_tick(struct events *events);
+/** "degraded": caches and mirrors that do badly, into an open object; loads go on without them. */
+void web_degraded(struct sl_json *json);
 /** The JSON of loads, the latest WEB_LOADS_MAX: "loads":[…] into an open object. all: hidden ones,
  * too. */
 void web_loads_json(struct sl_json *json, bool all);
