@@ -103,6 +103,44 @@ SL_TEST(a_xorb_is_fetched_once)
                              sl_server_request_at(xet.cdn, k)->target);
 }
 
+/* A cache has blocks of files, and none of xorbs. _i: auto, on, off. */
+SL_TEST_LOOP(caches_have_what_links_lead_to, 0, 3)
+{
+    struct sl_err err = SL_ERR_INIT;
+    uint8_t data[1000];
+    struct sl_server *cache = sl_server_start();
+    const char *const url = sl_server_url(cache, "");
+    SL_AUTO(sl_store) store = NULL;
+    SL_AUTO(sl_source) source = NULL;
+    sl_autofree char *key = NULL;
+    options.xet = _i;
+    config.through = (struct sl_through_options){.urls = &url, .count = 1};
+    sl_server_put(cache, "/model.safetensors", sl_blob(), SL_BLOB_BYTES, NULL);
+    ck_assert_int_eq(sl_store_open(model, &config, &store, &key, &err), 0);
+    ck_assert_msg(sl_source_open(store, key, 10, &source, &err) == 0, "%s", err.message);
+    ck_assert_int_eq(sl_source_read_checked(source, 5000, data, sizeof(data), false, &err), 0);
+    ck_assert_mem_eq(data, sl_blob() + 5000, sizeof(data));
+    ck_assert_uint_eq(sl_server_request_count(cache), _i != SL_XET_ON);
+    ck_assert_uint_eq(hub.xet_tokens, _i == SL_XET_ON);
+    sl_source_free(sl_steal(&source));
+    sl_store_free(sl_steal(&store));
+    sl_server_stop(cache);
+}
+
+/* No SHA-256 would check what comes by links. */
+SL_TEST(a_bucket_is_read_through_xet_whatever_caches_there_are)
+{
+    struct sl_err err = SL_ERR_INIT;
+    static const char *const url = "http://127.0.0.1:9";
+    sl_hub_keep(&hub, "m.bin", sl_blob(), SL_BLOB_BYTES, xet.file_hash);
+    options.xet = SL_XET_AUTO;
+    config.through = (struct sl_through_options){.urls = &url, .count = 1};
+    ck_assert_msg(sl_read_blob("hf://buckets/org/name/m.bin", &config, 1000, 400000, &err) == 0,
+                  "%s", err.message);
+    ck_assert_uint_eq(hub.xet_tokens, 1);
+    ck_assert_uint_eq(by_links(), 0);
+}
+
 static int take(const struct sl_entry *entry, void *arg, struct sl_err *err)
 {
     (void)entry;

@@ -29,8 +29,9 @@ static const struct sl_option hf_rows[] = {
               .value = "FILE"),
     SL_OPTION(
         sl_hf_options, xet, CHOICE, "auto",
-        "read files that are on Xet from there: auto goes back to plain links where that does "
-        "not work, on fails then, off never does; HF_HUB_DISABLE_XET is off for auto",
+        "read files that are on Xet from there: auto goes back to plain links where that does not "
+        "work, on fails then, off never does. HF_HUB_DISABLE_XET, and source.through but for "
+        "buckets, are off for auto",
         .choices = "auto|on|off"),
     SL_OPTION_END,
 };
@@ -95,12 +96,21 @@ static enum sl_delivery delivery(const struct sl_source *source)
     return sl_xet_delivery(hf->xet, source->version.pin, source->name);
 }
 
+/* Caches have nothing of Xet: its links are signed for one range of a xorb each, and not for the
+ * blocks that caches keep. They have what the hub's own links lead to, which its SHA-256 checks;
+ * buckets list none. */
+static bool wants_links(const struct sl_hf *hf)
+{
+    const struct sl_source_config *config = &hf->store->config;
+    return sl_hf_variable_is_true("HF_HUB_DISABLE_XET") ||
+           (config->through.count && !config->no_mirrors && !hf->uri.bucket);
+}
+
 /* Without it the store is read by plain HTTP. */
 static int open_xet(struct sl_hf *hf, const struct sl_hf_options *options, struct sl_err *err)
 {
     enum sl_xet_mode mode = options ? (enum sl_xet_mode)options->xet : SL_XET_AUTO;
-    if (mode == SL_XET_OFF ||
-        (mode == SL_XET_AUTO && sl_hf_variable_is_true("HF_HUB_DISABLE_XET"))) {
+    if (mode == SL_XET_OFF || (mode == SL_XET_AUTO && wants_links(hf))) {
         hf->store->transport = &sl_http_transport;
         return 0;
     }
