@@ -160,7 +160,8 @@ static int judge(struct sl_plan *plan, uint32_t source, struct sl_err *err)
     if (count_uncovered(plan, source, &bytes, err) < 0)
         return -1;
     from->checked = bytes == 0;
-    if (from->checked || unverified == SL_UNVERIFIED_DIRECT)
+    if (from->checked || unverified == SL_UNVERIFIED_DIRECT ||
+        sl_source_is_past_caches(from->source))
         return 0;
     if (unverified == SL_UNVERIFIED_REFUSE)
         return sl_fail(err, SL_E_USAGE,

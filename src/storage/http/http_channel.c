@@ -91,7 +91,7 @@ struct sl_exchange *sl_http_channel_exchange(struct sl_channel *channel)
 /* Nobody is to wait for this request any more. */
 static void settle(struct sl_channel *channel, bool direct)
 {
-    if (channel->asks)
+    if (channel->asks || (direct && channel->object))
         sl_http_object_settle(channel->object, direct);
     channel->asks = false;
 }
@@ -194,11 +194,17 @@ static bool goes_on(const struct sl_channel *channel)
            channel->flow.of == bytes_of(channel->source) && is_of_version(channel);
 }
 
-/* By a cache, if there is one, and if it may see the request. */
+/* By a cache, if there is one, and if it may see the request. Where a link leads tells the origin.
+ */
 static int start_exchange(struct sl_channel *channel, struct sl_range_request *request,
                           struct sl_err *err)
 {
-    bool led = channel->via && sl_http_through_may_see(request, channel->via);
+    bool seen = channel->via && sl_http_through_may_see(request, channel->via);
+    bool led = seen && !request->asks;
+    if (channel->via && !seen)
+        sl_through_past(channel->store->through, channel->source->uri,
+                        "a token, a login, a signed link or a key goes with its requests, which a "
+                        "cache sees only by https, and the key of SSE-C none");
     if (led && sl_http_through_name(channel->source, request, err) < 0)
         return -1;
     snprintf(channel->led, sizeof(channel->led), "%s", led ? channel->via : "");
@@ -214,7 +220,7 @@ static int start_exchange(struct sl_channel *channel, struct sl_range_request *r
 
 static int send_request(struct sl_channel *channel, struct sl_err *err)
 {
-    struct sl_range_request request = {0};
+    struct sl_range_request request = {.by_cache = channel->via != NULL};
     int result = channel->hooks->prepare(channel->source, &request, err);
     channel->object = request.object;
     channel->place = request.place;
@@ -259,7 +265,7 @@ static int channel_start(struct sl_channel *channel, struct sl_source *source,
     channel->first = try->first;
     channel->hedge = try->hedge;
     channel->via = try->via;
-    snprintf(channel->led, sizeof(channel->led), "%s", try->via ? try->via : "");
+    *channel->led = 0;
     channel->redirects = 0;
     channel->count = 0;
     channel->counted = false;
@@ -600,7 +606,7 @@ static enum sl_io_state judge(struct sl_channel *channel, struct sl_err *err)
                               "compression off for these files at the server (nginx: gzip off)",
                               header(channel, "Content-Encoding"));
     if (status == 200 || status == 206)
-        settle(channel, true);
+        settle(channel, !*channel->led);
     if (status == 206)
         return judge_partial(channel, err);
     if (status == 200)
@@ -702,7 +708,7 @@ static enum sl_io_state fail(struct sl_channel *channel, const struct sl_err *er
 {
     if (channel->object && err)
         sl_http_object_fail(channel->object, channel->place, err->http_status,
-                            sl_retry_unreached(err));
+                            sl_retry_unreached(err) && !*channel->led);
     settle(channel, false);
     channel->phase = IDLE;
     return SL_IO_FAILED;

@@ -22,6 +22,7 @@ struct sl_range_request {
     char *url;                           /* absolute, encoded, with query */
     char *headers[SL_RANGE_HEADERS_MAX]; /* "Name: value"; without Host, Range, If-Match */
     unsigned header_count;
+    bool by_cache;       /* set before: it goes by one, unless it asks */
     bool dates_compared; /* no If-Unmodified-Since: stores that keep fractions of seconds refuse
                             their own date; Last-Modified of each answer is compared all the same */
     bool whole; /* ask without Range: for objects that are known to be empty, which have none */

@@ -5,8 +5,8 @@
  * every later request goes there. When the place answers that the link has expired it is forgotten,
  * and one request asks the URL itself again; the others wait for an eventfd that is readable while
  * nobody asks. Objects of a store in which nothing was ever redirected are not waited for: their
- * first requests go out side by side. Places are numbered, so that a late refusal of an old link
- * does not take the new one away.
+ * first requests go out side by side, unless they go by caches, which know no redirects. Places are
+ * numbered, so that a late refusal of an old link does not take the new one away.
  */
 #include <stdio.h>
 #include <string.h>
@@ -123,7 +123,7 @@ static bool claim(struct sl_http_object *object, bool redirects)
 int sl_http_object_place(struct sl_http_base *base, struct sl_http_object *object,
                          struct sl_range_request *request, struct sl_err *err)
 {
-    bool redirects = leads_away_elsewhere(base);
+    bool redirects = request->by_cache || leads_away_elsewhere(base);
     SL_LOCKED(&object->locked.mutex);
     request->object = object;
     request->place = object->locked.number;

@@ -2,7 +2,8 @@
  * A cache keeps what it has under X-Sluice-Version and the slice, whatever the store pins versions
  * by: an ETag, a generation in the query, a commit in the path. The hash covers the object's own
  * URL, of which a link that a redirect led to says nothing, and all that the store said of the
- * version; who knows it has been let in by the origin.
+ * version; or, where that is a digest of its bytes, this alone, so that files of one blob share its
+ * ranges. Who knows it has been let in by the origin.
  */
 #include "http_through.h"
 
@@ -57,8 +58,11 @@ int sl_http_through_name(const struct sl_source *source, struct sl_range_request
     SL_AUTO(sl_sha256) sha = sl_sha256_new(err);
     if (!sha)
         return -1;
-    sl_sha256_update(sha, url, name_bytes(source, url));
-    for (size_t i = 0; i < SL_COUNT(words); i++) {
+    if (source->blob)
+        sl_sha256_update(sha, source->blob, strlen(source->blob));
+    else
+        sl_sha256_update(sha, url, name_bytes(source, url));
+    for (size_t i = 0; i < SL_COUNT(words) && !source->blob; i++) {
         sl_sha256_update(sha, "", 1);
         sl_sha256_update(sha, words[i], strlen(words[i]));
     }

@@ -176,6 +176,7 @@ static int find_blob(struct sl_source *source, struct sl_err *err)
     source->piece_at = packed ? 0 : piece.at;
     source->piece_of = packed ? 0 : piece.of;
     source->unchecked = piece.of != 0;
+    source->past_caches = packed ? "its layer is packed" : NULL;
     if (!source->blob)
         source->blob = sl_strdup(piece.digest, err);
     if (!source->impl)

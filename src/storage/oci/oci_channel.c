@@ -60,6 +60,7 @@ static int prepare(struct sl_source *via, struct sl_range_request *request, stru
     const struct sl_oci_place *place = via->impl;
     if (sl_http_prepare(&place->at->http, place->object, request, err) < 0)
         return -1;
+    request->secret = sl_oci_auth_login(place->at->auth)->from != NULL; /* links are, too, then */
     if (sl_oci_endpoint_let_in(place->at, request, err) < 0)
         return sl_wrap(err, "cannot read '%.300s'", via->uri);
     return 0;
@@ -135,6 +136,7 @@ static int stand_in(struct sl_channel *channel, struct sl_err *err)
     via->version = source->version;
     via->piece_at = source->piece_at;
     via->piece_of = source->piece_of;
+    via->blob = source->blob;
     via->impl = &channel->place;
     channel->place = *own;
     return is_at_mirror(channel) ? sl_oci_place_find(&channel->oci->mirrors[channel->try.place],
@@ -183,10 +185,16 @@ static int channel_start(struct sl_channel *channel, struct sl_source *source,
     return ask(channel, err) == 0 || ask_again(channel, err) ? 0 : -1;
 }
 
-/* The answer to a range was all of the blob. */
-static bool has_no_ranges(const struct sl_err *why)
+static const char *channel_via(const struct sl_channel *channel)
 {
-    return why->http_status == 200 && strcmp(why->code, "range") == 0;
+    return channel->way == IN_ORDER ? NULL : http->channel_via(channel->http);
+}
+
+/* The registry's answer to a range was all of the blob. */
+static bool has_no_ranges(const struct sl_channel *channel, const struct sl_err *why)
+{
+    return !is_at_mirror(channel) && !channel_via(channel) && why->http_status == 200 &&
+           strcmp(why->code, "range") == 0;
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
@@ -204,7 +212,7 @@ static enum sl_io_state read_by_range(struct sl_channel *channel, void *data, si
                                       size_t *got, struct sl_err *err)
 {
     enum sl_io_state state = http->channel_read(channel->http, data, bytes, got, err);
-    if (state != SL_IO_FAILED || is_at_mirror(channel) || !has_no_ranges(err))
+    if (state != SL_IO_FAILED || !has_no_ranges(channel, err))
         return state;
     sl_oci_note_no_ranges(channel->oci);
     *err = (struct sl_err)SL_ERR_INIT;
@@ -273,5 +281,6 @@ static struct sl_exchange *channel_exchange(struct sl_channel *channel)
 
 const struct sl_transport sl_oci_transport = {
     SL_CHANNEL_FUNCTIONS,
+    .channel_via = channel_via,
     .channel_exchange = channel_exchange,
 };

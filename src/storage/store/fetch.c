@@ -44,6 +44,8 @@ struct sl_fetch {
     struct sl_through_pick pick;  /* of this try */
     struct sl_caches_tried tried; /* for the block in hand */
     uint64_t counted;             /* up to there it is counted whose the bytes are */
+    uint64_t block;               /* of it */
+    bool mended;                  /* a refusal of it that came by a cache */
 };
 
 static struct sl_channel *take_idle_channel(struct sl_store *store)
@@ -189,28 +191,49 @@ int sl_fetch_cache(const struct sl_fetch *fetch)
     return fetch->phase == ACTIVE ? fetch->pick.place : SL_THROUGH_ORIGIN;
 }
 
+static bool is_at_origin(const struct sl_fetch *fetch)
+{
+    return !fetch->store->places || fetch->way.at == fetch->store->places->count;
+}
+
+/* Does its request go by a cache? What it carries may not be for one. */
+static bool is_led(const struct sl_fetch *fetch)
+{
+    return fetch->pick.place != SL_THROUGH_ORIGIN &&
+           fetch->store->transport->channel_via(fetch->channel);
+}
+
+static void go_on_at_once(struct sl_fetch *fetch)
+{
+    fetch->phase = IN_BACKOFF;
+    fetch->wake_ns = sl_now_ns();
+}
+
 /* What is missing of the block is asked of the next, at once. */
 static void turn_away(struct sl_fetch *fetch)
 {
     if (fetch->tried.count < SL_CACHES_TURNS)
         fetch->tried.of[fetch->tried.count++] = fetch->pick.place;
-    fetch->phase = IN_BACKOFF;
-    fetch->wake_ns = sl_now_ns();
+    go_on_at_once(fetch);
 }
 
-/* What has a name for good, and is checked. Bytes that were wrong come from the origin. */
+/* What has a name for good, and is checked. Bytes that were wrong come from the origin, and places
+ * before it are asked themselves. */
 static bool may_go_through(const struct sl_fetch *fetch)
 {
     const struct sl_store *store = fetch->store;
     const struct sl_source *source = fetch->source;
     return store->through && store->transport->channel_via && source->opened && !source->in_order &&
-           !fetch->apart && sl_version_is_known(&source->version) &&
+           !source->past_caches && !fetch->apart && is_at_origin(fetch) &&
+           sl_version_is_known(&source->version) &&
            SL_MAX(source->vouch, fetch->vouch) != SL_VOUCH_NONE;
 }
 
 static uint64_t key_of(const struct sl_source *source)
 {
     const struct sl_version *version = &source->version;
+    if (source->blob)
+        return sl_caches_hash(source->blob);
     uint64_t key = sl_caches_hash(source->uri);
     const char *const words[] = {version->etag, version->version_id, version->pin,
                                  version->last_modified};
@@ -227,12 +250,6 @@ static struct sl_caches_map *map_of(struct sl_source *source)
         source->caches = sl_through_map_new(store->through, key_of(source),
                                             source->piece_of ? source->piece_of : source->bytes);
     return source->caches;
-}
-
-static uint64_t block_of(const struct sl_fetch *fetch)
-{
-    return (fetch->source->piece_at + fetch->try_begin) /
-           sl_through_block_bytes(fetch->store->through);
 }
 
 /* A connection that leads there, if one is idle. */
@@ -261,19 +278,37 @@ static void choose_cache(struct sl_fetch *fetch)
     fetch->pick = (struct sl_through_pick){.place = SL_THROUGH_ORIGIN};
     if (may_go_through(fetch)) {
         uint64_t begins = fetch->source->piece_at, bytes = sl_through_block_bytes(through);
-        uint64_t block = block_of(fetch);
-        fetch->part_end = SL_MIN(fetch->end, (block + 1) * bytes - begins);
-        sl_through_choose(through, map_of(fetch->source), block, &fetch->tried, &fetch->pick);
+        fetch->block = (begins + fetch->at) / bytes;
+        fetch->part_end = SL_MIN(fetch->end, (fetch->block + 1) * bytes - begins);
+        sl_through_choose(through, map_of(fetch->source), fetch->block, &fetch->tried,
+                          &fetch->pick);
+    } else if (through && fetch->source->past_caches) {
+        sl_through_past(through, fetch->source->uri, fetch->source->past_caches);
     }
     if (through && fetch->store->transport->channel_via)
         turn_channel(fetch);
 }
 
+/* A link that has expired, or credentials, are what was refused, and not the cache's fault: once
+ * for each block. */
+static bool mend(struct sl_fetch *fetch, const struct sl_err *why)
+{
+    const struct sl_store_kind *kind = fetch->store->kind;
+    if (fetch->mended || why->http_status < 400 || why->retryable || !kind->recover)
+        return false;
+    fetch->mended = true;
+    return kind->recover(fetch->source, why, NULL);
+}
+
 /* The cache did not do: the next is asked for what is missing, at once. False: it was none. */
 static bool leave_cache(struct sl_fetch *fetch, const struct sl_err *why)
 {
-    if (fetch->pick.place == SL_THROUGH_ORIGIN || why->kind == SL_E_CANCELED)
+    if (!is_led(fetch) || why->kind == SL_E_CANCELED)
         return false;
+    if (mend(fetch, why)) {
+        go_on_at_once(fetch);
+        return true;
+    }
     sl_through_failed(fetch->store->through, fetch->pick.place, why);
     turn_away(fetch);
     return true;
@@ -282,14 +317,14 @@ static bool leave_cache(struct sl_fetch *fetch, const struct sl_err *why)
 /* When its cache counts as gone, or as slow; UINT64_MAX: never. */
 static uint64_t silent_at(const struct sl_fetch *fetch)
 {
-    if (fetch->pick.place == SL_THROUGH_ORIGIN)
+    if (!is_led(fetch))
         return UINT64_MAX;
     return sl_through_silent_ns(fetch->store->through, fetch->pick.place, fetch->try_started_ns);
 }
 
 static uint64_t late_at(const struct sl_fetch *fetch)
 {
-    if (fetch->pick.place == SL_THROUGH_ORIGIN || fetch->waits_on)
+    if (!is_led(fetch) || fetch->waits_on)
         return UINT64_MAX;
     return sl_through_late_ns(fetch->store->through, fetch->try_started_ns);
 }
@@ -380,11 +415,6 @@ static int fail_try(struct sl_fetch *fetch, struct sl_err *err)
     return 0;
 }
 
-static bool is_at_origin(const struct sl_fetch *fetch)
-{
-    return !fetch->store->places || fetch->way.at == fetch->store->places->count;
-}
-
 /* The place in hand failed so: is there another one, which is in hand now? */
 static bool move_on(struct sl_fetch *fetch, struct sl_err *err)
 {
@@ -448,6 +478,7 @@ int sl_fetch_start(struct sl_fetch *fetch, struct sl_source *source, uint64_t be
     fetch->retry.random = random;
     fetch->again = fetch->again && !fetch->source;
     fetch->tried.count = 0;
+    fetch->mended = false;
     fetch->source = source;
     fetch->at = begin;
     fetch->end = end;
@@ -497,8 +528,8 @@ static void note_placed(struct sl_fetch *fetch, size_t bytes)
 
 static void note_cached(struct sl_fetch *fetch, size_t bytes)
 {
-    sl_through_came(fetch->store->through, fetch->pick.place, map_of(fetch->source),
-                    block_of(fetch), bytes);
+    sl_through_came(fetch->store->through, fetch->pick.place, map_of(fetch->source), fetch->block,
+                    bytes);
     sl_metric_add(SL_M_SOURCE_CACHE_BYTES, (int64_t)bytes);
     sl_progress_add_cached(fetch->store->config.progress, bytes);
 }
@@ -570,7 +601,15 @@ static enum sl_io_state end_try(struct sl_fetch *fetch, struct sl_err *err)
     if (fetch->at == fetch->end)
         return SL_IO_END;
     fetch->tried.count = 0;
+    fetch->mended = false;
     return start_try(fetch, err) < 0 ? SL_IO_FAILED : SL_IO_WAIT;
+}
+
+/* An answer came: by a cache? */
+static void note_way(struct sl_fetch *fetch)
+{
+    if (!is_led(fetch))
+        fetch->pick.place = SL_THROUGH_ORIGIN;
 }
 
 static enum sl_io_state read_try(struct sl_fetch *fetch, void *data, size_t bytes, size_t *got,
@@ -578,11 +617,8 @@ static enum sl_io_state read_try(struct sl_fetch *fetch, void *data, size_t byte
 {
     enum sl_io_state state =
         fetch->store->transport->channel_read(fetch->channel, data, bytes, got, err);
-    if (fetch->pick.place != SL_THROUGH_ORIGIN &&
-        !fetch->store->transport->channel_via(fetch->channel)) {
-        fetch->pick.place = SL_THROUGH_ORIGIN;
-        sl_through_unseen(fetch->store->through, fetch->source->uri);
-    }
+    if (state != SL_IO_WAIT && state != SL_IO_FAILED)
+        note_way(fetch);
     if (state == SL_IO_WAIT && sl_now_ns() >= silent_at(fetch)) {
         fetch->store->transport->channel_abort(fetch->channel);
         sl_fail_code(err, SL_E_NET, "stall", "nothing came for %d ms", SL_CACHES_SILENCE_MS);

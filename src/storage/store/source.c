@@ -114,7 +114,7 @@ static int open_through(struct sl_store *store, struct sl_err *err)
     if (!store->transport->channel_via) {
         sl_log(SL_LOG_WARN,
                "source.through: '%s' is read past the caches: its bytes do not come by HTTP ranges "
-               "of whole objects (registries, Redis, and Xet unless source.hf.xet is off)",
+               "of whole objects (Redis, and Xet where source.hf.xet is on)",
                store->uri);
         return 0;
     }
@@ -500,6 +500,11 @@ uint64_t sl_source_bytes(const struct sl_source *source)
 const struct sl_version *sl_source_version(const struct sl_source *source)
 {
     return &source->version;
+}
+
+bool sl_source_is_past_caches(const struct sl_source *source)
+{
+    return source->past_caches && source->store->through;
 }
 
 struct sl_store *sl_source_store(const struct sl_source *source)

@@ -251,6 +251,8 @@ const char *sl_source_uri(const struct sl_source *source);  /* for people; borro
 /** The three are set by the opening; the version and the store are borrowed. */
 uint64_t sl_source_bytes(const struct sl_source *source);
 const struct sl_version *sl_source_version(const struct sl_source *source);
+/** Has its store caches, and is all of it read past them, by its kind? */
+bool sl_source_is_past_caches(const struct sl_source *source);
 struct sl_store *sl_source_store(const struct sl_source *source);
 /** Requests made and bytes received for this source so far, opening included. */
 void sl_source_counts(const struct sl_source *source, uint64_t *requests, uint64_t *bytes);

@@ -87,13 +87,16 @@ struct sl_source {
     bool opened;                         /* bytes and version are known: by the first answer, or by
                                             resolve */
     bool in_order;                       /* its server gives it only whole; set with `opened` */
-    enum sl_vouch vouch;         /* the least of all that is read of it: of a kind's own sources */
-    char *blob;                  /* where the store has places: what they have or lack of it */
-    bool unchecked;              /* and it is a piece of that which nobody has checked: no place is
-                                    believed, even where the origin cannot be reached */
+    enum sl_vouch vouch; /* the least of all that is read of it: of a kind's own sources */
+    char *blob;          /* its content's own name, whatever its URI; NULL: it has none. Where
+                            the store has places: what they have or lack of it */
+    bool unchecked;      /* and it is a piece of that which nobody has checked: no place is
+                            believed, even where the origin cannot be reached */
     uint64_t piece_at, piece_of; /* it is a piece of what the transport reads, from this byte on, of
                                     so many; piece_of 0: it is all of it. Set with `opened` */
     struct sl_counter requests, received;
+    const char *past_caches;      /* no cache has ranges of it, and why: for people; NULL: they may.
+                                     Set with `opened` */
     struct sl_caches_map *caches; /* of its blocks; set once, under the store's mutex, and guarded
                                       by the through's own; NULL: none yet */
     void *impl;                   /* the kind's: where the object is */
@@ -139,8 +142,8 @@ struct sl_transport {
 
     /** sl_exchange_answered() of its last request. */
     struct sl_answered (*channel_answered)(const struct sl_channel *channel);
-    /** By which its last request went, which may be none although there was one: what it carries
-     * is not for caches. NULL: it goes by none. */
+    /** By which its last request went, which may be none although the try has one: what it carries
+     * is not for caches. NULL: by none. */
     const char *(*channel_via)(const struct sl_channel *channel);
     /** Connect a new one to where this leads, as sl_exchange_connect(). */
     int (*channel_connect)(struct sl_channel *channel, const struct sl_exchange *like,

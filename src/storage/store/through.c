@@ -46,7 +46,7 @@ struct sl_through {
     struct {
         unsigned holders; /* the store, and the thread */
         bool ends;
-        bool warned_of_unseen;
+        bool warned_of_past;
         struct sl_caches caches;
         struct place **places; /* of each of the caches */
         size_t capacity;
@@ -338,16 +338,12 @@ bool sl_through_late(struct sl_through *through, int place)
     return true;
 }
 
-void sl_through_unseen(struct sl_through *through, const char *object)
+void sl_through_past(struct sl_through *through, const char *object, const char *why)
 {
     SL_LOCKED(&through->mutex);
-    if (!through->locked.warned_of_unseen)
-        sl_log(
-            SL_LOG_WARN,
-            "'%s' is not read through caches: a token, a login, a signed link or a key goes with "
-            "its requests, which a cache sees only by https, and the key of SSE-C none",
-            object);
-    through->locked.warned_of_unseen = true;
+    if (!through->locked.warned_of_past)
+        sl_log(SL_LOG_WARN, "'%s' is not read through caches: %s", object, why);
+    through->locked.warned_of_past = true;
 }
 
 void sl_through_failed(struct sl_through *through, int place, const struct sl_err *why)

@@ -72,8 +72,8 @@ bool sl_through_late(struct sl_through *through, int place);
 /** So many bytes of a block came from there. */
 void sl_through_came(struct sl_through *through, int place, struct sl_caches_map *map,
                      uint64_t block, uint64_t bytes);
-/** Requests for this carry what the caches may not see, and go to the origin. A warning, once. */
-void sl_through_unseen(struct sl_through *through, const char *object);
+/** This goes to the origin, for this reason. A warning, once. */
+void sl_through_past(struct sl_through *through, const char *object, const char *why);
 /** A cache did not answer, or not as it should. */
 void sl_through_failed(struct sl_through *through, int place, const struct sl_err *why);
 /** Bytes [begin, end) of an object are wrong: who gave any of their blocks is left. */
