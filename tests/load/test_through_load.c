@@ -514,7 +514,7 @@ SL_TEST_LOOP(what_is_checked_is_not_what_nothing_checks, 0, 3)
 
 static size_t bytes_of(unsigned file)
 {
-    return file ? (file + 4) * (size_t)BLOCK + 99 : 2000;
+    return file ? (file + 6) * (size_t)BLOCK + 99 : 2000;
 }
 
 static bool answer_listing(const struct sl_server_request *request, struct sl_server_reply *reply,
@@ -608,6 +608,51 @@ SL_TEST_LOOP(several_files_go_on_where_they_were, 0, 2)
     must_load_files(1, more);
     if (!_i)
         ck_assert_uint_gt(result.resumed, 0);
+}
+
+static unsigned asked_for(struct sl_server *server, const char *target)
+{
+    unsigned count = 0;
+    for (unsigned i = 0; i < sl_server_request_count(server); i++)
+        count += strcmp(sl_server_request_at(server, i)->target, target) == 0;
+    return count;
+}
+
+/* Of each file one block beyond what the planner reads, spoilt; then nobody answers. */
+static void leave_wrong_blocks(const char *checks)
+{
+    static char paths[FILES][64];
+    struct sl_step steps[FILES];
+    char more[1200];
+    snprintf(more, sizeof(more), "%sreaders: {connections: %d, attempts: 1}\n", checks, FILES);
+    ck_assert_int_eq(load("s3://bucket/d/", 1, "", more), 0);
+    for (unsigned i = 0; i < FILES; i++) {
+        snprintf(paths[i], sizeof(paths[i]), "/bucket/d/%s", name_of(i));
+        steps[i] = (struct sl_step){.path = paths[i],
+                                    .first = asked_for(caches[0], paths[i]) + 2,
+                                    .last = MANY,
+                                    .fault = SL_FAULT_STATUS,
+                                    .status = 503};
+    }
+    unsigned planned = sl_server_request_count(origin);
+    begin_anew();
+    serve_all(true);
+    sl_server_script(caches[0], steps, FILES);
+    SL_SCRIPT(origin, {.first = 2 * planned + 1,
+                       .last = MANY,
+                       .fault = SL_FAULT_STATUS,
+                       .status = 404,
+                       .unhandled = true});
+    ck_assert_int_eq(load("s3://bucket/d/", 1, "", more), -1);
+    sl_server_script(origin, NULL, 0);
+}
+
+/* The next load asks no cache, so none can be blamed: each file that is wrong would end it. */
+SL_TEST(what_a_bad_cache_left_in_several_files_is_read_again_by_one_load)
+{
+    const char *more = put_files();
+    leave_wrong_blocks(more);
+    must_load_files(0, more);
 }
 
 /* ---- tensors --------------------------------------------------------------------------------- */

@@ -35,6 +35,7 @@ struct load {
     bool elsewhere;                    /* there is a mirror that was not tried yet */
     bool blamed;  /* a registry's own mirrors, by the last failure: none is asked any more */
     bool misread; /* what the last plan was to be made of was wrong */
+    bool stale;   /* by the last failure: what an earlier load kept is, or may be */
 };
 
 static double seconds_since(uint64_t begin_ns)
@@ -247,8 +248,19 @@ static bool source_changed(const struct sl_err *why)
     return why->kind == SL_E_INTEGRITY && strcmp(why->code, "changed") == 0;
 }
 
+/* A hash does not match, and it is not of bytes that were fetched alone again and stayed wrong. So
+ * it may be of what was kept before, by which nothing is vouched for any more. */
+static bool kept_wrong(const struct load *load, const struct sl_progress_counts *before,
+                       const struct sl_err *why)
+{
+    struct sl_progress_counts now = sl_progress_counts(load->progress);
+    bool mixed = load->doubtful || load->result->reading.resumed > 0;
+    return mixed && is_wrong_hash(why) && now.refetched == before->refetched;
+}
+
 static int load_from(struct load *load, const char *uri, struct sl_err *err)
 {
+    struct sl_progress_counts before = sl_progress_counts(load->progress);
     struct sl_spec spec = *load->spec; /* its strings are borrowed */
     struct sl_err why = SL_ERR_INIT;
     SL_AUTO(sl_plan) plan = NULL;
@@ -259,8 +271,9 @@ static int load_from(struct load *load, const char *uri, struct sl_err *err)
         done = carry_out(load, &attempt, &why);
     load->blamed = done < 0 && plan && blame_mirrors(plan, &why);
     load->misread = done < 0 && !plan && strncmp(why.code, "E_HASH_", 7) == 0;
+    load->stale = done < 0 && kept_wrong(load, &before, &why);
     /* Files beside the one that was found wrong may have bytes of the same mirror. */
-    attempt.worthless = load->blamed || (done < 0 && source_changed(&why));
+    attempt.worthless = load->blamed || load->stale || (done < 0 && source_changed(&why));
     load->to->ops->end(load->to, &attempt, done < 0 ? &why : NULL);
     if (done < 0)
         *err = why;
@@ -269,31 +282,12 @@ static int load_from(struct load *load, const char *uri, struct sl_err *err)
 
 /* ---- again, and elsewhere ------------------------------------------------------------------- */
 
-/* A hash does not match, and it is not of bytes that were fetched alone again and stayed wrong. The
- * journal vouches for its bytes no more. */
-static bool has_wrong_whole(const struct load *load, const struct sl_progress_counts *before,
-                            const struct sl_err *err)
-{
-    struct sl_progress_counts now = sl_progress_counts(load->progress);
-    return is_wrong_hash(err) && now.refetched == before->refetched;
-}
-
-/* Would another try do better? */
-static bool may_help(const struct load *load, const struct sl_progress_counts *before,
-                     const struct sl_err *err)
-{
-    bool mixed = load->doubtful || load->result->reading.resumed > 0;
-    return source_changed(err) || load->blamed || load->misread ||
-           (mixed && has_wrong_whole(load, before, err));
-}
-
 static int load_restarting(struct load *load, const char *uri, struct sl_err *err)
 {
     struct sl_err why = SL_ERR_INIT;
-    struct sl_progress_counts before = sl_progress_counts(load->progress);
     if (load_from(load, uri, &why) == 0)
         return 0;
-    if (!may_help(load, &before, &why)) {
+    if (!source_changed(&why) && !load->blamed && !load->misread && !load->stale) {
         *err = why;
         return -1;
     }
