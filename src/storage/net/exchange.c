@@ -1030,8 +1030,8 @@ static void report_distance(struct sl_exchange *exchange)
  * nothing by it. Its host is remembered for it, so that the next request waits for longer and is
  * sent once. A range is not raced, since its bytes would come twice; a head is small.
  *
- * The clock begins when the request is sent, so places at the host, names and the cap on bandwidth
- * do not count. Where the host has no place for a second connection, or there is no memory for it,
+ * The clock begins when the request is sent, so permits of the host, names and the cap on bandwidth
+ * do not count. Where the host has no permit for a second connection, or there is no memory for it,
  * the first one makes room.
  *
  * A body that falls silent is not raced: it fails as a stall does, only earlier, and who fetches
@@ -1087,7 +1087,7 @@ static struct sl_exchange *make_hedged(const struct sl_exchange *exchange)
     return sl_steal(&hedged);
 }
 
-/* Whether it has a place at its host, or got one now: the first call makes idle connections go. */
+/* Whether it has a permit of its host, or got one now: the first call makes idle connections go. */
 static bool find_place(struct sl_exchange *hedged)
 {
     for (int i = 0; i < 2 && sl_link_awaits_permit(hedged->link); i++)

@@ -32,7 +32,7 @@ struct sl_connect {
     unsigned connect_seconds;  /* 0: 10 */
     bool once;                 /* requests that may be hedged are waited for like others */
     bool direct;               /* never through a proxy: metadata services */
-    const void *owner;         /* whose load it serves: places at a host are shared among loads */
+    const void *owner;         /* whose load it serves: permits of a host are shared among loads */
     unsigned host_connections; /* of this process to one host; 0: any number */
     uint64_t bandwidth;        /* bytes/s of all loads of the process; 0: no limit */
     struct sl_progress *progress; /* may be NULL: requests sent twice are counted there */
@@ -80,7 +80,7 @@ int sl_exchange_start(struct sl_exchange *exchange, const struct sl_request *req
 
 /**
  * Begin to connect to where another one leads, without a request: the next sl_exchange_start()
- * goes on with it. -1: there is no place at the host, or nothing answers. Does not block.
+ * goes on with it. -1: the host has no permit left, or nothing answers. Does not block.
  */
 int sl_exchange_connect(struct sl_exchange *exchange, const struct sl_exchange *like,
                         struct sl_err *err);
@@ -129,7 +129,7 @@ int sl_exchange_poll(struct sl_exchange *exchange, struct pollfd fds[SL_IO_POLL_
 /** Give up the request, if there is one, and close the connection. */
 void sl_exchange_abort(struct sl_exchange *exchange);
 struct sl_host;
-/** Whether it holds a connection to this host, or a place for one. */
+/** Whether it holds a connection to this host, or a permit for one. */
 bool sl_exchange_leads_to(const struct sl_exchange *exchange, const struct sl_host *host);
 /** The cancellation it was made with; may be NULL. */
 struct sl_cancel *sl_exchange_cancel(const struct sl_exchange *exchange);

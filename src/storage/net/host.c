@@ -1,5 +1,5 @@
 /*
- * The table of hosts: places for connections, names, and how addresses do. All of it is guarded by
+ * The table of hosts: permits for connections, names, and how addresses do. All of it is guarded by
  * one lock, which is held for a few instructions, once or twice a request.
  *
  * A permit is held from before a connection is made until it is closed, so the number of permits is
@@ -50,7 +50,7 @@ enum {
 static const double MEMORY = 0.8, SLOW = 0.25, WORTH_MIN = 0.05;
 
 struct sl_host_address {
-    union sl_host_place place;
+    union sl_host_sockaddr parsed;
     char text[INET6_ADDRSTRLEN];
     bool gone;                 /* the last look-up did not tell of it */
     unsigned links;            /* connections there, or on their way */
@@ -132,7 +132,7 @@ int sl_host_number(const struct sl_permit *permit, const struct sockaddr *addres
         return -1;
     SL_LOCKED(&sl_hosts_lock);
     for (unsigned i = 0; i < host->count; i++)
-        if (is_same(&host->addresses[i].place.any, address))
+        if (is_same(&host->addresses[i].socket.any, address))
             return (int)i;
     return -1;
 }
@@ -143,7 +143,7 @@ static void add_address(struct sl_host *host, const struct sockaddr *address)
     struct sl_host_address *place = NULL;
     for (unsigned i = 0; i < host->count; i++) {
         struct sl_host_address *known = &host->addresses[i];
-        if (is_same(&known->place.any, address)) {
+        if (is_same(&known->socket.any, address)) {
             known->gone = false;
             return;
         }
@@ -156,22 +156,22 @@ static void add_address(struct sl_host *host, const struct sockaddr *address)
         return;
     memset(place, 0, sizeof(*place));
     bool v6 = address->sa_family == AF_INET6;
-    memcpy(&place->place, address, v6 ? sizeof(place->place.v6) : sizeof(place->place.v4));
+    memcpy(&place->socket, address, v6 ? sizeof(place->socket.v6) : sizeof(place->socket.v4));
     inet_ntop(address->sa_family,
-              v6 ? (const void *)&place->place.v6.sin6_addr
-                 : (const void *)&place->place.v4.sin_addr,
+              v6 ? (const void *)&place->socket.v6.sin6_addr
+                 : (const void *)&place->socket.v4.sin_addr,
               place->text, sizeof(place->text));
 }
 
-static bool parse_address(const char *name, union sl_host_place *place)
+static bool parse_address(const char *name, union sl_host_sockaddr *parsed)
 {
-    memset(place, 0, sizeof(*place));
-    if (inet_pton(AF_INET, name, &place->v4.sin_addr) == 1) {
-        place->any.sa_family = AF_INET;
+    memset(parsed, 0, sizeof(*parsed));
+    if (inet_pton(AF_INET, name, &parsed->v4.sin_addr) == 1) {
+        parsed->any.sa_family = AF_INET;
         return true;
     }
-    place->any.sa_family = AF_INET6;
-    return inet_pton(AF_INET6, name, &place->v6.sin6_addr) == 1;
+    parsed->any.sa_family = AF_INET6;
+    return inet_pton(AF_INET6, name, &parsed->v6.sin6_addr) == 1;
 }
 
 /* Other spellings of addresses (2130706433, fe80::1%eth0) are left to curl. */
@@ -203,20 +203,20 @@ static bool is_localhost(const char *name)
 
 static void add_loopback(struct sl_host *host)
 {
-    union sl_host_place place;
-    host->loopback = parse_address("127.0.0.1", &place);
-    add_address(host, &place.any);
-    if (has_v6() && parse_address("::1", &place))
-        add_address(host, &place.any);
+    union sl_host_sockaddr parsed;
+    host->loopback = parse_address("127.0.0.1", &parsed);
+    add_address(host, &parsed.any);
+    if (has_v6() && parse_address("::1", &parsed))
+        add_address(host, &parsed.any);
 }
 
 static int prepare(struct sl_host *host, struct sl_err *err)
 {
-    union sl_host_place place;
+    union sl_host_sockaddr parsed;
     host->numeric = is_spelled_address(host->name);
     if (host->numeric) {
-        if (parse_address(host->name, &place))
-            add_address(host, &place.any);
+        if (parse_address(host->name, &parsed))
+            add_address(host, &parsed.any);
         return 0;
     }
     if (is_localhost(host->name)) {
@@ -345,7 +345,7 @@ int sl_host_fd(const struct sl_permit *permit)
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-/* Their places are held by links that a child has not, and look-ups under way end nowhere. */
+/* Their permits are held by links that a child has not, and look-ups under way end nowhere. */
 static void forget(void)
 {
     hosts = NULL;
@@ -454,7 +454,7 @@ void sl_host_leave(struct sl_permit *permit)
     *permit = (struct sl_permit){.address = -1};
 }
 
-/* Those who came before and wait for a place, too. */
+/* The permits that were asked for earlier, and wait. */
 static unsigned count_before(const struct sl_permit *permit, uint64_t now_ns)
 {
     unsigned count = 0;
@@ -603,8 +603,8 @@ static unsigned sort_addresses(const struct sl_host *host, uint32_t avoid,
     return count;
 }
 
-unsigned sl_host_places(struct sl_permit *permit, uint32_t avoid,
-                        union sl_host_place places[SL_HOST_ADDRESSES_MAX])
+unsigned sl_host_addresses(struct sl_permit *permit, uint32_t avoid,
+                           union sl_host_sockaddr addresses[SL_HOST_ADDRESSES_MAX])
 {
     struct sl_host *host = permit->host;
     unsigned order[SL_HOST_ADDRESSES_MAX];
@@ -612,7 +612,7 @@ unsigned sl_host_places(struct sl_permit *permit, uint32_t avoid,
     unsigned count = sort_addresses(host, avoid, order);
     move_to(permit, count ? (int)order[0] : -1);
     for (unsigned i = 0; i < count; i++)
-        places[i] = host->addresses[order[i]].place;
+        addresses[i] = host->addresses[order[i]].socket;
     return count;
 }
 
@@ -628,7 +628,7 @@ bool sl_host_choose(struct sl_permit *permit, uint32_t avoid, char text[SL_HOST_
     int used = snprintf(text, SL_HOST_RESOLVE_BYTES, "%s:%u:", host->name, host->port);
     for (unsigned i = 0; i < count && used < SL_HOST_RESOLVE_BYTES; i++) {
         const struct sl_host_address *address = &host->addresses[order[i]];
-        bool v6 = address->place.any.sa_family == AF_INET6;
+        bool v6 = address->socket.any.sa_family == AF_INET6;
         used += snprintf(text + used, (size_t)(SL_HOST_RESOLVE_BYTES - used), "%s%s%s%s",
                          i ? "," : "", v6 ? "[" : "", address->text, v6 ? "]" : "");
     }

@@ -4,7 +4,7 @@
  * A host is looked up once and then anew every few minutes, in a thread of its own. Connections go
  * to the address that has fewest for what it brings; one that refuses, breaks off or is much slower
  * than its siblings gets none for a while. All loads of the process share what is known, and the
- * places for connections where those are limited. Any thread; none blocks but for a lock.
+ * permits for connections where those are limited. Any thread; none blocks but for a lock.
  */
 #ifndef SL_HOST_H
 #define SL_HOST_H
@@ -24,7 +24,7 @@ enum {
 
 struct sl_host;
 
-/** A connection's place at a host; zeroed: none. Its owner thread alone calls with it. */
+/** The right to one connection to a host; zeroed: none. Its owner thread alone calls with it. */
 struct sl_permit {
     struct sl_host *host; /* NULL: none */
     const void *owner;    /* whose load it serves */
@@ -35,17 +35,17 @@ struct sl_permit {
     struct sl_permit *next, *before; /* of the host, in the order of coming */
 };
 
-/** Ask for a place; sl_host_is_permitted() says when it is given. Any earlier one is left. name is
+/** Ask for a permit; sl_host_is_permitted() says when it is given. Any earlier one is left. name is
  * copied. SL_E_NO_SPACE. */
 int sl_host_ask_permit(struct sl_permit *permit, const char *name, unsigned port, const void *owner,
                        unsigned limit, struct sl_err *err);
-/** Whether the place is given: ask again every 20 ms. First come, first served. */
+/** Whether the permit is given: ask again every 20 ms. First come, first served. */
 bool sl_host_is_permitted(struct sl_permit *permit);
 /** Whether it would be, and nobody has to make room or wait. */
 bool sl_host_has_room(const struct sl_permit *permit);
-/** Give up the place, or the waiting for it; none is fine. */
+/** Give up the permit, or the waiting for it; none is fine. */
 void sl_host_leave(struct sl_permit *permit);
-/** Another load waits for a place here and has far fewer: between two requests this one should
+/** Another load waits for a permit here and has far fewer: between two requests this one should
  * close its connection. */
 bool sl_host_should_yield(const struct sl_permit *permit);
 /** Who can close idle connections is told when one is wanted at a host, by the thread that asks for

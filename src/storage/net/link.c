@@ -1,11 +1,11 @@
 /*
  * From a URL to a connection, and its bytes.
  *
- *     CLOSED ──▶ SEATING ──▶ LOOKING ──▶ DIALING ──▶ OPEN      each may end in CLOSED
- *                                        ▲     │
- *                                        └─────┘ an address takes its time, and another does well
+ *     CLOSED ──▶ PERMITTING ──▶ LOOKING ──▶ DIALING ──▶ OPEN      each may end in CLOSED
+ *                                           ▲     │
+ *                                           └─────┘ an address takes its time, and another does well
  *
- *     sl_link_open()   SEATING: it waits for a place at the host
+ *     sl_link_open()   PERMITTING: it waits for a permit of the host
  *     prepare()        LOOKING: for the host's addresses
  *     connect_anew()   DIALING: by ourselves, or by libcurl where there is TLS or a tunnel
  *     settle()         OPEN
@@ -117,19 +117,19 @@ static int make_socket(int family)
 }
 
 /* A socket on its way there, or -1. */
-static int connect_to(struct sl_link *link, union sl_host_place place)
+static int connect_to(struct sl_link *link, union sl_host_sockaddr address)
 {
-    bool v6 = place.any.sa_family == AF_INET6;
-    if (!link->connect.direct && sl_imds_refused(link->host, &place.any)) {
+    bool v6 = address.any.sa_family == AF_INET6;
+    if (!link->connect.direct && sl_imds_refused(link->host, &address.any)) {
         link->refused = true;
         return -1;
     }
-    int number = sl_host_number(&link->permit, &place.any);
+    int number = sl_host_number(&link->permit, &address.any);
     if (number >= 0 && link->tried_count < SL_HOST_ADDRESSES_MAX)
         link->tried[link->tried_count++] = number;
-    *(v6 ? &place.v6.sin6_port : &place.v4.sin_port) = htons(link->port);
-    int fd = make_socket(place.any.sa_family);
-    if (fd >= 0 && (connect(fd, &place.any, v6 ? sizeof(place.v6) : sizeof(place.v4)) == 0 ||
+    *(v6 ? &address.v6.sin6_port : &address.v4.sin_port) = htons(link->port);
+    int fd = make_socket(address.any.sa_family);
+    if (fd >= 0 && (connect(fd, &address.any, v6 ? sizeof(address.v6) : sizeof(address.v4)) == 0 ||
                     errno == EINPROGRESS || errno == EINTR))
         return fd;
     link->dial.trouble = errno;
@@ -139,9 +139,10 @@ static int connect_to(struct sl_link *link, union sl_host_place place)
 }
 
 /* The next address of a family; false: there is none. */
-static bool next_place(const struct sl_dial *dial, struct sl_dial_family *family)
+static bool next_address(const struct sl_dial *dial, struct sl_dial_family *family)
 {
-    while (family->next < dial->count && dial->places[family->next].any.sa_family != family->kind)
+    while (family->next < dial->count &&
+           dial->addresses[family->next].any.sa_family != family->kind)
         family->next++;
     return family->next < dial->count;
 }
@@ -150,10 +151,10 @@ static void try_next(struct sl_link *link, struct sl_dial_family *family)
 {
     struct sl_dial *dial = &link->dial;
     drop_family(family);
-    while (family->fd < 0 && next_place(dial, family))
-        family->fd = connect_to(link, dial->places[family->next++]);
+    while (family->fd < 0 && next_address(dial, family))
+        family->fd = connect_to(link, dial->addresses[family->next++]);
     uint64_t now = sl_now_ns();
-    family->leave_ns = next_place(dial, family) && dial->end_ns > now
+    family->leave_ns = next_address(dial, family) && dial->end_ns > now
                            ? now + (dial->end_ns - now) / 2
                            : dial->end_ns;
 }
@@ -164,10 +165,10 @@ static bool dial_begin(struct sl_link *link, uint64_t left_ms)
     struct sl_dial *dial = &link->dial;
     if (link->tls || *link->proxy)
         return false;
-    dial->count = sl_host_places(&link->permit, link->avoided, dial->places);
+    dial->count = sl_host_addresses(&link->permit, link->avoided, dial->addresses);
     if (!dial->count)
         return false;
-    bool v6 = dial->places[0].any.sa_family == AF_INET6;
+    bool v6 = dial->addresses[0].any.sa_family == AF_INET6;
     link->refused = false;
     link->tried_count = 0;
     dial->on = true;
@@ -286,7 +287,7 @@ int sl_link_open(struct sl_link *link, const char *url, const char *proxy, struc
         (!*proxy && sl_host_ask_permit(&link->permit, link->host, link->port, link->connect.owner,
                                        link->connect.host_connections, err) < 0))
         return -1;
-    set_stage(link, SL_LINK_SEATING);
+    set_stage(link, SL_LINK_PERMITTING);
     link->ask_ns = 0;
     link->avoided = 0;
     return 0;
@@ -510,7 +511,7 @@ static int connect_anew(struct sl_link *link, struct sl_err *err)
 static enum sl_io_state prepare(struct sl_link *link, struct sl_err *err)
 {
     uint64_t now = sl_now_ns();
-    if (link->stage == SL_LINK_SEATING) {
+    if (link->stage == SL_LINK_PERMITTING) {
         link->ask_ns = now + ASK_NS;
         if (link->permit.host && !sl_host_is_permitted(&link->permit))
             return SL_IO_WAIT;
@@ -642,7 +643,7 @@ int sl_link_poll(const struct sl_link *link, bool want_write, struct pollfd fds[
         fds[0] = (struct pollfd){link->fd, want_write ? POLLOUT | POLLIN : POLLIN, 0};
         return 1;
     }
-    if (link->stage == SL_LINK_SEATING) {
+    if (link->stage == SL_LINK_PERMITTING) {
         *deadline_ns = link->ask_ns;
         return 0;
     }
@@ -776,7 +777,7 @@ bool sl_link_has_room(const struct sl_link *link)
 
 bool sl_link_awaits_permit(const struct sl_link *link)
 {
-    return link->stage == SL_LINK_SEATING;
+    return link->stage == SL_LINK_PERMITTING;
 }
 
 void sl_link_note_silence(struct sl_link *link)

@@ -38,7 +38,7 @@ int sl_link_poll(const struct sl_link *link, bool want_write, struct pollfd fds[
                  uint64_t *deadline_ns);
 /** Connected, and the peer has neither closed nor sent anything since the last answer. */
 bool sl_link_idle(struct sl_link *link);
-/** Its place at the host is left, too. One that is closed is fine. */
+/** Its permit is given up, too. One that is closed is fine. */
 void sl_link_close(struct sl_link *link);
 
 enum { SL_LINK_AGAIN = -2 };
@@ -59,16 +59,16 @@ uint64_t sl_link_away_ns(const struct sl_link *link);
 uint64_t sl_link_answer_delay(const struct sl_link *link);
 /** It took so long to begin. */
 void sl_link_note_wait(struct sl_link *link, uint64_t ns);
-/** A place at the host is there, and nobody has to make room for it. */
+/** The host has a permit left, and nobody has to make room for it. */
 bool sl_link_has_room(const struct sl_link *link);
-/** It waits for a place at the host. */
+/** It waits for a permit of the host. */
 bool sl_link_awaits_permit(const struct sl_link *link);
 /** It is given up after it had fallen silent: others may be on other addresses. */
 void sl_link_note_silence(struct sl_link *link);
 /** Its answer broke off, stalled, or was that of a server that is ill. */
 void sl_link_note_trouble(struct sl_link *link);
 /** The next request is better sent on a new connection: its address is out of favour and another
- * does well, or another load waits for a place at the host and has far fewer. */
+ * does well, or another load waits for a permit of the host and has far fewer. */
 bool sl_link_is_past(const struct sl_link *link);
 struct sl_host;
 /** Whether it holds a connection there. */

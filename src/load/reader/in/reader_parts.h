@@ -316,7 +316,7 @@ enum sl_slot_state sl_slot_step(struct sl_slot *slot, bool insist, struct sl_err
 int sl_slot_start(struct sl_slot *slot, const struct sl_reader_job *job, struct sl_err *err);
 /** Let its fetch begin [begin, end) of the source that its range is of. As sl_fetch_start(). */
 int sl_slot_fetch(struct sl_slot *slot, uint64_t begin, uint64_t end, struct sl_err *err);
-/** An idle slot: whoever needs its connection, or its place at the host, may have it. */
+/** Give up the connection and the permit of an idle slot to any load that needs them. */
 void sl_slot_rest(struct sl_slot *slot);
 int sl_slot_poll(struct sl_slot *slot, struct pollfd fds[SL_IO_POLL_MAX], uint64_t *deadline_ns);
 /** Bytes of its range that no window has begun to read. */

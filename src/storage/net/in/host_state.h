@@ -7,7 +7,7 @@
 
 #include "host.h"
 
-union sl_host_place {
+union sl_host_sockaddr {
     struct sockaddr any;
     struct sockaddr_in v4;
     struct sockaddr_in6 v6;
@@ -17,7 +17,7 @@ union sl_host_place {
 extern pthread_mutex_t sl_hosts_lock;
 /** Addresses, the best first, with port 0; the permit counts for the first of them. `avoid` as of
  * sl_host_choose(). Their count; 0: only curl knows where the name leads. */
-unsigned sl_host_places(struct sl_permit *permit, uint32_t avoid,
-                        union sl_host_place places[SL_HOST_ADDRESSES_MAX]);
+unsigned sl_host_addresses(struct sl_permit *permit, uint32_t avoid,
+                           union sl_host_sockaddr addresses[SL_HOST_ADDRESSES_MAX]);
 
 #endif

@@ -21,7 +21,7 @@ struct sl_dial_family {
 /* A plain connection that is being made. */
 struct sl_dial {
     bool on; /* the connection is ours, not libcurl's */
-    union sl_host_place places[SL_HOST_ADDRESSES_MAX];
+    union sl_host_sockaddr addresses[SL_HOST_ADDRESSES_MAX];
     unsigned count;
     struct sl_dial_family families[2];
     uint64_t end_ns, other_ns; /* when the second family begins; UINT64_MAX: it did */
@@ -30,7 +30,7 @@ struct sl_dial {
 
 enum sl_link_stage {
     SL_LINK_CLOSED,
-    SL_LINK_SEATING,
+    SL_LINK_PERMITTING,
     SL_LINK_LOOKING,
     SL_LINK_DIALING,
     SL_LINK_OPEN
@@ -41,7 +41,7 @@ struct sl_link {
     char *url, *proxy; /* where it leads */
     enum sl_link_stage stage;
     struct sl_permit permit;
-    uint64_t ask_ns;                  /* SEATING: when to ask again */
+    uint64_t ask_ns;                  /* PERMITTING: when to ask again */
     uint64_t opened_ns;               /* when connecting began: it has connect_seconds */
     uint64_t dialed_ns;               /* when these addresses were begun with */
     uint64_t connect_ns;              /* how long it took then */
