@@ -47,7 +47,7 @@ struct run {
     const struct link *link;
     struct sl_concurrency is;
     struct connection connections[MOST];
-    unsigned open, idle, ready; /* idle: open, with nothing to ask for; ready: made ahead of need */
+    unsigned open, idle, ready; /* idle: open, with nothing to ask for; ready: preconnected */
     double now_s, quantum, unasked, landed, come;
     uint32_t chance;
     struct outcome outcome;

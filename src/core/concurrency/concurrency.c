@@ -16,8 +16,8 @@
 
 enum {
     HOST_AUTO = 128,
-    AHEAD_AUTO = 7, /* with the first, what a load far from its store begins with */
-    AHEAD_MAX = 63,
+    PRECONNECT_AUTO = 7, /* with the first, what a load far from its store begins with */
+    PRECONNECT_MAX = 63,
 
     FIRST_AUTO = 2,
     FIRST_NEAR = 1, /* another stands in where it stalls */
@@ -95,8 +95,9 @@ unsigned sl_concurrency_per_host(uint64_t per_host, uint64_t connections)
 
 unsigned sl_concurrency_preconnect(uint64_t connections, unsigned descriptors)
 {
-    unsigned wanted = is_auto(connections) ? (unsigned)AHEAD_AUTO
-                                           : (unsigned)SL_MIN(connections - 1, (uint64_t)AHEAD_MAX);
+    unsigned wanted = is_auto(connections)
+                          ? (unsigned)PRECONNECT_AUTO
+                          : (unsigned)SL_MIN(connections - 1, (uint64_t)PRECONNECT_MAX);
     return SL_MIN(wanted, descriptors - 1); /* one is there, that of the first request */
 }
 

@@ -42,7 +42,7 @@ void sl_prefault_start(struct sl_prefault *prefault, struct sl_sink *sink,
         return;
     prefault->until_ns = sl_now_ns() + SL_MIN(WAITS * first_ns, (uint64_t)MOST_NS);
     prefault->started =
-        sl_thread_start(&prefault->thread, "sluice-ahead", allocate, prefault, NULL) == 0;
+        sl_thread_start(&prefault->thread, "sluice-prefault", allocate, prefault, NULL) == 0;
 }
 
 void sl_prefault_end(struct sl_prefault *prefault)

@@ -234,7 +234,7 @@ static void print_decided(const struct sl_reader *reader, char text[SL_FIXED_TEX
     decided.request_worth = sl_request_worth(&reader->locked.weigh.facts, 0);
     decided.openings = store ? sl_store_openings(store, SL_OPENINGS_MAX) : SL_OPENINGS_MAX;
     decided.preconnect = fixed->on ? sl_fixed_or(fixed->preconnect, 0)
-                         : store   ? sl_store_connected_ahead(store)
+                         : store   ? sl_store_preconnected(store)
                                    : 0;
     sl_fixed_print(&decided, text);
 }

@@ -92,7 +92,7 @@ static size_t choose_width(const struct gather *gather)
     for (size_t i = gather->next + 1; i < gather->count; i++)
         runs += gather->apart || items[i].begin > items[i - 1].end + SL_GATHER_GAP_BYTES;
     struct sl_store *store = sl_source_store(gather->source);
-    bool is_far = sl_store_connected_ahead(store) > 0;
+    bool is_far = sl_store_preconnected(store) > 0;
     size_t width = runs / (is_far ? RUNS_EACH_FAR : RUNS_EACH);
     width = SL_MIN(SL_MAX(width, (size_t)CONNECTIONS_FEW), (size_t)SL_GATHER_CONNECTIONS_MAX);
     return sl_store_openings(store, width);

@@ -13,7 +13,7 @@
  *     start()          SENDING, on the connection of the request before
  *
  * An answer that comes before all of the request is sent leads from SENDING or STREAM straight to
- * BODY, and its connection is not kept. One that was made ahead is CONNECTING without a request,
+ * BODY, and its connection is not kept. A preconnected one is CONNECTING without a request,
  * and counts as idle. Any failure drops the connection and is IDLE, and so does an abort. Only the
  * thread that has the exchange moves it.
  *
@@ -55,8 +55,8 @@ enum {
  * need be, since old ones never do; but a busy one that would have sent the body elsewhere cannot
  * any more when it has begun. */
 #define OFFER_NS (3 * SL_NS_PER_S)
-/* A connection that was made ahead longer ago may be near its time to connect, or forgotten. */
-#define AHEAD_NS_MAX (5 * SL_NS_PER_S)
+/* A preconnected connection that is older may be near its time to connect, or forgotten. */
+#define PRECONNECT_NS_MAX (5 * SL_NS_PER_S)
 
 /* ---- the phases ------------------------------------------------------------------------------ */
 
@@ -302,8 +302,8 @@ static int start(struct sl_exchange *exchange, const struct sl_request *request,
     bool same = exchange->route && strcmp(exchange->route, route) == 0;
     bool reuse = same && exchange->phase == SL_X_DRAINED && sl_link_idle(exchange->link) &&
                  !sl_link_is_past(exchange->link);
-    bool ahead = same && exchange->preconnected && exchange->phase == SL_X_CONNECTING &&
-                 sl_now_ns() - exchange->ahead_ns < AHEAD_NS_MAX;
+    bool preconnected = same && exchange->preconnected && exchange->phase == SL_X_CONNECTING &&
+                        sl_now_ns() - exchange->preconnected_ns < PRECONNECT_NS_MAX;
     exchange->forwarded = forward.host != NULL;
     exchange->answered = exchange->wanted = false;
     exchange->interim = 0;
@@ -316,7 +316,7 @@ static int start(struct sl_exchange *exchange, const struct sl_request *request,
     exchange->pace.turn_ns = 0;
     free(exchange->route);
     exchange->route = sl_steal(&route);
-    if (ahead)
+    if (preconnected)
         return 0;
     if (!reuse)
         return reconnect(exchange, err);
@@ -413,8 +413,8 @@ void sl_exchange_abort(struct sl_exchange *exchange)
 int sl_exchange_start(struct sl_exchange *exchange, const struct sl_request *request,
                       struct sl_err *err)
 {
-    bool ahead = exchange->phase == SL_X_CONNECTING && exchange->preconnected;
-    if (exchange->phase != SL_X_DRAINED && !ahead)
+    bool preconnected = exchange->phase == SL_X_CONNECTING && exchange->preconnected;
+    if (exchange->phase != SL_X_DRAINED && !preconnected)
         sl_exchange_abort(exchange);
     exchange->answer_ns = 0;
     free(sl_steal(&exchange->head_text));
@@ -954,7 +954,7 @@ enum sl_io_state sl_exchange_body(struct sl_exchange *exchange, void *data, size
     return state;
 }
 
-/* ---- connections made ahead -------------------------------------------------------------------
+/* ---- preconnecting -----------------------------------------------------------------------------
  *
  * Far away a new connection costs a round trip, with TLS two or three, before the first range can
  * be asked for; and what a load needs is known a round trip after its first request was sent. So
@@ -981,7 +981,7 @@ int sl_exchange_connect(struct sl_exchange *exchange, const struct sl_exchange *
                         struct sl_err *err)
 {
     if (exchange->phase != SL_X_IDLE || exchange->route)
-        return sl_fail(err, SL_E_INTERNAL, "a connection that was used is not made ahead");
+        return sl_fail(err, SL_E_INTERNAL, "a connection that was used cannot be preconnected");
     if (follow(exchange, like, err) < 0 || reconnect(exchange, err) < 0)
         return -1;
     if (!sl_link_has_room(exchange->link) || sl_link_connect(exchange->link, err) == SL_IO_FAILED ||
@@ -990,7 +990,7 @@ int sl_exchange_connect(struct sl_exchange *exchange, const struct sl_exchange *
         return -1;
     }
     exchange->preconnected = true;
-    exchange->ahead_ns = sl_now_ns();
+    exchange->preconnected_ns = sl_now_ns();
     return 0;
 }
 
@@ -1007,7 +1007,7 @@ static uint64_t distance_end(const struct sl_exchange *exchange)
     return may_report(exchange) ? exchange->asked_ns + SL_LATENCY_NEAR_NS : UINT64_MAX;
 }
 
-/* Tell, once, whoever would connect ahead, if the server is far away. */
+/* Tell, once, whoever would preconnect, if the server is far away. */
 static void report_distance(struct sl_exchange *exchange)
 {
     bool always = exchange->connect.distant_always;

@@ -50,7 +50,7 @@ enum {
 static const double MEMORY = 0.8, SLOW = 0.25, WORTH_MIN = 0.05;
 
 struct sl_host_address {
-    union sl_host_sockaddr parsed;
+    union sl_host_sockaddr socket;
     char text[INET6_ADDRSTRLEN];
     bool gone;                 /* the last look-up did not tell of it */
     unsigned links;            /* connections there, or on their way */

@@ -238,7 +238,7 @@ unsigned sl_store_openings(const struct sl_store *store, size_t count)
     return (unsigned)SL_MIN(count, (size_t)most);
 }
 
-unsigned sl_store_connected_ahead(struct sl_store *store)
+unsigned sl_store_preconnected(struct sl_store *store)
 {
     SL_LOCKED(&store->locked.mutex);
     return store->locked.preconnected ? store->config.preconnect : 0;
@@ -272,7 +272,7 @@ struct sl_connect sl_store_connect(struct sl_store *store)
     return (struct sl_connect){
         .distant = ahead ? preconnect : NULL,
         .distant_arg = store,
-        .distant_always = store->config.ahead_always,
+        .distant_always = store->config.preconnect_always,
         .tls = store->config.tls,
         .cancel = store->config.cancel,
         .stall_seconds = store->config.stall_seconds,

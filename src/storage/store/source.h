@@ -57,11 +57,11 @@ struct sl_source_config {
     unsigned unresolved_seconds;  /* if it is shorter, while the host's name does not exist; 0: the
                                      same */
     unsigned host_connections;    /* of this process to one host; 0: any number */
-    unsigned preconnect; /* connections made at once to a server that turns out to be far away,
-                       while the store's first request is out; 0: none */
-    bool ahead_always;   /* they are made whether it is far away or not */
-    unsigned openings;   /* small requests side by side while objects are opened; 0:
-                       SL_OPENINGS_MAX */
+    unsigned preconnect;    /* connections made at once to a server that turns out to be far away,
+                          while the store's first request is out; 0: none */
+    bool preconnect_always; /* they are made whether it is far away or not */
+    unsigned openings;      /* small requests side by side while objects are opened; 0:
+                          SL_OPENINGS_MAX */
     uint64_t hold_bytes; /* all objects will be read whole, and of those with many places to read in
                             their opening so many bytes may be kept from then on; 0: none */
     uint64_t bandwidth;  /* bytes/s that loads of this process read together; 0: no limit */
@@ -152,8 +152,8 @@ bool sl_store_blame_mirrors(struct sl_store *store, const struct sl_err *why);
 struct sl_through *sl_store_through(const struct sl_store *store);
 /** How many of `count` small requests to send side by side, by its configuration. */
 unsigned sl_store_openings(const struct sl_store *store, size_t count);
-/** Connections that were made ahead of need, as far as it was tried. */
-unsigned sl_store_connected_ahead(struct sl_store *store);
+/** Count the connections that were made before there was a request for them. */
+unsigned sl_store_preconnected(struct sl_store *store);
 /** What ends its waits, for callers that drive fetches themselves; may be NULL. */
 struct sl_cancel *sl_store_cancel(const struct sl_store *store);
 

@@ -34,7 +34,7 @@ struct sl_exchange {
     bool forwarded;    /* the request goes to a proxy, which answers for the host */
     unsigned answers;  /* on this connection */
     bool preconnected; /* it was made before there was a request, and has not answered one yet */
-    uint64_t ahead_ns; /* when */
+    uint64_t preconnected_ns; /* when */
     enum sl_exchange_phase phase;
 
     struct sl_buf out;
