@@ -168,7 +168,7 @@ static int guarded_read(struct sl_source_verifier *base, struct sl_source *sourc
 
 /* ---- the head -------------------------------------------------------------------------------- */
 
-/* What was read before there was a guard: is it the same? */
+/* Read again what was read before there was a verified reader, and compare. */
 static int check_held(struct sl_verified_reader *verified, struct sl_source *source,
                       struct sl_err *err)
 {

@@ -22,9 +22,8 @@
 
 #define PREFIX "slab."
 #define OWNER  "u" /* of a deposit, and its number: behind the rest, too */
-#define ALL                                                                                        \
-    "all." /* behind the rest: it has copies on every GPU, which have names of their own           \
-            */
+/* Behind the rest: it has copies on every GPU, which have names of their own. */
+#define ALL "all."
 enum { ID_DIGITS = 16, GROUP_BYTES = 58 };
 
 /* ---- keeping -------------------------------------------------------------------------------- */

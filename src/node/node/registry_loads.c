@@ -215,7 +215,7 @@ static struct model *next_unmeasured(const struct sl_registry *registry)
     return model;
 }
 
-/* Is there one of which it matters how large it is? */
+/* Does a queued model's size decide when it may start? */
 static bool may_measure(const struct sl_registry *registry)
 {
     return next_unmeasured(registry);

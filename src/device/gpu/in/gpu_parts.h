@@ -27,7 +27,7 @@ struct sl_gpu {
         void *data; /* NULL: nothing is kept */
         size_t bytes;
         uint64_t since_ns;
-    } pinned; /* for the next who pins as much */
+    } pinned; /* kept for the next caller that needs this size */
     struct {
         void *thing;
         void (*free)(void *thing);

@@ -227,8 +227,7 @@ int sl_writer_put(struct sl_reader *reader, uint32_t file, uint64_t offset, cons
 int sl_writer_literal(struct sl_reader *reader, const struct sl_literal *literal,
                       struct sl_err *err);
 
-/* ---- deferred: headers that hold the hashes of what follows them (deferred_headers.c)
- * ---------------------- */
+/* ---- deferred: headers that hold hashes (deferred_headers.c) -------------------------------- */
 
 struct sl_deferred;
 /** *deferred is NULL if the plan has none; the functions below take that. */
@@ -251,8 +250,7 @@ int sl_deferred_redo(struct sl_deferred *deferred, uint32_t file, uint64_t begin
 /** Everything was fed: wait until every header is written. */
 int sl_deferred_finish(struct sl_deferred *deferred, struct sl_err *err);
 
-/* ---- transform: stored bytes become what is written (transform_stage.c)
- * -------------------------------- */
+/* ---- transform: stored bytes become what is written ----------------------------------------- */
 
 /** One slot's tensor in the making, from the begin of one of its units on. */
 struct sl_transform {

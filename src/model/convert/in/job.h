@@ -143,8 +143,7 @@ int sl_job_find(struct sl_job *job, struct sl_err *err);
 /** An object of the folder that goes along as it is; opened here. */
 int sl_job_add_data_file(struct sl_job *job, const char *name, struct sl_err *err);
 
-/* ---- verified_sources.c
- * ------------------------------------------------------------------------------ */
+/* ---- verified_sources.c --------------------------------------------------------------------- */
 
 /** Sources of the open plan that have a sidecar are checked by it. SL_E_INTEGRITY. */
 int sl_component_verify_reads(struct sl_job *job, struct sl_component *component,

@@ -205,7 +205,7 @@ bool sl_pool_request_adopted(struct sl_pool_request *request, const struct sl_er
  * they are; NULL: here. */
 struct sl_pool_mailbox *sl_pool_later(struct sl_pool_server *server, size_t fds);
 void sl_pool_defer(struct sl_pool_server *server, struct sl_deferred_call *call, bool to_other);
-/** Close those that are not -1, which they are then. */
+/** Close every descriptor that is not -1, and set it to -1. Another thread closes them. */
 void sl_pool_close_later(struct sl_pool_server *server, int *fds, size_t count);
 /** Close a client's socket, in which there may still be descriptors. */
 void sl_pool_close_socket(struct sl_pool_server *server, int fd);
@@ -217,8 +217,7 @@ int sl_pool_peer_find(struct sl_pool_connection *connection, struct sl_err *err)
 /** SL_WIRE_MAY_… of this client. */
 uint32_t sl_pool_rights(const struct sl_pool_connection *connection);
 
-/* ---- shares: pool_shares.c --------------------------------------------------------------------
- */
+/* ---- shares: pool_shares.c ------------------------------------------------------------------ */
 
 /** Of the server, and of one user of it who is neither root nor the server's own. */
 struct sl_pool_shares {
@@ -246,8 +245,7 @@ void sl_pool_share_give_back(struct sl_pool_connection *connection, size_t fds);
 /** Its answers have been taken, all of them. */
 void sl_pool_share_arrived(struct sl_pool_connection *connection);
 
-/* ---- what is said of clients: pool_quiet.c
- * ------------------------------------------------------- */
+/* ---- what is said of clients: pool_quiet.c -------------------------------------------------- */
 
 enum sl_pool_said { SL_POOL_SAID_MALFORMED, SL_POOL_SAID_OVER, SL_POOL_SAID_ACCEPT };
 enum { SL_POOL_QUIET_SLOTS = 32 };

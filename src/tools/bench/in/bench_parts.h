@@ -203,8 +203,7 @@ int sl_bench_nodes_table(struct sl_buf *out, const struct sl_bench_results *resu
 int sl_bench_nodes_svg(struct sl_buf *out, const struct sl_bench_results *results,
                        struct sl_err *err);
 
-/* ---- bench_chart.c, bench_draw.c, bench_svg.c
- * ------------------------------------------------------------- */
+/* ---- bench_chart.c, bench_draw.c, bench_svg.c ----------------------------------------------- */
 
 /** Bars of one result; width: characters of the longest. */
 int sl_bench_bars(struct sl_buf *out, const struct sl_bench_result *result, bool utf8,
