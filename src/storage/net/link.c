@@ -3,7 +3,7 @@
  *
  *     CLOSED ──▶ PERMITTING ──▶ LOOKING ──▶ DIALING ──▶ OPEN      each may end in CLOSED
  *                                           ▲     │
- *                                           └─────┘ an address takes its time, and another does well
+ *                                           └─────┘ another address does better
  *
  *     sl_link_open()   PERMITTING: it waits for a permit of the host
  *     prepare()        LOOKING: for the host's addresses
