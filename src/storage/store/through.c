@@ -176,12 +176,17 @@ static bool rest(struct sl_through *through)
     return !through->locked.ends;
 }
 
+void sl_through_look_up(struct sl_through *through)
+{
+    for (unsigned i = 0; i < through->name_count; i++)
+        look_up(through, &through->names[i]);
+}
+
 static void *look_up_all(void *arg)
 {
     struct sl_through *through = arg;
     do
-        for (unsigned i = 0; i < through->name_count; i++)
-            look_up(through, &through->names[i]);
+        sl_through_look_up(through);
     while (rest(through));
     let_go(through);
     return NULL;
@@ -412,7 +417,8 @@ unsigned sl_through_states(struct sl_through *through, struct sl_through_state *
                                       .bytes = place->bytes,
                                       .failures = place->failures,
                                       .wrong = place->wrong,
-                                      .left = through->locked.caches.of[i].state == SL_CACHE_LEFT};
+                                      .left = through->locked.caches.of[i].state == SL_CACHE_LEFT,
+                                      .gone = through->locked.caches.of[i].state == SL_CACHE_GONE};
     }
     return (unsigned)through->locked.caches.count;
 }

@@ -88,7 +88,10 @@ struct sl_through_state {
     const char *via;
     uint64_t bytes, failures, wrong;
     bool left; /* it is asked no more */
+    bool gone; /* its name has it no more, or addresses in its place */
 };
+/** Look all names up now, for whoever cannot wait until it is done. Blocks. */
+void sl_through_look_up(struct sl_through *through);
 /** Up to `limit` of them; returns how many there are. The text is borrowed. */
 unsigned sl_through_states(struct sl_through *through, struct sl_through_state *states,
                            unsigned limit);

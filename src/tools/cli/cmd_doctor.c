@@ -12,15 +12,18 @@
 #include <unistd.h>
 
 #include "ca.h"
+#include "cache_doctor.h"
 #include "cli.h"
 #include "descriptors.h"
 #include "doctor_host.h"
 #include "gpu.h"
 #include "json.h"
 #include "log.h"
+#include "operand.h"
 #include "pages.h"
 #include "publish.h"
 #include "stores.h"
+#include "through.h"
 
 enum {
     JSON_BYTES_MAX = 256 * 1024,
@@ -28,6 +31,7 @@ enum {
     DESCRIPTORS_FEW = 1024,
     ATTEMPTS = 2,
     STALL_SECONDS = 10,
+    LISTED_MAX = 1000,
 };
 #define MEMORY     "/dev/shm"
 #define NEWER_THAN INT64_C(1767225600) /* 2026: this program is not older */
@@ -213,6 +217,120 @@ static void check_object(struct doctor *doctor, struct sl_store *store, const ch
         fail(doctor, *key ? "object" : "listing", &why);
 }
 
+/* ---- its caches ------------------------------------------------------------------------------ */
+
+/* Some have no ranges to speak of: the one with several blocks and the shortest last one is best.
+ */
+struct choosing {
+    uint64_t block_bytes;
+    unsigned seen;
+    char name[1024];
+    uint64_t bytes;
+};
+
+static int choose(const struct sl_entry *entry, void *arg, struct sl_err *err)
+{
+    struct choosing *choosing = arg;
+    uint64_t block = choosing->block_bytes;
+    bool several = entry->bytes > block, had = choosing->bytes > block;
+    bool better = several == had ? several ? entry->bytes % block < choosing->bytes % block
+                                           : entry->bytes > choosing->bytes
+                                 : several;
+    if (better && strlen(entry->name) < sizeof(choosing->name)) {
+        choosing->bytes = entry->bytes;
+        snprintf(choosing->name, sizeof(choosing->name), "%s", entry->name);
+    }
+    if (++choosing->seen < LISTED_MAX)
+        return 0;
+    return sl_fail(err, SL_E_CANCELED, "enough");
+}
+
+static void judge_cache(struct doctor *doctor, const char *via,
+                        const struct sl_cache_findings *findings)
+{
+    struct sl_err why = SL_ERR_INIT;
+    char answered[40] = "";
+    unsigned lacks = 0;
+    if (findings->status)
+        snprintf(answered, sizeof(answered), " (%d)", findings->status);
+    for (unsigned i = 0; i < SL_CACHE_LACK_COUNT; i++) {
+        if (!findings->lacks[i])
+            continue;
+        lacks++;
+        sl_fail(&why, SL_E_USAGE, "'%s'%s %s", via, answered,
+                sl_cache_lack_text((enum sl_cache_lack)i));
+        if (i == SL_CACHE_LACK_HEAD)
+            say(doctor, WARN, "cache", "%s", why.message);
+        else
+            fail(doctor, "cache", &why);
+    }
+    if (findings->hidden)
+        say(doctor, WARN, "cache",
+            "'%s' is not asked for these objects, whose requests carry a token, a login or a "
+            "link: it needs https://",
+            via);
+    else if (findings->open && !lacks)
+        say(doctor, WARN, "cache",
+            "'%s' gives what the store gives; what it keeps is not known, since the store refuses "
+            "no request",
+            via);
+    else if (!lacks)
+        say(doctor, OK, "cache",
+            "'%s' keeps ranges by version and fetches each once; it asks for no credentials: let "
+            "only your nodes reach it",
+            via);
+}
+
+static void check_cache(struct doctor *doctor, struct sl_source *source, const char *via,
+                        uint64_t block_bytes)
+{
+    struct sl_cache_findings findings;
+    struct sl_err why = SL_ERR_INIT;
+    if (sl_cache_doctor(source, via, block_bytes, &findings, &why) == 0) {
+        judge_cache(doctor, via, &findings);
+        return;
+    }
+    sl_wrap(&why, "the cache '%s'", via);
+    fail(doctor, "cache", &why);
+}
+
+/* Of the store that was opened with them, all that there are. */
+static void ask_caches(struct doctor *doctor, struct sl_store *store, struct sl_source *source)
+{
+    struct sl_through *through = sl_store_through(store);
+    sl_through_look_up(through);
+    unsigned count = sl_through_states(through, NULL, 0);
+    sl_autofree struct sl_through_state *states = sl_alloc_array(count, sizeof(*states), NULL);
+    if (!states)
+        return;
+    count = SL_MIN(count, sl_through_states(through, states, count));
+    for (unsigned i = 0; i < count && sl_cancel_check(doctor->cli->cancel, NULL) == 0; i++)
+        if (!states[i].gone)
+            check_cache(doctor, source, states[i].via, sl_through_block_bytes(through));
+}
+
+static void check_caches(struct doctor *doctor, struct sl_store *store, const char *key)
+{
+    struct sl_err why = SL_ERR_INIT;
+    SL_AUTO(sl_source) source = NULL;
+    struct choosing choosing = {.block_bytes = 0};
+    if (!sl_store_through(store)) {
+        say(doctor, WARN, "caches", "'%s' is read past them", sl_store_uri(store));
+        return;
+    }
+    choosing.block_bytes = sl_through_block_bytes(sl_store_through(store));
+    if (!*key && (sl_store_list(store, choose, &choosing, &why) == 0 || *choosing.name))
+        key = choosing.name;
+    if (!*key || sl_source_open(store, key, 1, &source, &why) < 0)
+        say(doctor, WARN, "caches", "not asked, since there is nothing to ask them for");
+    else if (!sl_source_bytes(source) || !sl_cache_doctor_can(source))
+        say(doctor, WARN, "caches", "not asked: '%s' has no ranges", sl_source_uri(source));
+    else
+        ask_caches(doctor, store, source);
+}
+
+/* ---- the whole of a store -------------------------------------------------------------------- */
+
 static void check_store(struct doctor *doctor, const struct sl_spec *spec)
 {
     struct sl_source_config config;
@@ -234,17 +352,21 @@ static void check_store(struct doctor *doctor, const struct sl_spec *spec)
     const char *url = *describing.endpoint ? describing.endpoint : sl_store_uri(store);
     if (web || *describing.endpoint)
         check_host(doctor, url, &spec->source.tls);
+    unsigned failed = doctor->failures;
     check_object(doctor, store, key);
+    if (config.through.count && doctor->failures == failed)
+        check_caches(doctor, store, key);
 }
 
 /* ---- the command ----------------------------------------------------------------------------- */
 
-static int check_uri(struct doctor *doctor, struct sl_err *err)
+static int check_sources(struct doctor *doctor, struct sl_err *err)
 {
     struct sl_specs specs = {0};
-    int done = sl_cli_uri_specs(doctor->cli, doctor->cli->operands[0], MEMORY, &specs, err);
-    if (done == 0)
-        check_store(doctor, &specs.items[0]);
+    doctor->cli->pooled = true;
+    int done = sl_operand_specs(doctor->cli, NULL, NULL, MEMORY, &specs, err);
+    for (size_t i = 0; done == 0 && i < specs.count; i++)
+        check_store(doctor, &specs.items[i]);
     sl_specs_release(&specs);
     return done;
 }
@@ -260,7 +382,7 @@ static int run(struct sl_cli *cli, struct sl_err *err)
     check_descriptors(&doctor);
     check_trust(&doctor);
     check_gpus(&doctor);
-    int done = cli->operand_count ? check_uri(&doctor, err) : 0;
+    int done = cli->operand_count ? check_sources(&doctor, err) : 0;
     sl_json_end(&doctor.json);
     if (done == 0 && cli->json)
         done = sl_cli_print_json(&doctor.json, err);
@@ -276,16 +398,19 @@ static int run(struct sl_cli *cli, struct sl_err *err)
 
 const struct sl_command sl_cmd_doctor = {
     .name = "doctor",
-    .usage = "sluice doctor [URI]",
+    .usage = "sluice doctor [SPEC | URI]",
     .summary = "check what a load depends on: memory, limits, certificates, and a store",
     .description =
         "Checks the clock, shared memory and its pages, every limit on memory, descriptors, "
-        "trusted certificates and the GPU driver. With a URI also the endpoint and credentials "
-        "that a load would use and where they come from, the host's name, TLS and clock, and "
-        "whether the object or the listing can be read. Every check is one line; the exit code is "
-        "that of the first that failed, or 0. Nothing is changed.",
+        "trusted certificates and the GPU driver. With a spec or a URI also the endpoint and "
+        "credentials of a load and where they come from, the host's name, TLS and clock, and "
+        "whether the object or the listing can be read. It asks each cache (source.through) for "
+        "small ranges of one object, and says what its settings lack. Every check is one line; the "
+        "exit code is that of the first that failed, or 0. Nothing is changed. Caches keep what "
+        "they were asked for by names that no load uses.",
     .examples = "sluice doctor\n"
                 "sluice doctor s3://bucket/model/\n"
+                "sluice doctor s3://bucket/model/ --through http://10.0.0.11:8080\n"
                 "sluice doctor https://host/m.safetensors --json   # for scripts",
     .spec_flags = true,
     .operand_min = 0,
