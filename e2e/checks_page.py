@@ -1,5 +1,6 @@
 """The page in a real browser: who holds what, live; a hundred models, hostile names, actions, keyboard alone; on a phone, a
 laptop and a wide screen, light and dark, without a finding of axe-core; the listing of `share` in the same clothes."""
+import json
 import os
 
 from browser import Browser
@@ -222,6 +223,36 @@ def the_page_is_used_with_the_keyboard_alone(h):
         browser.tab_to("document.activeElement.tagName === 'SUMMARY'")
         browser.key("Enter")
         browser.wait_for("document.querySelector('#finishedSection').open")
+        assert node.end() == 0
+
+
+@check()
+def the_page_shows_where_a_load_comes_from(h):
+    """Of a load through caches: how much came from them, in a sentence, and a table of the worst, whose names stay text."""
+    node = Node(h)
+    places = [{"name": name, "kind": kind, "bytes": 1 << 30, "ranges": 9, "bytes_per_second": 1e8, "failures": failures, "wrong": wrong}
+              for name, kind, failures, wrong in (("origin", "origin", {}, 0), ("http://" + HOSTILE, "cache", {"silent": 2, "busy": 1}, 1),
+                                                  ("http://" + "a-long-name." * 7, "cache", {}, 0))]
+    load = {"id": 1, "name": "m", "state": "reading", "uri": "s3://m/", "path": "/m", "percent": 50, "bytes_total": 6 << 30, "bytes_done": 3 << 30,
+            "bytes_verified": 0, "bytes_fetched": 3 << 30, "cached": 2 << 30, "place_count": 17, "places": places, "bytes_per_second": 1e9,
+            "seconds_left": 3, "retries": 0, "connections": 1}
+    with Browser(h) as browser:
+        node.configure(model("ready", node.config))
+        node.start()
+        node.await_state("ready")
+        opened(browser, node)
+        browser.wait_for("document.querySelectorAll('#models tr').length === 1")
+        browser.value(f"(() => {{ seen.loads = [{json.dumps(load)}]; showLoads(); }})()")
+        text = browser.value("document.querySelector('#loads').innerText")
+        assert "67 % from 16 caches, the rest from the store." in text and "the store" in text and HOSTILE in text, text
+        assert browser.value("document.querySelectorAll('.places tbody tr').length") == 3
+        row = browser.value("[...document.querySelector('.places .error').children].map((cell) => cell.textContent)")
+        assert row[1:] == ["1.00 GiB", "95.4 MiB/s", "3", "1"], row
+        assert browser.value("document.querySelectorAll('img').length") == 0 and not browser.value("document.hacked")
+        pictures(h, browser, "places")
+        load["places"], load["place_count"] = places[:1], 1
+        browser.value(f"(() => {{ seen.loads = [{json.dumps(load)}]; showLoads(); }})()")
+        assert browser.value("document.querySelectorAll('.places').length") == 0  # without caches all is as ever
         assert node.end() == 0
 
 

@@ -212,6 +212,20 @@ function loadFacts(load) {
   if (load.retries) facts.push(count(load.retries, "retry", "retries"));
   return make("div", "facts", ...facts.map((fact) => make("span", "", fact)));
 }
+/* Caches before the store, if there are any: a sentence, and the worst of them. */
+const failed = (place) => Object.values(place.failures).reduce((sum, times) => sum + times, 0);
+function placesOf(load) {
+  const caches = load.place_count - load.places.filter((place) => place.kind === "origin").length;
+  if (!load.places.some((place) => place.kind === "cache")) return [];
+  const part = load.bytes_fetched ? Math.round(100 * load.cached / load.bytes_fetched) : 0;
+  const heads = ["Place", "Bytes", "Rate", "Failed", "Wrong"].map((label) => { const head = make("th", "", label); head.scope = "col"; return head; });
+  const rows = load.places.map((place) => make("tr", place.wrong ? "error" : failed(place) ? "trouble" : "",
+    cell("uri", "", place.kind === "origin" ? "the store" : place.name), cell("number", "Bytes", bytes(place.bytes)),
+    cell("number", "Rate", bytes(place.bytes_per_second) + "/s"), cell("number", "Failed", String(failed(place))), cell("number", "Wrong", String(place.wrong))));
+  const table = make("table", "places", make("thead", "", make("tr", "", ...heads)), make("tbody", "", ...rows));
+  table.setAttribute("aria-label", "Where " + load.name + " comes from");
+  return [make("p", "facts", part + " % from " + count(caches, "cache", "caches") + ", the rest from the store."), table];
+}
 function loadCard(load) {
   const card = make("li", "load"), bar = make("progress");
   bar.max = load.bytes_total || 1;
@@ -220,6 +234,7 @@ function loadCard(load) {
   card.append(make("div", "top", make("span", "name", load.name), make("span", "state " + load.state, load.state), make("span", "percent", load.percent + " %")),
               bar, loadFacts(load), make("div", "uri", load.uri + (load.path ? " → " + load.path : "")));
   if (load.trouble) card.append(make("div", "trouble", load.trouble));
+  card.append(...placesOf(load));
   return card;
 }
 const finishedItem = (load) => make("li", "", make("span", "name", load.name), make("span", "state " + load.state, load.state), loadFacts(load));
