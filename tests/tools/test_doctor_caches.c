@@ -177,8 +177,6 @@ static void setup(void)
     cache = sl_server_start();
     data = sl_model_noise(BYTES, 3);
     sl_server_put(origin, "/bucket/m.bin", data, BYTES, "\"v1\"");
-    sl_server_handle(origin, answer_origin, NULL);
-    sl_server_handle(cache, answer_cache, NULL);
     setenv("AWS_ENDPOINT_URL_S3", sl_server_url(origin, ""), 1);
     setenv("AWS_ACCESS_KEY_ID", "k", 1);
     setenv("AWS_SECRET_ACCESS_KEY", "s", 1);
@@ -192,6 +190,15 @@ static void teardown(void)
     sl_server_stop(cache);
     ran_release(&ran);
     free(data);
+}
+
+/* The servers see it from now on: their locks are taken last. */
+static void behave(enum sl_cache_lack lack, bool open)
+{
+    at.lack = lack;
+    at.open = open;
+    sl_server_handle(origin, answer_origin, NULL);
+    sl_server_handle(cache, answer_cache, NULL);
 }
 
 static void doctor(const char *uri, const char *through)
@@ -213,7 +220,7 @@ static unsigned count_said(const char *verdict, const char *words)
 
 SL_TEST(a_cache_that_lacks_nothing_is_praised)
 {
-    at.lack = SL_CACHE_LACK_COUNT;
+    behave(SL_CACHE_LACK_COUNT, false);
     doctor("s3://bucket/m.bin", sl_server_url(cache, ""));
     ck_assert_msg(ran.exit_code == 0, "%s%s", ran.out, ran.err);
     ck_assert_msg(count_said("ok", "keeps ranges by version and fetches each once") == 1, "%s",
@@ -224,10 +231,11 @@ SL_TEST(a_cache_that_lacks_nothing_is_praised)
 /* _i: the lack. It is said, with what mends it, and no other. */
 SL_TEST_LOOP(a_lack_is_named_alone, 0, SL_CACHE_LACK_COUNT)
 {
-    at.lack = (enum sl_cache_lack)_i;
+    behave((enum sl_cache_lack)_i, false);
     doctor("s3://bucket/m.bin", sl_server_url(cache, ""));
     const char *verdict = _i == SL_CACHE_LACK_HEAD ? "warn" : "FAIL";
-    ck_assert_msg(count_said(verdict, sl_cache_lack_text(at.lack)) == 1, "%s%s", ran.out, ran.err);
+    ck_assert_msg(count_said(verdict, sl_cache_lack_text((enum sl_cache_lack)_i)) == 1, "%s%s",
+                  ran.out, ran.err);
     ck_assert_msg(count_said("", "") == 1, "%s", ran.out);
     ck_assert_int_eq(ran.exit_code, _i == SL_CACHE_LACK_HEAD ? 0 : 2);
 }
@@ -235,7 +243,7 @@ SL_TEST_LOOP(a_lack_is_named_alone, 0, SL_CACHE_LACK_COUNT)
 /* Nothing is asked by a name that a load uses, and no request with credentials in words. */
 SL_TEST(what_is_asked_leaves_nothing_behind)
 {
-    at.lack = SL_CACHE_LACK_COUNT;
+    behave(SL_CACHE_LACK_COUNT, false);
     doctor("s3://bucket/m.bin", sl_server_url(cache, ""));
     char first[80] = "", name[80];
     unsigned names = 0, count = sl_server_request_count(cache);
@@ -261,8 +269,7 @@ SL_TEST(what_is_asked_leaves_nothing_behind)
  * one whose key lacks the version. */
 SL_TEST_LOOP(a_store_without_credentials_tells_as_much, 0, 2)
 {
-    at.open = true;
-    at.lack = _i ? SL_CACHE_LACK_KEY_VERSION : SL_CACHE_LACK_COUNT;
+    behave(_i ? SL_CACHE_LACK_KEY_VERSION : SL_CACHE_LACK_COUNT, true);
     doctor(sl_server_url(origin, "/bucket/m.bin"), sl_server_url(cache, ""));
     ck_assert_int_eq(ran.exit_code, _i ? 2 : 0);
     ck_assert_msg(count_said(_i ? "FAIL" : "ok",
@@ -276,6 +283,7 @@ SL_TEST(a_cache_that_is_not_there_is_named)
     struct sl_server *server = sl_server_start();
     snprintf(gone, sizeof(gone), "%s", sl_server_url(server, ""));
     sl_server_stop(server);
+    behave(SL_CACHE_LACK_COUNT, false);
     doctor("s3://bucket/m.bin", gone);
     ck_assert_int_eq(ran.exit_code, 7);
     ck_assert_msg(count_said("FAIL", gone) == 1, "%s%s", ran.out, ran.err);
@@ -286,7 +294,7 @@ SL_TEST(each_cache_of_a_spec_has_its_row)
 {
     char text[512], name[] = "/tmp/sluice-doctor-XXXXXX.yaml";
     int fd = mkstemps(name, 5);
-    at.lack = SL_CACHE_LACK_COUNT;
+    behave(SL_CACHE_LACK_COUNT, false);
     snprintf(text, sizeof(text),
              "apiVersion: sluice/v1alpha1\nkind: Model\nmetadata: {name: m}\n"
              "source: {uri: \"s3://bucket/m.bin\", through: {caches: [\"%s\", "
