@@ -5,7 +5,8 @@ import socket
 import threading
 import time
 
-from harness import ROOT, check, free_port, need_program
+import cache_conf
+from harness import check, free_port, need_program
 
 ROOMS = ("storage/http", "storage/store", "tools/cli")
 BUCKET, BLOCK = "caches", 256 << 10
@@ -22,7 +23,7 @@ ROWS = [
     ("proxy_set_header Range .*", "", "keeps nothing of what it gave"),
     ("proxy_cache sluice;", "", "keeps nothing of what it gave"),
     ("proxy_cache_valid .*", "", "keeps nothing of what it gave"),
-    ("proxy_set_header Host .*", "", "refuses what the store gives"),
+    ("proxy_set_header Host .*", "proxy_set_header Host another;", "refuses what the store gives"),
     ("proxy_pass .*", "proxy_pass http://127.0.0.1:1;", "does not reach the store"),
     ("proxy_cache_convert_head off;", "", "turns HEAD into GET"),
     ("proxy_(cache_bypass|no_cache) .*", "", "keeps answers to requests without X-Sluice-Version"),
@@ -35,16 +36,14 @@ ROWS = [
 
 
 def serve_cache(h, origin, old="", new=""):
-    """nginx with e2e/fanout/nginx.conf, in which `new` stands for what fits `old`: (its URL, process)."""
+    """nginx with the tested file, in which `new` stands for what fits `old`: (its URL, process)."""
     program, port = need_program("nginx", "/usr/sbin/nginx"), free_port()
     place = h.directory(f"cache-{port}")
-    with open(os.path.join(ROOT, "e2e", "fanout", "nginx.conf"), encoding="utf-8") as file:
-        text = ("" if os.getuid() else "user root;\n") + file.read()
+    text = cache_conf.read()
     if old:
         text, count = re.subn(old, new, text)
         assert count, f"'{old}' is not in the tested file"
-    for name, value in (("LISTEN", f"127.0.0.1:{port}"), ("DIR", place), ("SLICE", str(BLOCK)), ("MAX", "64m"), ("ORIGIN", origin)):
-        text = text.replace(f"@{name}@", value)
+    text = cache_conf.filled(text, place, f"127.0.0.1:{port}", BLOCK, origin)
     path = os.path.join(place, "nginx.conf")
     with open(path, "w", encoding="utf-8") as file:
         file.write(text)

@@ -4,6 +4,7 @@ import hashlib
 import os
 import re
 
+import cache_conf
 import hf_hub
 import ms_hub
 import oci_registry
@@ -124,15 +125,11 @@ class Cache:
         program, port = need_program("nginx", "/usr/sbin/nginx"), free_port()
         self.dir, self.url = h.directory(f"cache-{name}"), f"http://127.0.0.1:{port}"
         os.chmod(h.disk, 0o755)
-        with open(os.path.join(ROOT, "e2e", "fanout", "nginx.conf")) as file:
-            text = file.read()
-        for word, value in (("DIR", self.dir), ("LISTEN", f"127.0.0.1:{port}"), ("SLICE", f"{BLOCK >> 10}k"), ("MAX", "1g"),
-                            ("ORIGIN", origin)):
-            text = text.replace(f"@{word}@", value)
+        text = cache_conf.filled(cache_conf.read(), self.dir, f"127.0.0.1:{port}", BLOCK, origin)
         text = text.replace("access_log off;", f"log_format e2e '$upstream_cache_status $status'; access_log {self.dir}/access.log e2e;")
         conf = os.path.join(self.dir, "nginx.conf")
         with open(conf, "w") as file:
-            file.write(("user root;\n" if os.getuid() == 0 else "") + text)
+            file.write(text)
         self.process = h.serve(f"cache-{name}", [program, "-p", self.dir, "-c", conf], port)
 
     def lines(self):
