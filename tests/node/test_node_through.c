@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "claims.h"
+#include "hash.h"
 #include "model_maker.h"
 #include "node.h"
 #include "range_server.h"
@@ -20,11 +21,17 @@ static struct sl_server *origin, *caches[CACHES];
 static struct sl_node_config config;
 static struct sl_node *node;
 static struct sl_err err;
+static char sha256[65];
 
 static void setup(void)
 {
     size_t bytes;
     sl_autofree uint8_t *model = sl_model_safetensors("a,b", ITEMS, &bytes);
+    uint8_t digest[32];
+    SL_AUTO(sl_sha256) sha = sl_sha256_new(&err);
+    sl_sha256_update(sha, model, bytes);
+    sl_sha256_finish(sha, digest);
+    sl_hex(digest, sizeof(digest), sha256);
     scratch = sl_scratch_open(path);
     snprintf(config_path, sizeof(config_path), "%s/node.yaml", path);
     origin = sl_server_start();
@@ -45,15 +52,23 @@ static void teardown(void)
     sl_scratch_close(scratch, path);
 }
 
-/* more: of the model's source. */
-static const char *model(const char *name, const char *more)
+/* more: of the model's source. hashed: its bytes are checked. */
+static const char *model_of(const char *name, const char *more, bool hashed)
 {
     static char text[1024];
+    char check[128] = "";
+    if (hashed)
+        snprintf(check, sizeof(check), "verify: {sha256: {a.safetensors: %s}}\n", sha256);
     snprintf(text, sizeof(text),
              "---\napiVersion: sluice/v1alpha1\nkind: Model\nmetadata: {name: %s}\n"
-             "source: {uri: \"%s\"%s}\n",
-             name, sl_server_url(origin, "/m/a.safetensors"), more);
+             "source: {uri: \"%s\"%s}\n%s",
+             name, sl_server_url(origin, "/m/a.safetensors"), more, check);
     return text;
+}
+
+static const char *model(const char *name, const char *more)
+{
+    return model_of(name, more, true);
 }
 
 static const char *through(unsigned cache)
@@ -128,7 +143,7 @@ SL_TEST(a_model_may_differ_in_one_thing)
 {
     char caches_of_it[256];
     snprintf(caches_of_it, sizeof(caches_of_it), "\"%s\"", sl_server_url(caches[0], ""));
-    open_node(caches_of_it, model("m", ", through: {unverified: direct}"));
+    open_node(caches_of_it, model_of("m", ", through: {unverified: direct}", false));
     must_load("m"); /* what nothing checks would have been refused */
     ck_assert_uint_eq(came(0), 0);
 }
@@ -174,6 +189,18 @@ SL_TEST(a_new_config_brings_new_caches)
     must_load("m");
     ck_assert_uint_eq(came(0), 0);
     ck_assert_uint_gt(came(1), 0);
+}
+
+SL_TEST(new_caches_fetch_nothing_again)
+{
+    open_node(through(0), model("m", ""));
+    must_load("m");
+    unsigned before = came(0);
+    read_config(through(1), model("m", ""));
+    sl_node_reload(node, &config);
+    must_load("m");
+    ck_assert_uint_eq(came(0), before);
+    ck_assert_uint_eq(came(1), 0);
 }
 
 SL_CASE(.setup = setup, .teardown = teardown)
