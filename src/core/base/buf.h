@@ -58,8 +58,12 @@ char *sl_buf_steal(struct sl_buf *buf, struct sl_err *err);
  */
 int sl_buf_read_file(struct sl_buf *buf, const char *path, struct sl_err *err);
 /**
- * Read from fd to its end, blocking; name is for messages. Failing to read and more than limit
- * bytes are of this kind.
+ * Append what a descriptor gives, to its end. Blocks.
+ *
+ * @fd      read from where it stands; the caller's.
+ * @name    what it is, for messages.
+ * @kind    of the error if reading fails, or if more than buf->limit bytes come.
+ * @return  0, or -1.
  */
 int sl_buf_read_fd(struct sl_buf *buf, int fd, const char *name, enum sl_err_kind kind,
                    struct sl_err *err);

@@ -32,8 +32,21 @@ uint32_t sl_crc32c(uint32_t crc, const void *data, size_t bytes);
 uint32_t sl_crc32_combine(uint32_t a, uint32_t b, uint64_t b_bytes);
 uint32_t sl_crc32c_combine(uint32_t a, uint32_t b, uint64_t b_bytes);
 
-/** Any CRC, in the low bits: continue it, and join two. */
+/**
+ * Continue a CRC of any kind, in the low bits.
+ *
+ * @crc     of what came before; 0 at first.
+ * @data    the next `bytes` bytes.
+ * @return  the CRC of all of it.
+ */
 uint64_t sl_crc_of(enum sl_hash_kind kind, uint64_t crc, const void *data, size_t bytes);
+/**
+ * Join the CRCs of two pieces.
+ *
+ * @a, b     of the first piece and of the one behind it.
+ * @b_bytes  length of the second piece.
+ * @return   the CRC of both, one behind the other.
+ */
 uint64_t sl_crc_join(enum sl_hash_kind kind, uint64_t a, uint64_t b, uint64_t b_bytes);
 /** Its digest. */
 void sl_crc_digest(enum sl_hash_kind kind, uint64_t crc, uint8_t digest[SL_HASH_BYTES_MAX]);
@@ -63,7 +76,13 @@ struct sl_digest {
     struct sl_hasher *hasher; /* of the others, until it is finished */
 };
 
-/** Begin with a prefix, which may be empty. SL_E_NO_SPACE. Release with sl_digest_release(). */
+/**
+ * Begin a digest of any kind.
+ *
+ * @sum     out: release it with sl_digest_release(), also after a failure.
+ * @prefix  what is hashed first; may be empty.
+ * @return  0, or -1 with SL_E_NO_SPACE.
+ */
 int sl_digest_begin(struct sl_digest *sum, enum sl_hash_kind kind, const void *prefix,
                     size_t prefix_bytes, struct sl_err *err);
 void sl_digest_update(struct sl_digest *sum, const void *data, size_t bytes);
@@ -73,7 +92,13 @@ void sl_digest_finish(struct sl_digest *sum, uint8_t digest[SL_HASH_BYTES_MAX]);
 void sl_digest_release(struct sl_digest *sum);
 #define sl_autodigest __attribute__((cleanup(sl_digest_release))) struct sl_digest
 
-/** All at once: the digest of prefix and then data. SL_E_NO_SPACE. */
+/**
+ * Compute a digest at once.
+ *
+ * @prefix  what is hashed before the data; may be empty.
+ * @digest  out: as many bytes as the kind has.
+ * @return  0, or -1 with SL_E_NO_SPACE.
+ */
 int sl_digest_of(enum sl_hash_kind kind, const void *prefix, size_t prefix_bytes, const void *data,
                  size_t bytes, uint8_t digest[SL_HASH_BYTES_MAX], struct sl_err *err);
 

@@ -67,8 +67,15 @@ const char *sl_json_time(char text[SL_TIME_TEXT]);
 
 /** What a document may take of memory, beside its text. */
 enum { SL_JSON_TREE_BYTES_MAX = 40 * 1024 * 1024 };
-/** Parse a document of anybody; duplicate keys are errors, and so is one that would take more than
- * SL_JSON_TREE_BYTES_MAX, before it takes any. SL_E_FORMAT names `what`. json_decref() it. */
+/**
+ * Parse a document that anybody may have written.
+ *
+ * @text    `bytes` bytes; a NUL at the end is not needed.
+ * @what    names it in messages.
+ * @return  json_decref() it. NULL: SL_E_FORMAT for what is no JSON, has a key twice, or would take
+ * more
+ *          than SL_JSON_TREE_BYTES_MAX (which is known before it takes any).
+ */
 json_t *sl_json_parse(const char *text, size_t bytes, const char *what, struct sl_err *err);
 /** The string member, borrowed from the object, or NULL. */
 const char *sl_json_get_string(const json_t *object, const char *key);

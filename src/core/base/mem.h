@@ -14,8 +14,15 @@ void *sl_alloc(size_t bytes, struct sl_err *err);
 /** count * size zeroed bytes with an overflow check; free() it. SL_E_NO_SPACE. */
 void *sl_alloc_array(size_t count, size_t size, struct sl_err *err);
 
-/** Grow an array to hold at least `need` items of `size` bytes; *capacity counts items. 0, or -1
- * with SL_E_NO_SPACE, and the array stays as it was. */
+/**
+ * Grow an array, if need be.
+ *
+ * @array_pointer  the address of the pointer to the items; NULL there is an empty array.
+ * @capacity       in, out: how many items there is room for.
+ * @need           how many items it is to hold at least.
+ * @size           bytes of one item.
+ * @return         0, or -1 with SL_E_NO_SPACE; then the array stays as it was.
+ */
 int sl_grow(void *array_pointer, size_t *capacity, size_t need, size_t size, struct sl_err *err);
 
 /** Memory for I/O, aligned so, not zeroed; free() it. SL_E_NO_SPACE. */

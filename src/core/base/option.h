@@ -102,8 +102,13 @@ int sl_options_init(const struct sl_option_table *table, void *values, struct sl
 /** Free all strings, lists and maps, nested ones included; the struct is zeroed. */
 void sl_options_release(const struct sl_option_table *table, void *values);
 /**
- * Set one value from text, for a flag or --set. SL_E_USAGE names the key and what was expected.
- * LIST takes comma-separated items, or one item per call with `append`.
+ * Set one value from text, for a flag or --set.
+ *
+ * @row     which option of the values.
+ * @values  the struct that the rows describe.
+ * @text    borrowed. A LIST takes items with commas between them,
+ * @append  or, if this is true, one more item each time.
+ * @return  0, or -1 with SL_E_USAGE, which names the key and what was expected.
  */
 int sl_option_set(const struct sl_option *row, void *values, const char *text, bool append,
                   struct sl_err *err);

@@ -50,7 +50,12 @@ int sl_sleep_ms(unsigned ms, struct sl_cancel *cancel, struct sl_err *err);
 /* ---- threads ------------------------------------------------------------------------------- */
 
 /**
- * Start a thread with all signals blocked and this name (15 bytes of it). -1 with SL_E_NO_SPACE.
+ * Start a thread with all signals blocked.
+ *
+ * @thread  out: for pthread_join(), by the caller.
+ * @name    of the thread; 15 bytes of it count.
+ * @run     what it does, with `arg`.
+ * @return  0, or -1 with SL_E_NO_SPACE.
  */
 int sl_thread_start(pthread_t *thread, const char *name, void *(*run)(void *), void *arg,
                     struct sl_err *err);

@@ -29,8 +29,14 @@ const char *sl_load_state_name(enum sl_load_state state);
 
 struct sl_progress;
 enum { SL_TROUBLE_BYTES = 256, SL_DECIDED_BYTES = 320 };
-/** name and uri (already without secrets) and path are copied. Registers it in the list.
- * SL_E_NO_SPACE. */
+/**
+ * Make the progress of a load, and register it in the list.
+ *
+ * @name  of the model; copied, as are
+ * @uri   of the source, without secrets, and
+ * @path  of the destination.
+ * @return  NULL: SL_E_NO_SPACE.
+ */
 struct sl_progress *sl_progress_new(const char *name, const char *uri, const char *path,
                                     struct sl_err *err);
 /** The same of one that not everybody may know of (sl_progress_view.hidden). */
@@ -53,8 +59,11 @@ void sl_progress_add_fetched(struct sl_progress *progress, uint64_t bytes);
 void sl_progress_add_verified(struct sl_progress *progress, uint64_t bytes);
 void sl_progress_add_retry(struct sl_progress *progress);
 /**
- * As sl_progress_add_retry, before try number `next` of `most` (0: as many as time allows), and why
- * the last one failed: shown until bytes come or the state changes.
+ * Count a try, and show why the last one failed, until bytes come or the state changes.
+ *
+ * @next  number of the try that begins now.
+ * @most  how many there may be; 0: as many as time allows.
+ * @why   borrowed for the call.
  */
 void sl_progress_note_retry(struct sl_progress *progress, unsigned next, unsigned most,
                             const struct sl_err *why);

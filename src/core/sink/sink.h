@@ -114,14 +114,23 @@ static inline bool sl_sink_layout_is_whole(int layout)
 extern const struct sl_option_table sl_tmpfs_table;
 
 /**
- * Files below directory_fd (the staging directory, borrowed): made or opened (a resumed load)
- * without following links, set to their full size; the first of many now, the others when they are
- * used or finished. finish() gives them to the owner and group of the options (NULL: leaves them).
- * SL_E_NO_SPACE with what to do; SL_E_USAGE for an id that is not a number.
+ * Open files below a staging directory: made, or opened as a killed load left them, without
+ * following links, and set to their full size; the first of many now, the others when they are used
+ * or finished.
+ *
+ * @directory_fd  the staging directory; borrowed until the free.
+ * @files         `count` of them; borrowed until the free.
+ * @options       owner and group that finish() gives the files to; NULL: as they are.
+ * @return        NULL: SL_E_NO_SPACE with what to do; SL_E_USAGE for an id that is not a number.
  */
 struct sl_sink *sl_tmpfs_open(int directory_fd, const struct sl_sink_file *files, size_t count,
                               const struct sl_tmpfs_options *options, struct sl_err *err);
-/** Owner and group as numbers; UINT32_MAX leaves as it is. SL_E_USAGE if one is not a number. */
+/**
+ * Read owner and group of the options as numbers.
+ *
+ * @owner, group  out: UINT32_MAX leaves as it is.
+ * @return        0, or -1 with SL_E_USAGE if one is not a number.
+ */
 int sl_tmpfs_owner(const struct sl_tmpfs_options *options, uint32_t *owner, uint32_t *group,
                    struct sl_err *err);
 /** Files as memory of this process: the sink's suite of tests and digests. Place is memory.

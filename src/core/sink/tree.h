@@ -11,8 +11,13 @@
 #include "err.h"
 
 /**
- * Open the folder that holds `name`; *leaf is name's last component. make: missing folders are made
- * (0755) and read-only ones of ours opened for change. -1 with errno.
+ * Open the folder that holds a name, following no link.
+ *
+ * @root_fd  where the name begins; borrowed.
+ * @name     relative, with slashes.
+ * @make     make missing folders (0755), and open read-only ones of ours for change.
+ * @leaf     out: the last component, within `name`.
+ * @return   the caller's descriptor, or -1 with errno.
  */
 int sl_tree_parent(int root_fd, const char *name, bool make, const char **leaf);
 /**
@@ -51,17 +56,33 @@ uint64_t sl_tree_bytes(int directory_fd);
 /** Does this errno say that the file is not there, or that something else is in its place? Any
  * other only that it cannot be looked at now. */
 bool sl_tree_is_gone(int number);
-/** Write a small file whole, for everybody to read (0444): a temporary one, renamed over `name`.
- * SL_E_NO_SPACE. */
+/**
+ * Write a small file whole, for everybody to read (0444): a temporary one, renamed.
+ *
+ * @directory_fd  where it lies; borrowed.
+ * @name          one component; what is there is replaced.
+ * @return        0, or -1 with SL_E_NO_SPACE.
+ */
 int sl_tree_write(int directory_fd, const char *name, const void *data, size_t bytes,
                   struct sl_err *err);
 /** The same, for this user alone (0600). */
 int sl_tree_write_own(int directory_fd, const char *name, const void *data, size_t bytes,
                       struct sl_err *err);
-/** Read a file of at most the buffer's limit; a larger one is not begun. SL_E_NOT_FOUND if absent,
- * SL_E_NO_SPACE. */
+/**
+ * Read a small file whole.
+ *
+ * @directory_fd  where it lies; borrowed.
+ * @buf           out: appended to. A file larger than its limit is not begun.
+ * @return        0, or -1 with SL_E_NOT_FOUND or SL_E_NO_SPACE.
+ */
 int sl_tree_read(int directory_fd, const char *name, struct sl_buf *buf, struct sl_err *err);
-/** Fail with SL_E_NO_SPACE, the text of `number` (of errno), and what to do about it: -1. */
+/**
+ * Fail with SL_E_NO_SPACE and what to do about it.
+ *
+ * @number  of errno.
+ * @doing   "write", for the message; `name` is what to.
+ * @return  -1.
+ */
 int sl_tree_fail(struct sl_err *err, int number, const char *doing, const char *name);
 
 #endif
