@@ -70,12 +70,23 @@ bool sl_http_has_login(const struct sl_http_base *base);
  * SL_E_USAGE: a file of credentials that cannot be read, or used. */
 int sl_http_prepare(struct sl_http_base *base, struct sl_http_object *object,
                     struct sl_range_request *request, struct sl_err *err);
-/** Hook redirect: keep where it leads, or say why it is not followed: from https to http, or to an
- * address where clouds keep the keys of machines: SL_E_NET. */
+/**
+ * Hook redirect: keep where a URL leads, or say why it is not followed.
+ *
+ * @from, to  the URL that was asked, and the one that `status` names.
+ * @return    0, or -1 with SL_E_NET: from https to http, or to an address where clouds keep the
+ *            keys of machines.
+ */
 int sl_http_redirect(struct sl_http_base *base, struct sl_http_object *object, const char *from,
                      const char *to, int status, struct sl_err *err);
-/** A redirect that is not followed leads to https at the same host, as ingresses send whatever
- * comes by http: -1, SL_E_USAGE with what to write; else 0. what: "cannot list 'gs://b/'". */
+/**
+ * Refuse a redirect that is not followed, if it leads to https at the same host, as ingresses send
+ * whatever comes by http.
+ *
+ * @what      the subject: "cannot list 'gs://b/'".
+ * @from, to  the URL that was asked, and where it leads.
+ * @return    -1 with SL_E_USAGE and what to write; else 0.
+ */
 int sl_http_check_moved(const char *what, const char *from, const char *to, int status,
                         struct sl_err *err);
 /**
@@ -95,15 +106,26 @@ int sl_http_plain_redirect(struct sl_source *source, const struct sl_exchange *e
 bool sl_http_plain_recover(struct sl_source *source, const struct sl_err *why, struct sl_err *err);
 
 /**
- * One small answer (a listing, a document) by GET, with credentials, redirects and all tries; on a
- * connection that the store's next fetch goes on with. 0 for a status of 200 to 299: release the
- * answer. what: "cannot list 'hf://o/m'". Blocks; ends on the store's cancellation, SL_E_CANCELED;
- * other errors as base->refuse makes them, or sl_http_fail().
+ * Ask for one small answer (a listing, a document) by GET, with credentials, redirects and all
+ * tries, on a connection that the store's next fetch goes on with.
+ *
+ * @url         the whole of it; borrowed for the call.
+ * @what        the subject of errors: "cannot list 'hf://o/m'".
+ * @body_limit  a larger answer is an error.
+ * @answer      out: release it after a success.
+ * @return      0 for a status of 200 to 299, else -1 as base->refuse says, or sl_http_fail();
+ *              SL_E_CANCELED.
+ *
+ * Blocks; ends on the store's cancellation.
  */
 int sl_http_get(struct sl_store *store, struct sl_http_base *base, const char *url,
                 const char *what, size_t body_limit, struct sl_answer *answer, struct sl_err *err);
 
-/** The same by POST, for a question that changes nothing: its JSON goes wherever redirects lead. */
+/**
+ * As sl_http_get(), by POST, for a question that changes nothing.
+ *
+ * @json  its body, which goes wherever redirects lead.
+ */
 int sl_http_query(struct sl_store *store, struct sl_http_base *base, const char *url,
                   const char *json, const char *what, size_t body_limit, struct sl_answer *answer,
                   struct sl_err *err);

@@ -97,9 +97,15 @@ enum sl_io_state sl_exchange_head(struct sl_exchange *exchange, struct sl_err *e
  */
 enum sl_io_state sl_exchange_ready(struct sl_exchange *exchange, struct sl_err *err);
 /**
- * Send of the body what the socket takes: DATA with at least 1 byte taken, END when the server has
- * answered before it got all of it, WAIT, FAILED. After the last byte comes sl_exchange_head(). A
- * connection that breaks off after the first byte is never made anew.
+ * Send of the body what the socket takes.
+ *
+ * @data    the next `bytes` bytes of it; borrowed for the call.
+ * @taken   out: how many were sent.
+ * @return  DATA with at least 1 byte taken, END when the server has answered before it got all of
+ *          it, WAIT, FAILED.
+ *
+ * After the last byte comes sl_exchange_head(). A connection that breaks off after the first byte
+ * is never made anew.
  */
 enum sl_io_state sl_exchange_send(struct sl_exchange *exchange, const void *data, size_t bytes,
                                   size_t *taken, struct sl_err *err);
@@ -118,8 +124,12 @@ const char *sl_exchange_header(const struct sl_exchange *exchange, const char *n
 /** The body's length as announced, -1 if not. */
 int64_t sl_exchange_content_length(const struct sl_exchange *exchange);
 /**
- * Body bytes, as sl_fetch_read(); END when the body is complete; a body that ends early is FAILED,
- * SL_E_NET, code "stall" where it fell silent.
+ * Take body bytes, as sl_fetch_read().
+ *
+ * @data    out: room for `bytes`.
+ * @got     out: how many came.
+ * @return  END when the body is complete; a body that ends early is FAILED, SL_E_NET, code "stall"
+ *          where it fell silent.
  */
 enum sl_io_state sl_exchange_body(struct sl_exchange *exchange, void *data, size_t bytes,
                                   size_t *got, struct sl_err *err);
@@ -152,9 +162,12 @@ void sl_answer_release(struct sl_answer *answer);
 /** Value copied into text (cut to bytes - 1); false if absent. */
 bool sl_answer_header(const struct sl_answer *answer, const char *name, char *text, size_t bytes);
 /**
- * Send and read the answer, blocking, body at most body_limit bytes. No retry and no redirect: any
- * status is a success here; only transport failures are errors, and a body beyond the limit.
- * Release the answer. SL_E_CANCELED.
+ * Send a request and read its answer, with no retry and no redirect.
+ *
+ * @request     borrowed for the call.
+ * @body_limit  a larger body is an error.
+ * @answer      out: release it. Any status is a success here.
+ * @return      0, or -1 for failures of the transport, and SL_E_CANCELED. Blocks.
  */
 int sl_exchange_simple(struct sl_exchange *exchange, const struct sl_request *request,
                        size_t body_limit, struct sl_answer *answer, struct sl_err *err);
@@ -163,10 +176,16 @@ int sl_exchange_answer(struct sl_exchange *exchange, size_t body_limit, struct s
                        struct sl_err *err);
 
 /**
- * Map an HTTP status to an error kind and retryability; `what` is the subject: "cannot read
- * 's3://…'". detail may be "". Always -1: SL_E_AUTH for 401, 403 and 407, SL_E_NOT_FOUND for 404
- * and 410, SL_E_INTEGRITY, code "changed", for 412, SL_E_USAGE for others of 400 to 499 that will
- * be answered again and again, else SL_E_NET. Any thread.
+ * Fail as an HTTP status says.
+ *
+ * @retry_after  the header's text, or NULL: how long to wait before the next try.
+ * @what         the subject: "cannot read 's3://…'".
+ * @detail       what the server said; may be "".
+ * @return       always -1: SL_E_AUTH for 401, 403 and 407, SL_E_NOT_FOUND for 404 and 410,
+ *               SL_E_INTEGRITY, code "changed", for 412, SL_E_USAGE for others of 400 to 499 that
+ *               will be answered again and again, else SL_E_NET.
+ *
+ * Any thread.
  */
 int sl_http_fail(struct sl_err *err, int status, const char *retry_after, const char *what,
                  const char *detail);

@@ -34,9 +34,15 @@ struct sl_retry {
 };
 
 /**
- * A try failed after `progress` bytes. true: try again after *wait_ms (exponential from the number
- * of failures, full jitter, never less than the server's Retry-After). false: give up. While
- * nothing is reached a warning says so, one in a few seconds for the whole process.
+ * Decide what comes after a failed try.
+ *
+ * @why       its error.
+ * @progress  bytes that it brought.
+ * @wait_ms   out: how long to wait before the next: exponential from the number of failures, full
+ *            jitter, never less than the server's Retry-After.
+ * @return    true: try again; false: give up.
+ *
+ * While nothing is reached a warning says so, one in a few seconds for the whole process.
  */
 bool sl_retry_again(struct sl_retry *retry, const struct sl_err *why, uint64_t progress,
                     uint64_t *wait_ms);

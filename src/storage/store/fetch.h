@@ -54,16 +54,22 @@ void sl_fetch_free(struct sl_fetch *fetch);
 SL_AUTO_DEFINE(sl_fetch)
 
 /**
- * Begin [begin, end) of source (begin < end, end <= its length). The previous range must have
- * ended. Does not block.
+ * Begin to fetch a range; the previous one must have ended. Does not block.
+ *
+ * @source      borrowed until the range has ended.
+ * @begin, end  begin < end, and end is at most the source's length.
+ * @return      0, or -1 with errors of the store.
  */
 int sl_fetch_start(struct sl_fetch *fetch, struct sl_source *source, uint64_t begin, uint64_t end,
                    struct sl_err *err);
 
 /**
- * Take what has come, at most `bytes` (at least 1) into data: *got of them. Large buffers save
- * system calls: up to `bytes` are read before it returns as long as they are there. Never blocks
- * (file sources read from page cache or disk).
+ * Take what has come.
+ *
+ * @data    out: room for `bytes` (at least 1). Large buffers save system calls: up to `bytes` are
+ *          read before it returns, as long as they are there.
+ * @got     out: how many came.
+ * @return  the state of the range. Never blocks (file sources read from page cache or disk).
  */
 enum sl_io_state sl_fetch_read(struct sl_fetch *fetch, void *data, size_t bytes, size_t *got,
                                struct sl_err *err);

@@ -184,18 +184,23 @@ struct sl_listing {
     void *arg;
 };
 /**
- * Every object below the base, in the order of the store, page by page in bounded memory. The
- * callback returns 0 to go on, -1 (err filled) to stop. Folder markers are left out. SL_E_NOT_FOUND
- * if there is none, SL_E_USAGE without traits.listing: "has no listing". An entry is borrowed for
- * its call.
+ * Tell every object below the base, in the order of the store, page by page in bounded memory.
+ *
+ * @each    gets one entry after another, borrowed for its call; -1 (err filled) stops. Markers of
+ *          folders are left out.
+ * @arg     for each().
+ * @return  0, or -1: SL_E_NOT_FOUND if there is none, SL_E_USAGE without traits.listing ("has no
+ *          listing"), what each() says, errors of the store.
  */
 int sl_store_list(struct sl_store *store,
                   int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
                   void *arg, struct sl_err *err);
 
 /**
- * As sl_store_list, of the objects whose names begin with `begin` alone; the store is asked for no
- * others where it can tell, as S3 can.
+ * As sl_store_list(), of some names alone.
+ *
+ * @begin  what the names begin with; the store is asked for no others where it can tell, as S3
+ *         can.
  */
 int sl_store_list_begin(struct sl_store *store, const char *begin,
                         int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
@@ -227,17 +232,27 @@ bool sl_version_is_known(const struct sl_version *version);
 static const uint64_t SL_OBJECT_BYTES_MAX = 1152921504606846976;
 
 /**
- * Open one object: one request for its first head_bytes (at least 1; fewer come if it is shorter),
- * which also tells length and version. The head is kept and served by sl_source_read() without
- * another request. Empty objects are fine. Retries as sl_fetch does. Several threads may open
- * sources of one store.
+ * Open one object: one request, which also tells length and version.
+ *
+ * @name        relative to the store's base. Empty objects are fine.
+ * @head_bytes  how many of its first bytes to fetch, at least 1; fewer come if it is shorter. They
+ *              are kept and served by sl_source_read() without another request.
+ * @source      out: the caller's, freed before the store.
+ * @return      0, or -1 with errors of the store.
+ *
+ * Retries as sl_fetch does. Blocks. Several threads may open sources of one store.
  */
 int sl_source_open(struct sl_store *store, const char *name, uint64_t head_bytes,
                    struct sl_source **source, struct sl_err *err);
 /**
- * A source whose length and version are known, from a listing with strong ETags or from an earlier
- * opening of the same object: no request is made. Its head is empty. Any thread. SL_E_USAGE,
- * SL_E_NO_SPACE.
+ * Make a source whose length and version are known, from a listing with strong ETags or from an
+ * earlier opening of the same object. No request is made, and its head is empty.
+ *
+ * @name     relative to the store's base; copied, as is
+ * @version  which ranges are then held to.
+ * @bytes    the object's length.
+ * @source   out: the caller's, freed before the store.
+ * @return   0, or -1 with SL_E_USAGE or SL_E_NO_SPACE. Any thread.
  */
 int sl_source_known(struct sl_store *store, const char *name, uint64_t bytes,
                     const struct sl_version *version, struct sl_source **source,
@@ -272,9 +287,13 @@ void sl_source_hold(struct sl_source *source, uint8_t *data);
 void sl_source_forget(struct sl_source *source);
 
 /**
- * Read [offset, offset + bytes) into data; all of it or -1. Beyond the end is SL_E_FORMAT, code
- * "truncated" (the caller took the numbers from the object). Blocks, retries, ends on cancel. One
- * thread per source.
+ * Read bytes [offset, offset + bytes), all of them or none.
+ *
+ * @data    out: `bytes` bytes.
+ * @return  0, or -1 with errors of the store; beyond the end is SL_E_FORMAT, code "truncated" (the
+ *          caller took the numbers from the object).
+ *
+ * Blocks, retries, ends on cancel. One thread per source.
  */
 int sl_source_read(struct sl_source *source, uint64_t offset, void *data, size_t bytes,
                    struct sl_err *err);
@@ -293,8 +312,12 @@ struct sl_source_verifier *sl_source_verifier(const struct sl_source *source);
 /** As sl_source_read(), past verifier and head; within the object. */
 int sl_source_read_past(struct sl_source *source, uint64_t offset, void *data, size_t bytes,
                         struct sl_err *err);
-/** The same for the verifier, which finds what is wrong by the hashes of ranges (SL_VOUCH_RANGES);
- * again: these bytes were (sl_fetch_new_apart()). */
+/**
+ * As sl_source_read_past(), for the verifier, which finds what is wrong by the hashes of ranges
+ * (SL_VOUCH_RANGES).
+ *
+ * @again  these bytes were read, and were wrong: they come apart (sl_fetch_new_apart()).
+ */
 int sl_source_read_checked(struct sl_source *source, uint64_t offset, void *data, size_t bytes,
                            bool again, struct sl_err *err);
 

@@ -31,9 +31,15 @@ bool sl_version_date_settled(const char *last_modified, const char *date);
 enum { SL_REPOSITORY_PATH_BYTES_MAX = 4096 };
 /** Not longer than that, and no part of it empty, "." or ".."? "" is fine, and '/' at its end. */
 bool sl_repository_path_is_plain(const char *path);
-/** The store is the folder of the path that the URI ends with, its last part the key; fills
- * store->uri. folder ("" or with '/' at its end) and key are malloc'ed, the caller's, after a
- * failure too. SL_E_NO_SPACE. */
+/**
+ * Part the path of a repository: the store is its folder. Fills store->uri.
+ *
+ * @uri     what was given, for messages.
+ * @path    below the repository.
+ * @folder  out: "" or with '/' at its end; free() it, after a failure, too.
+ * @key     out: the last part; free() it, after a failure, too.
+ * @return  0, or -1 with SL_E_NO_SPACE.
+ */
 int sl_repository_split(struct sl_store *store, const char *uri, const char *path, char **folder,
                         char **key, struct sl_err *err);
 

@@ -36,12 +36,15 @@ bool sl_uri_takes_in_order(const char *uri);
 int sl_stores_register(const struct sl_store_kind *kind, struct sl_err *err);
 
 /**
- * Open the store that a URI points into. A URI with a trailing slash (or an existing local
- * directory) is a prefix; *key is then "" and the store's names are relative to it; else the URI's
- * last path segment is *key and its folder the store's base, so that siblings (the shards of an
- * index) can be opened. *key is malloc'ed (percent-decoded for http only as far as the path segment
- * needs), free() it. The store is the caller's; config as struct sl_source_config says. Touches no
- * network. SL_E_USAGE for a scheme that no row has, SL_E_AUTH, SL_E_NO_SPACE.
+ * Open the store that a URI points into. Touches no network.
+ *
+ * @uri     with a trailing slash (or of an existing local directory) it is a prefix: *key is then
+ *          "" and names are relative to it. Else its last path segment is *key and its folder the
+ *          store's base, so that siblings (the shards of an index) can be opened.
+ * @config  as struct sl_source_config says.
+ * @store   out: the caller's.
+ * @key     out: free() it; percent-decoded for http only as far as the path segment needs.
+ * @return  0, or -1: SL_E_USAGE for a scheme that no row has, SL_E_AUTH, SL_E_NO_SPACE.
  */
 int sl_store_open(const char *uri, const struct sl_source_config *config, struct sl_store **store,
                   char **key, struct sl_err *err);
@@ -50,12 +53,19 @@ int sl_store_open(const char *uri, const struct sl_source_config *config, struct
 int sl_source_check_uri(const char *uri, struct sl_err *err);
 
 /**
- * Begin an object of exactly `bytes` bytes. What can be refused is refused here: SL_E_USAGE for a
- * scheme that cannot be written, a URI that ends in '/', and (code "exists") an object that is
- * there; SL_E_NO_SPACE, SL_E_AUTH. file: a file without a name beside it (folders are made),
- * checked for space. s3: a multipart upload is begun; objects of one part are one PUT at the end.
- * http: one PUT. redis: a .tensors file, whose head, written first and whole, names its keys.
- * config is copied, what it points to is borrowed until the free. Blocks; SL_E_CANCELED, SL_E_NET.
+ * Begin a new object. What can be refused is refused here.
+ *
+ * @uri     of the object. file: a file without a name beside it (folders are made), checked for
+ *          space. s3: a multipart upload; objects of one part are one PUT at the end. http: one
+ *          PUT. redis: a .tensors file, whose head, written first and whole, names its keys.
+ * @bytes   exactly so many will be written.
+ * @config  copied; what it points to is borrowed until the free.
+ * @upload  out: the caller's.
+ * @return  0, or -1: SL_E_USAGE for a scheme that cannot be written, a URI that ends in '/', and
+ *          (code "exists") an object that is there; SL_E_NO_SPACE, SL_E_AUTH, SL_E_CANCELED,
+ *          SL_E_NET.
+ *
+ * Blocks.
  */
 int sl_upload_open(const char *uri, uint64_t bytes, const struct sl_upload_config *config,
                    struct sl_upload **upload, struct sl_err *err);

@@ -27,10 +27,14 @@ struct sl_upload;
 void sl_upload_free(struct sl_upload *upload);
 SL_AUTO_DEFINE(sl_upload)
 /**
- * Bytes [offset, offset + bytes); each byte of the object exactly once, from any thread; copied or
- * sent before it returns. Small holes (a header that is known later) may be filled at the end: a
- * part is held until it is complete. Blocks only in sl_upload_admit() and, with in_order, while the
- * network takes the bytes. The first failure of a part fails every later call.
+ * Write bytes [offset, offset + bytes); each byte of the object exactly once, from any thread.
+ *
+ * @data    copied or sent before it returns.
+ * @return  0, or -1; the first failure of a part fails every later call.
+ *
+ * Small holes (a header that is known later) may be filled at the end: a part is held until it is
+ * complete. Blocks only in sl_upload_admit() and, with in_order, while the network takes the
+ * bytes.
  */
 int sl_upload_write(struct sl_upload *upload, uint64_t offset, const void *data, size_t bytes,
                     struct sl_err *err);
