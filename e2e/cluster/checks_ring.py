@@ -1,0 +1,115 @@
+"""The chart's caches in a real cluster: pods that load at once, and what the store sends for them."""
+import json
+import os
+import re
+import shutil
+import subprocess
+
+import image
+from checks_helm import CHART
+from cluster import ADDRESS, IMAGE, SHELL
+from fixtures import BUCKET, SlowLine
+from harness import check, need_program
+
+NGINX, ZONE = "localhost/nginx:1", "zone-a"
+MIB, PODS = 48, 4
+# Slow enough that the pods, which the kubelet starts one by one, load at the same time.
+BYTES_PER_SECOND = 48 << 20
+
+JOB = """
+apiVersion: batch/v1
+kind: Job
+metadata: {name: fan}
+spec:
+  parallelism: %d
+  completions: %d
+  backoffLimit: 0
+  template:
+    spec:
+      restartPolicy: Never
+      automountServiceAccountToken: false
+      securityContext: {runAsNonRoot: true, runAsUser: 65532, runAsGroup: 65532, fsGroup: 65532, seccompProfile: {type: RuntimeDefault}}
+      initContainers:
+        {{- include "sluice.initContainer" (dict "root" $ "model" "m") | nindent 8 }}
+      containers:
+        - name: main
+          image: %s
+          imagePullPolicy: Never
+          command: [sh, -c, sha256sum /models/m/m.bin]
+          securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}
+          resources: {limits: {memory: 160Mi}}
+          volumeMounts:
+            {{- include "sluice.volumeMount" (dict "root" $) | nindent 12 }}
+      volumes:
+        {{- include "sluice.volumes" (dict "root" $ "model" "m") | nindent 8 }}
+"""
+
+
+def make_nginx(h):
+    """An image of this machine's nginx and what it is linked with, as an archive."""
+    program, root = need_program("nginx", "/usr/sbin/nginx"), h.directory("nginx-image")
+    linked = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
+    for path in [program, "/etc/ssl/certs/ca-certificates.crt", *re.findall(r"(/\S+) \(0x", linked)]:
+        to = os.path.join(root, path.lstrip("/"))
+        os.makedirs(os.path.dirname(to), exist_ok=True)
+        shutil.copy(path, to)
+    archive = os.path.join(h.disk, "nginx.tar")
+    image.make(root, archive, NGINX, env=[f"PATH={os.path.dirname(program)}"])
+    return archive
+
+
+def put_model(h, store):
+    """A model with its sidecar in the store; its digest as sha256sum prints it."""
+    local = os.path.join(h.directory("fan"), "m.bin")
+    with open(local, "wb") as file:
+        file.write(os.urandom(MIB << 20))
+    h.sluice("sign", local, "--range-bytes", "8MiB").expect(0)
+    for name in ("m.bin", "m.bin.sluice.json"):
+        with open(os.path.join(os.path.dirname(local), name), "rb") as file:
+            store.put(BUCKET, f"fan/{name}", file.read())
+    return subprocess.run(["sha256sum", local], capture_output=True, text=True, check=True).stdout.split()[0]
+
+
+def values_of(line, **more):
+    registry, name = IMAGE.rsplit(":", 1)[0].split("/")
+    spec = {"source": {"uri": f"s3://{BUCKET}/fan/m.bin", "s3": {"endpoint": line.address}}, "verify": {"sidecar": "require"}}
+    caches = {"enabled": True, "nodes": 1, "zones": [ZONE], "resolver": ADDRESS, "resources": {"requests": {"cpu": "10m"}},
+              "stores": [{"host": "store.test", "port": line.port, "tls": False}],
+              "image": {"registry": "localhost", "repository": "nginx", "tag": NGINX.rsplit(":", 1)[1]}}
+    return {"image": {"registry": registry, "repository": name, "tag": IMAGE.rsplit(":", 1)[1], "pullPolicy": "Never"},
+            "models": {"m": {"size": f"{MIB}Mi", "spec": spec}}, "credentials": {"envFromSecret": "store"},
+            "loader": {"heap": "128Mi", "extraArgs": ["--json"]}, "caches": caches, **more}
+
+
+def result_of(log):
+    """What a load with --json says at its end, among the lines of its log."""
+    found = [json.loads(line) for line in log.splitlines() if line.startswith(("{", "[")) and '"cached"' in line]
+    assert found, log[-800:]
+    return found[-1][0] if isinstance(found[-1], list) else found[-1]
+
+
+@check("cluster", "store", "helm")
+def four_pods_take_one_copy_through_the_charts_caches(h, cluster, store, helm):
+    """A ring for the pods' own zone, in a restricted namespace: the store sends one copy, beside what loads have from it themselves."""
+    digest, line = put_model(h, store), SlowLine(store, BYTES_PER_SECOND)
+    cluster.import_image(make_nginx(h))
+    cluster.kubectl("label", "nodes", "--all", "--overwrite", f"topology.kubernetes.io/zone={ZONE}")
+    space = cluster.namespace("caches")
+    cluster.apply(space, store.credentials())
+    helm(space, "install", "models", CHART, "--wait", "--timeout", "120s", values=values_of(line))
+    helm(space, "upgrade", "models", CHART, values=values_of(line, extraObjects=[JOB % (PODS, PODS, SHELL)]))
+    done = cluster.try_kubectl("-n", space, "wait", "--for=condition=complete", "--timeout=100s", "job/fan")
+    pods = [pod["metadata"]["name"] for pod in cluster.get("-n", space, "pods", "-l", "job-name=fan")["items"]]
+    logs = {name: cluster.logs(space, name, "sluice-load") for name in pods}
+    assert done.returncode == 0, f"{done.stderr.strip()[-300:]} {json.dumps(logs)[-1200:]}"
+    assert all(cluster.logs(space, name, "main").split()[0] == digest for name in pods)
+    results = [result_of(log) for log in logs.values()]
+    assert len(results) == PODS and all(result["cached"] > (MIB << 20) // 2 for result in results), results
+    past = sum(result["fetched"] - result["cached"] for result in results)
+    # Heads of answers are counted, too: much less than a hundredth.
+    assert line.bytes <= 1.01 * (MIB << 20) + past, f"the store sent {line.bytes} bytes, {past} of them past the caches"
+    helm(space, "uninstall", "models", "--wait")
+    cluster.delete(space)
+    cluster.kubectl("label", "nodes", "--all", "topology.kubernetes.io/zone-")
+    line.close()
+    return f"{line.bytes / (MIB << 20):.2f} copies"
