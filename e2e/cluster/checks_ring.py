@@ -7,7 +7,7 @@ import subprocess
 
 import image
 from checks_helm import CHART
-from cluster import ADDRESS, IMAGE, SHELL
+from cluster import ADDRESS, IMAGE, SHELL, STATE
 from fixtures import BUCKET, SlowLine
 from harness import check, need_program
 
@@ -88,28 +88,57 @@ def result_of(log):
     return found[-1][0] if isinstance(found[-1], list) else found[-1]
 
 
+class Ring:
+    """A release with caches that are ready, for the zone that the node gets, before a store whose line counts."""
+
+    def __init__(self, h, cluster, store, helm, level):
+        self.cluster, self.helm = cluster, helm
+        self.digest, self.line = put_model(h, store), SlowLine(store, BYTES_PER_SECOND)
+        cluster.import_image(make_nginx(h))
+        cluster.kubectl("label", "nodes", "--all", "--overwrite", f"topology.kubernetes.io/zone={ZONE}")
+        self.space = cluster.namespace("caches", level)
+        cluster.apply(self.space, store.credentials())
+        helm(self.space, "install", "models", CHART, "--wait", "--timeout", "120s", values=values_of(self.line))
+
+    def upgrade(self, **more):
+        self.helm(self.space, "upgrade", "models", CHART, values=values_of(self.line, **more))
+
+    def close(self):
+        self.helm(self.space, "uninstall", "models", "--wait")
+        self.cluster.delete(self.space)
+        self.cluster.kubectl("label", "nodes", "--all", "topology.kubernetes.io/zone-")
+        self.line.close()
+
+
 @check("cluster", "store", "helm")
 def four_pods_take_one_copy_through_the_charts_caches(h, cluster, store, helm):
     """A ring for the pods' own zone, in a restricted namespace: the store sends one copy, beside what loads have from it themselves."""
-    digest, line = put_model(h, store), SlowLine(store, BYTES_PER_SECOND)
-    cluster.import_image(make_nginx(h))
-    cluster.kubectl("label", "nodes", "--all", "--overwrite", f"topology.kubernetes.io/zone={ZONE}")
-    space = cluster.namespace("caches")
-    cluster.apply(space, store.credentials())
-    helm(space, "install", "models", CHART, "--wait", "--timeout", "120s", values=values_of(line))
-    helm(space, "upgrade", "models", CHART, values=values_of(line, extraObjects=[JOB % (PODS, PODS, SHELL)]))
+    ring = Ring(h, cluster, store, helm, "restricted")
+    space, line = ring.space, ring.line
+    ring.upgrade(extraObjects=[JOB % (PODS, PODS, SHELL)])
     done = cluster.try_kubectl("-n", space, "wait", "--for=condition=complete", "--timeout=100s", "job/fan")
     pods = [pod["metadata"]["name"] for pod in cluster.get("-n", space, "pods", "-l", "job-name=fan")["items"]]
     logs = {name: cluster.logs(space, name, "sluice-load") for name in pods}
     assert done.returncode == 0, f"{done.stderr.strip()[-300:]} {json.dumps(logs)[-1200:]}"
-    assert all(cluster.logs(space, name, "main").split()[0] == digest for name in pods)
+    assert all(cluster.logs(space, name, "main").split()[0] == ring.digest for name in pods)
     results = [result_of(log) for log in logs.values()]
     assert len(results) == PODS and all(result["cached"] > (MIB << 20) // 2 for result in results), results
     past = sum(result["fetched"] - result["cached"] for result in results)
     # Heads of answers are counted, too: much less than a hundredth.
     assert line.bytes <= 1.01 * (MIB << 20) + past, f"the store sent {line.bytes} bytes, {past} of them past the caches"
-    helm(space, "uninstall", "models", "--wait")
-    cluster.delete(space)
-    cluster.kubectl("label", "nodes", "--all", "topology.kubernetes.io/zone-")
-    line.close()
+    ring.close()
     return f"{line.bytes / (MIB << 20):.2f} copies"
+
+
+@check("cluster", "store", "helm")
+def the_daemon_reads_through_the_charts_caches(h, cluster, store, helm):
+    """By its config, which names the caches of its node's zone; its models say nothing of them."""
+    ring = Ring(h, cluster, store, helm, "privileged")
+    ring.upgrade(node={"enabled": True, "budget": "200Mi", "heap": "128Mi", "directory": f"{STATE}/ring", "csi": {"enabled": False},
+                       "resources": {"requests": {"cpu": "10m"}}})
+    cluster.kubectl("-n", ring.space, "rollout", "status", "daemonset", "models-sluice-node", "--timeout=100s")
+    log = cluster.kubectl("-n", ring.space, "logs", "daemonset/models-sluice-node", "-c", "sluice-node")
+    share = re.search(r"(\d+) % from caches", log)
+    assert share and int(share[1]) > 50, log[-1200:]
+    ring.close()
+    return share[0]
