@@ -481,6 +481,17 @@ SL_TEST(what_nothing_checks_comes_with_a_warning_where_the_spec_says_so)
     ck_assert_uint_eq(ranges_at_caches(), BLOCKS - HEAD / BLOCK);
 }
 
+/* Samples are taken anywhere, and what is there is of the same version all the same. */
+SL_TEST(what_came_with_samples_is_not_loaded_again)
+{
+    ck_assert_msg(load(uri_of(WHOLE), CACHES, ", unverified: warn", "") == 0, "%s", err.message);
+    ck_assert(!result.already);
+    unsigned before = asked_of_caches();
+    ck_assert_msg(load(uri_of(WHOLE), CACHES, ", unverified: warn", "") == 0, "%s", err.message);
+    ck_assert(result.already);
+    ck_assert_uint_eq(asked_of_caches(), before);
+}
+
 /* Samples are compared: it gives other bytes in each block. */
 SL_TEST(what_nothing_checks_is_not_of_a_cache_that_gives_something_else)
 {

@@ -46,6 +46,7 @@ struct sl_check {
     enum sl_stage_side crc_on; /* who computes it: the device tells, sl_verify_take_crc() */
     bool range;                /* of the object that `what` names: messages say which bytes */
     bool delivery;             /* a delivery that was checked does as well */
+    bool sample;               /* it is where chance put it: no part of what a plan is */
     bool computed; /* nothing is expected: the hash is told (sl_verify_config.computed) */
 };
 

@@ -115,6 +115,7 @@ static int add_sample(struct sl_plan *plan, uint32_t source, uint64_t at, const 
     struct sl_check check = {.kind = SL_HASH_SHA256,
                              .given = true,
                              .range = true,
+                             .sample = true,
                              .source = source,
                              .begin = begin,
                              .end = end,
