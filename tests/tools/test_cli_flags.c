@@ -51,6 +51,20 @@ SL_TEST(flags_of_the_spec_become_settings)
     ck_assert_ptr_null(cli->after_dashes);
 }
 
+/* As help says: "may be repeated". */
+SL_TEST(a_list_that_is_given_again_goes_on)
+{
+    ck_assert_int_eq(PARSE("load", "m.yaml", "--through", "http://a:1", "--through=http://b:2",
+                           "--connections", "4", "--connections", "5"),
+                     0);
+    ck_assert_uint_eq(line.cli.setting_count, 3);
+    ck_assert_str_eq(line.cli.settings[0].path, "source.through.caches");
+    ck_assert_str_eq(line.cli.settings[0].value, "http://a:1,http://b:2");
+    ck_assert_str_eq(line.cli.settings[2].value, "5");
+    ck_assert_int_eq(PARSE("load", "m.yaml", "--through", "[http://a:1]", "--through", "b"), -1);
+    ck_assert_int_eq(err.kind, SL_E_USAGE);
+}
+
 SL_TEST(a_command_after_dashes_keeps_its_flags)
 {
     ck_assert_int_eq(PARSE("load", "m.yaml", "--", "python", "--json", "--", "-x"), 0);

@@ -208,11 +208,36 @@ static const struct sl_flag *resolve(const struct sl_flag *flags, size_t count,
     return text->negated ? flag : NULL;
 }
 
+/* What this flag has set already; NULL: nothing, or it takes one value. */
+static struct sl_spec_setting *find_list(const struct sl_command_line *line,
+                                         const struct sl_flag *flag)
+{
+    for (size_t i = 0; flag->row->type == SL_OPTION_LIST && i < line->cli.setting_count; i++) {
+        const struct sl_spec_setting *setting = &line->cli.settings[i];
+        if (strncmp(setting->origin, "--", 2) == 0 && strcmp(setting->origin + 2, flag->name) == 0)
+            return &line->cli.settings[i];
+    }
+    return NULL;
+}
+
+static int add_to_list(struct sl_command_line *line, struct sl_spec_setting *list,
+                       const char *value, struct sl_err *err)
+{
+    if (*list->value == '[' || *value == '[')
+        return sl_fail(err, SL_E_USAGE, "%s: a list in brackets is given once, and whole",
+                       list->origin);
+    list->value = keep(line, sl_asprintf(err, "%s,%s", list->value, value), err);
+    return list->value ? 0 : -1;
+}
+
 static int set_flag(struct sl_command_line *line, const struct sl_flag *flag, const char *value,
                     struct sl_err *err)
 {
     if (flag->group == SL_FLAG_SPEC && flag->row == &set_row)
         return add_set(line, value, err);
+    struct sl_spec_setting *list = flag->group == SL_FLAG_SPEC ? find_list(line, flag) : NULL;
+    if (list)
+        return add_to_list(line, list, value, err);
     if (flag->group == SL_FLAG_SPEC)
         return add_setting(line, keep(line, sl_strdup(flag->path, err), err), value,
                            keep(line, sl_asprintf(err, "--%s", flag->name), err), err);
