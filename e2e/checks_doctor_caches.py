@@ -98,6 +98,11 @@ def doctor_names_what_a_cache_lacks(h, store):
     shown.expect(0, "keeps ranges by version")
     assert [verdict for verdict, _ in found[good]] == ["ok"], shown.out
     h.sluice("doctor", f"s3://{BUCKET}/m/", "--through", good, env=store.env()).expect(0, "keeps ranges by version")
+    how = ("--through", good, "--set", f"source.through.blockBytes={BLOCK}", "--set", "source.through.unverified=warn")
+    planned = h.sluice("plan", uri, *how, "--json", env=store.env()).expect(0).json()
+    loaded = h.load(uri, h.fresh("caches"), *how, env=store.env()).expect(0, "from 1 cache").json()
+    assert planned["caches"][0]["bytes"] == loaded["cached"] > 0, (planned["caches"], loaded["places"])
+    assert {place["name"] for place in loaded["places"]} == {"origin", good}, loaded["places"]
     wrong = []
     for old, new, words in ROWS:
         cache, process = serve_cache(h, origin, old, new)

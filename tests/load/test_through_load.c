@@ -24,6 +24,7 @@
 #include "model_maker.h"
 #include "range_blob.h"
 #include "range_server.h"
+#include "routes.h"
 #include "run_sluice.h"
 #include "scratch.h"
 #include "sidecar.h"
@@ -173,9 +174,9 @@ static int run_spec(const struct sl_spec *spec)
 }
 
 /* count: of the caches; how: more keys of `through`; more: of the spec. */
-static int load(const char *uri, unsigned count, const char *how, const char *more)
+static void make_spec(struct sl_specs *specs, const char *uri, unsigned count, const char *how,
+                      const char *more)
 {
-    struct sl_specs specs;
     char text[TEXT_BYTES], names[256] = "";
     for (unsigned i = 0; i < count; i++)
         snprintf(names + strlen(names), sizeof(names) - strlen(names), "%s\"%s\"", i ? ", " : "",
@@ -183,7 +184,13 @@ static int load(const char *uri, unsigned count, const char *how, const char *mo
     snprintf(text, sizeof(text),
              "source: {uri: \"%s\", through: {caches: [%s], blockBytes: 64Ki%s}}\n%s", uri, names,
              how, more);
-    sl_model_spec(&specs, "", path, text);
+    sl_model_spec(specs, "", path, text);
+}
+
+static int load(const char *uri, unsigned count, const char *how, const char *more)
+{
+    struct sl_specs specs;
+    make_spec(&specs, uri, count, how, more);
     int done = run_spec(&specs.items[0]);
     sl_specs_release(&specs);
     return done;
@@ -455,6 +462,86 @@ SL_TEST(a_place_without_caches_is_the_origin)
     ck_assert_uint_eq(result.place_count, 1);
     ck_assert_str_eq(result.places[0].name, "origin");
     ck_assert_ptr_null(strstr(summary_of(), "cache"));
+}
+
+/* ---- what a plan says of them ------------------------------------------------------------------
+ */
+
+static struct sl_routes planned;
+
+static void plan(const char *uri, unsigned count, const char *how, const char *more)
+{
+    struct sl_specs specs;
+    struct sl_source_config config;
+    SL_AUTO(sl_plan) made = NULL;
+    make_spec(&specs, uri, count, how, more);
+    const struct sl_plan_output output = sl_plan_output_of_spec(&specs.items[0]);
+    sl_spec_source_config(&specs.items[0], NULL, NULL, &config);
+    ck_assert_msg(sl_plan_make(&specs.items[0], &output, &config, &made, &err) == 0, "%s",
+                  err.message);
+    ck_assert_int_eq(sl_plan_routes(made, &planned, &err), 0);
+    sl_plan_free(sl_steal(&made));
+    sl_specs_release(&specs);
+}
+
+/* Each cache gives what the plan said, to a byte and a block, and the rest comes past them. */
+SL_TEST_LOOP(a_plan_says_what_a_load_asks_of_each_cache, 0, KINDS)
+{
+    plan(uri_of(_i), CACHES, "", check_of(_i));
+    ck_assert_uint_eq(planned.count, CACHES);
+    must_load_kind(_i, CACHES);
+    for (unsigned i = 0; i < CACHES; i++) {
+        ck_assert_str_eq(planned.caches[i].name, sl_server_url(caches[i], ""));
+        ck_assert_uint_eq(planned.caches[i].bytes, place_of_cache(i)->bytes);
+        ck_assert_uint_eq(planned.caches[i].blocks, place_of_cache(i)->ranges);
+    }
+    ck_assert_uint_eq(planned.cached, result.cached);
+    for (unsigned i = 0; i < SL_PAST_COUNT; i++)
+        ck_assert_uint_eq(planned.past[i], 0);
+    sl_routes_release(&planned);
+}
+
+SL_TEST(a_plan_without_caches_has_no_routes)
+{
+    plan(uri_of(WHOLE), 0, "", check_of(WHOLE));
+    ck_assert_uint_eq(planned.count + planned.cached, 0);
+    sl_routes_release(&planned);
+}
+
+static void must_be_past(enum sl_past why)
+{
+    ck_assert_msg(planned.cached == 0, "%s: %" PRIu64 " bytes", sl_past_name(why), planned.cached);
+    for (unsigned i = 0; i < SL_PAST_COUNT; i++)
+        ck_assert_msg((planned.past[i] > 0) == (i == why), "%s: %" PRIu64 " bytes", sl_past_name(i),
+                      planned.past[i]);
+    sl_routes_release(&planned);
+}
+
+SL_TEST(a_plan_says_why_bytes_do_not_come_by_caches)
+{
+    char whole[256];
+    snprintf(whole, sizeof(whole), "%s", check_of(WHOLE));
+    plan(uri_of(WHOLE), 1, ", unverified: direct", "");
+    must_be_past(SL_PAST_UNCHECKED);
+    sl_server_put(origin, "/bucket/m.bin", data, BYTES, "W/\"v1\"");
+    plan(uri_of(WHOLE), 1, "", whole);
+    must_be_past(SL_PAST_UNVERSIONED);
+}
+
+/* A token goes to a store with TLS, and so to caches with TLS alone. */
+SL_TEST(a_plan_says_that_tokens_are_not_for_caches)
+{
+    char how[SL_SCRATCH_PATH_BYTES * 2 + 256], more[256], uri[128];
+    struct sl_server *hidden = sl_server_start_tls();
+    sl_server_put(hidden, "/m.bin", data, BYTES, "\"v1\"");
+    ck_assert_int_eq(sl_tree_write(scratch_fd, "token", "t", 1, &err), 0);
+    snprintf(uri, sizeof(uri), "%s", sl_server_url(hidden, "/m.bin"));
+    snprintf(more, sizeof(more), "%s", check_of(WHOLE));
+    snprintf(how, sizeof(how), "}, tls: {caFile: \"%s\"}, http: {bearerTokenFile: \"%s/token\"",
+             sl_server_ca(hidden), scratch);
+    plan(uri, 1, how, more);
+    must_be_past(SL_PAST_HIDDEN);
+    sl_server_stop(hidden);
 }
 
 /* ---- what nothing checks --------------------------------------------------------------------- */

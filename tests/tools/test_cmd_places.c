@@ -555,4 +555,40 @@ SL_TEST_LOOP(every_store_says_where_it_asks_and_with_what, 0, (int)SL_COUNT(plac
     ck_assert_ptr_null(strstr(ran.out, "hush"));
 }
 
+/* ---- plan and caches --------------------------------------------------------------------------
+ */
+
+/* _i: caches may carry what nothing checks; they may not. As text and as JSON. */
+SL_TEST_LOOP(plan_says_what_goes_by_which_cache, 0, 2)
+{
+    enum { BYTES = 1024 * 1024 };
+    struct sl_server *server = sl_server_start();
+    uint8_t *noise = sl_model_noise(BYTES, 5);
+    const char *unverified =
+                   _i ? "source.through.unverified=direct" : "source.through.unverified=warn",
+               *block = "source.through.blockBytes=64Ki", *uri = sl_server_url(server, "/m.bin");
+    sl_server_put(server, "/m.bin", noise, BYTES, "\"v1\"");
+    free(noise);
+    RUN(&ran, "plan", uri, "--through", "http://127.0.0.1:1", "--through", "http://127.0.0.2:1",
+        "--set", unverified, "--set", block);
+    EXPECT(0, _i ? "nothing checks it" : "of it from 2 caches, in blocks of 64");
+    ck_assert(!strstr(ran.out, "past caches") == !_i);
+    ck_assert(strstr(ran.out, "from http://127.0.0.2:1"));
+    RUN(&ran, "plan", uri, "--through", "http://127.0.0.1:1", "--through", "http://127.0.0.2:1",
+        "--set", unverified, "--set", block, "--json");
+    struct sl_err err = SL_ERR_INIT;
+    json_t *plan = sl_json_parse(ran.out, strlen(ran.out), "plan", &err);
+    ck_assert_msg(plan != NULL, "%s", err.message);
+    const json_t *caches = json_object_get(plan, "caches");
+    uint64_t bytes = 0,
+             past = sl_json_get_uint(json_object_get(plan, "past_caches"), "unchecked", 0);
+    ck_assert_uint_eq(json_array_size(caches), 2);
+    for (size_t i = 0; i < 2; i++)
+        bytes += sl_json_get_uint(json_array_get(caches, i), "bytes", 0);
+    ck_assert_uint_eq(bytes > 0, !_i);
+    ck_assert_uint_eq(past > 0, _i);
+    json_decref(plan);
+    sl_server_stop(server);
+}
+
 SL_CASE(.setup = setup, .teardown = teardown, .seconds = 60)

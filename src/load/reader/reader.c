@@ -376,39 +376,6 @@ static int read_all(struct sl_reader *reader, struct sl_err *err)
     return 0;
 }
 
-/* Caches carry what a checksum covers, and what the user lets them. */
-static enum sl_vouch weaker_vouch(const struct sl_plan_source *source)
-{
-    if (source->checked)
-        return SL_VOUCH_SUM;
-    return source->sampled ? SL_VOUCH_SAMPLES : SL_VOUCH_NONE;
-}
-
-/* Of which sources a cryptographic hash covers every byte: others may send those (mirrors). And of
- * which all ranges have hashes of a sidecar: those do not overlap. */
-static int find_vouches(struct sl_reader *reader, struct sl_err *err)
-{
-    const struct sl_plan *plan = reader->plan;
-    reader->vouches = sl_alloc_array(plan->source_count + 1, sizeof(*reader->vouches), err);
-    sl_autofree uint64_t *ranges = sl_alloc_array(plan->source_count + 1, sizeof(*ranges), err);
-    for (size_t i = 0; reader->vouches && ranges && i < plan->check_count; i++) {
-        const struct sl_check *check = &plan->checks[i];
-        enum sl_vouch *vouch = &reader->vouches[check->source];
-        uint64_t bytes = sl_source_bytes(plan->sources[check->source].source);
-        bool plain = !check->signer && !check->placed && !check->ordered && !check->computed;
-        if (plain && check->range)
-            ranges[check->source] += check->end - check->begin;
-        if (plain && check->kind == SL_HASH_SHA256 && check->begin == 0 && check->end == bytes)
-            *vouch = SL_VOUCH_WHOLE;
-        else if (*vouch == SL_VOUCH_NONE && ranges[check->source] == bytes)
-            *vouch = SL_VOUCH_RANGES;
-    }
-    for (size_t i = 0; reader->vouches && i < plan->source_count; i++)
-        if (reader->vouches[i] == SL_VOUCH_NONE)
-            reader->vouches[i] = weaker_vouch(&plan->sources[i]);
-    return reader->vouches && ranges ? 0 : -1;
-}
-
 enum sl_vouch sl_reader_vouch(const struct sl_reader *reader, uint32_t source)
 {
     return reader->vouches ? reader->vouches[source] : SL_VOUCH_NONE;
@@ -427,7 +394,7 @@ static int run_reader(struct sl_reader *reader, struct sl_err *err)
         config.threads = reader->concurrency.threads;
     const struct sl_stage_device *device = reader->config->device;
     const struct sl_stage_results results = {take_crc, reader};
-    if (find_vouches(reader, err) < 0)
+    if (!(reader->vouches = sl_plan_vouches(reader->plan, err)))
         return -1;
     reader->verify = sl_verify_new(reader->plan->checks, reader->plan->check_count, &config, err);
     if (!reader->verify)

@@ -187,3 +187,40 @@ int sl_plan_judge_through(struct sl_plan *plan, struct sl_err *err)
             return -1;
     return 0;
 }
+
+/* ---- what a plan does with wrong bytes --------------------------------------------------------
+ */
+
+/* Caches carry what a checksum covers, and what the user lets them. */
+static enum sl_vouch weaker_vouch(const struct sl_plan_source *source)
+{
+    if (source->checked)
+        return SL_VOUCH_SUM;
+    return source->sampled ? SL_VOUCH_SAMPLES : SL_VOUCH_NONE;
+}
+
+enum sl_vouch *sl_plan_vouches(const struct sl_plan *plan, struct sl_err *err)
+{
+    enum sl_vouch *vouches = sl_alloc_array(plan->source_count + 1, sizeof(*vouches), err);
+    sl_autofree uint64_t *ranges = sl_alloc_array(plan->source_count + 1, sizeof(*ranges), err);
+    if (!vouches || !ranges) {
+        free(vouches);
+        return NULL;
+    }
+    for (size_t i = 0; i < plan->check_count; i++) {
+        const struct sl_check *check = &plan->checks[i];
+        enum sl_vouch *vouch = &vouches[check->source];
+        uint64_t bytes = sl_source_bytes(plan->sources[check->source].source);
+        bool plain = !check->signer && !check->placed && !check->ordered && !check->computed;
+        if (plain && check->range)
+            ranges[check->source] += check->end - check->begin;
+        if (plain && check->kind == SL_HASH_SHA256 && check->begin == 0 && check->end == bytes)
+            *vouch = SL_VOUCH_WHOLE;
+        else if (*vouch == SL_VOUCH_NONE && ranges[check->source] == bytes)
+            *vouch = SL_VOUCH_RANGES;
+    }
+    for (size_t i = 0; i < plan->source_count; i++)
+        if (vouches[i] == SL_VOUCH_NONE)
+            vouches[i] = weaker_vouch(&plan->sources[i]);
+    return vouches;
+}

@@ -17,6 +17,7 @@
 
 #include "check.h"
 #include "concurrency.h"
+#include "fetch.h"
 #include "index.h"
 #include "json.h"
 #include "layout.h"
@@ -173,6 +174,11 @@ uint64_t sl_plan_expected_bytes(const struct sl_plan *plan);
 /** What is left of unhashed_bytes when all has been read: whole objects may have been checked as
  * they came (sl_source_delivery()). */
 uint64_t sl_plan_unhashed(const struct sl_plan *plan);
+/** What a load does with wrong bytes of each source, which decides who may send them: of a
+ * cryptographic hash of all of it, of hashes of all its ranges, or of less. free() it.
+ * SL_E_NO_SPACE.
+ */
+enum sl_vouch *sl_plan_vouches(const struct sl_plan *plan, struct sl_err *err);
 /** How long rows are, on average; there are some. */
 uint64_t sl_plan_row_bytes(const struct sl_plan *plan);
 /** What sink.tmpfs asks for: its layout, shardBytes and alignBytes. */

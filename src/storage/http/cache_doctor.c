@@ -436,16 +436,6 @@ static int ask_all(struct asking *asking, struct sl_err *err)
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-static int may_see(struct asking *asking, bool *may, struct sl_err *err)
-{
-    const struct question question = question_of(asking, RIGHT, NULL);
-    struct sl_range_request request = {0};
-    int done = fill(asking, &question, &request, err);
-    *may = done == 0 && sl_http_through_may_see(&request, asking->via);
-    sl_range_request_release(&request);
-    return done;
-}
-
 int sl_cache_doctor(struct sl_source *source, const char *via, uint64_t block_bytes,
                     struct sl_cache_findings *findings, struct sl_err *err)
 {
@@ -466,12 +456,11 @@ int sl_cache_doctor(struct sl_source *source, const char *via, uint64_t block_by
         .end = source->bytes,
         .findings = findings,
     };
-    bool may;
     *findings = (struct sl_cache_findings){.status = 0};
-    if (!origin || !cache || !second || may_see(&asking, &may, err) < 0)
+    if (!origin || !cache || !second)
         return -1;
-    findings->hidden = !may;
-    int done = may ? ask_all(&asking, err) : 0;
+    findings->hidden = !sl_http_through_may_see_source(source, via);
+    int done = findings->hidden ? 0 : ask_all(&asking, err);
     sl_answer_release(&asking.right);
     return done;
 }

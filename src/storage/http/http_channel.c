@@ -786,5 +786,6 @@ static enum sl_io_state channel_read(struct sl_channel *channel, void *data, siz
 const struct sl_transport sl_http_transport = {
     SL_CHANNEL_FUNCTIONS,
     .channel_via = channel_via,
+    .may_see = sl_http_through_may_see_source,
     .channel_exchange = sl_http_channel_exchange,
 };

@@ -40,6 +40,17 @@ bool sl_http_through_may_see(const struct sl_range_request *request, const char 
     return true;
 }
 
+bool sl_http_through_may_see_source(struct sl_source *source, const char *via)
+{
+    const struct sl_http_hooks *hooks = source->store->kind->hooks;
+    struct sl_range_request request = {0};
+    struct sl_err why = SL_ERR_INIT;
+    bool may = hooks->prepare(source, &request, &why) == 0 &&
+               (request.waits || sl_http_through_may_see(&request, via));
+    sl_range_request_release(&request);
+    return may;
+}
+
 /* A link differs from one machine to another; a query may name the object. */
 static size_t name_bytes(const struct sl_source *source, const char *url)
 {

@@ -217,16 +217,37 @@ static void turn_away(struct sl_fetch *fetch)
     go_on_at_once(fetch);
 }
 
-/* What has a name for good, and is checked. Bytes that were wrong come from the origin, and places
- * before it are asked themselves. */
-static bool may_go_through(const struct sl_fetch *fetch)
+static const struct {
+    const char *name, *text;
+} pasts[] = {
+#define SL_PAST(id, name, text) {name, text},
+#include "past_caches.def"
+#undef SL_PAST
+};
+
+const char *sl_past_name(enum sl_past past)
 {
-    const struct sl_store *store = fetch->store;
-    const struct sl_source *source = fetch->source;
-    return store->through && store->transport->channel_via && source->opened && !source->in_order &&
-           !source->past_caches && !fetch->apart && is_at_origin(fetch) &&
-           sl_version_is_known(&source->version) &&
-           SL_MAX(source->vouch, fetch->vouch) != SL_VOUCH_NONE;
+    return past < SL_PAST_COUNT ? pasts[past].name : "";
+}
+
+const char *sl_past_text(enum sl_past past)
+{
+    return past < SL_PAST_COUNT ? pasts[past].text : "";
+}
+
+/* By caches comes what has a name for good, and is checked. */
+static enum sl_past past_of(const struct sl_source *source, enum sl_vouch vouch)
+{
+    const struct sl_store *store = source->store;
+    if (!store->through || !store->transport->channel_via)
+        return SL_PAST_TRANSPORT;
+    if (!source->opened || source->in_order)
+        return SL_PAST_IN_ORDER;
+    if (source->past_caches)
+        return SL_PAST_PACKED;
+    if (!sl_version_is_known(&source->version))
+        return SL_PAST_UNVERSIONED;
+    return SL_MAX(source->vouch, vouch) == SL_VOUCH_NONE ? SL_PAST_UNCHECKED : SL_PAST_COUNT;
 }
 
 static uint64_t key_of(const struct sl_source *source)
@@ -269,23 +290,42 @@ static void turn_channel(struct sl_fetch *fetch)
     fetch->channel = channel;
 }
 
-/* Which cache, and how much of it: a block is one cache's. */
+/* A block is one cache's. */
+uint64_t sl_fetch_pick(struct sl_source *source, enum sl_vouch vouch, uint64_t at, uint64_t end,
+                       const struct sl_caches_tried *tried, struct sl_through_pick *pick,
+                       enum sl_past *past)
+{
+    struct sl_through *through = source->store->through;
+    *pick = (struct sl_through_pick){.place = SL_THROUGH_ORIGIN};
+    *past = past_of(source, vouch);
+    if (*past != SL_PAST_COUNT)
+        return end;
+    uint64_t bytes = sl_through_block_bytes(through), block = (source->piece_at + at) / bytes;
+    sl_through_choose(through, map_of(source), block, tried, pick);
+    if (pick->place == SL_THROUGH_ORIGIN)
+        *past = SL_PAST_NO_CACHE;
+    return SL_MIN(end, (block + 1) * bytes - source->piece_at);
+}
+
+/* Which cache, and how much of it. Bytes that were wrong come from the origin, and places before it
+ * are asked themselves. */
 static void choose_cache(struct sl_fetch *fetch)
 {
-    struct sl_through *through = fetch->store->through;
+    const struct sl_store *store = fetch->store;
+    enum sl_past past;
     fetch->part_end = fetch->end;
     fetch->waits_on = false;
     fetch->pick = (struct sl_through_pick){.place = SL_THROUGH_ORIGIN};
-    if (may_go_through(fetch)) {
-        uint64_t begins = fetch->source->piece_at, bytes = sl_through_block_bytes(through);
-        fetch->block = (begins + fetch->at) / bytes;
-        fetch->part_end = SL_MIN(fetch->end, (fetch->block + 1) * bytes - begins);
-        sl_through_choose(through, map_of(fetch->source), fetch->block, &fetch->tried,
-                          &fetch->pick);
-    } else if (through && fetch->source->past_caches) {
-        sl_through_past(through, fetch->source->uri, fetch->source->past_caches);
+    if (!fetch->apart && is_at_origin(fetch)) {
+        fetch->part_end = sl_fetch_pick(fetch->source, fetch->vouch, fetch->at, fetch->end,
+                                        &fetch->tried, &fetch->pick, &past);
+        if (past == SL_PAST_PACKED)
+            sl_through_past(store->through, fetch->source->uri, fetch->source->past_caches);
+        else if (past == SL_PAST_COUNT)
+            fetch->block =
+                (fetch->source->piece_at + fetch->at) / sl_through_block_bytes(store->through);
     }
-    if (through && fetch->store->transport->channel_via)
+    if (store->through && store->transport->channel_via)
         turn_channel(fetch);
 }
 

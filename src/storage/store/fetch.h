@@ -47,6 +47,23 @@ enum sl_vouch {
     SL_VOUCH_WHOLE
 };
 void sl_fetch_vouch(struct sl_fetch *fetch, enum sl_vouch vouch);
+
+enum sl_past {
+#define SL_PAST(id, name, text) SL_PAST_##id,
+#include "past_caches.def"
+#undef SL_PAST
+    SL_PAST_COUNT, /* they do come by caches */
+};
+/** The key, and words for people. Constants. */
+const char *sl_past_name(enum sl_past past);
+const char *sl_past_text(enum sl_past past);
+/** Where the bytes of an opened source are asked for first from `at` on, up to its return value,
+ * at most to `end`: the cache, or *past. vouch: as of a fetch. Any thread. */
+struct sl_caches_tried;
+struct sl_through_pick;
+uint64_t sl_fetch_pick(struct sl_source *source, enum sl_vouch vouch, uint64_t at, uint64_t end,
+                       const struct sl_caches_tried *tried, struct sl_through_pick *pick,
+                       enum sl_past *past);
 /** The cache that it waits for; SL_THROUGH_ORIGIN: none. */
 int sl_fetch_cache(const struct sl_fetch *fetch);
 /** Closes the connection, in mid-answer too. */

@@ -151,6 +151,9 @@ struct sl_transport {
     /** By which its last request went, which may be none although the try has one: what it carries
      * is not for caches. NULL: by none. */
     const char *(*channel_via)(const struct sl_channel *channel);
+    /** May a request for ranges of an opened source go by this cache? It is made for that, and not
+     * sent; what it needs (a token) may be asked for. Blocks. With channel_via. */
+    bool (*may_see)(struct sl_source *source, const char *via);
     /** Connect a new one to where this leads, as sl_exchange_connect(). */
     int (*channel_connect)(struct sl_channel *channel, const struct sl_exchange *like,
                            struct sl_err *err);

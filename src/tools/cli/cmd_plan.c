@@ -12,6 +12,7 @@
 #include "mapping.h"
 #include "operand.h"
 #include "pages.h"
+#include "routes.h"
 
 enum { PLAN_JSON_MAX = 256 * 1024 * 1024, ROWS_SHOWN = 20, NAME_BYTES = 1100 };
 
@@ -114,6 +115,52 @@ static void write_mirror(void *arg, const char *what, const char *text)
         sl_json_string(arg, text);
 }
 
+/* What goes by which cache, and what by none and why. */
+static void print_routes(const struct sl_routes *routes)
+{
+    char blocks[40], count[40], more[160], size[32];
+    if (!routes->count)
+        return;
+    snprintf(more, sizeof(more), "of it from %s, in blocks of %s",
+             sl_human_count(routes->count, "cache", count),
+             sl_human_bytes(routes->block_bytes, size));
+    print_row("by caches", routes->cached, more);
+    for (size_t i = 0; i < routes->count && i < ROWS_SHOWN; i++) {
+        snprintf(more, sizeof(more), "in %s from %.100s",
+                 sl_human_count(routes->caches[i].blocks, "block", blocks), routes->caches[i].name);
+        print_row("", routes->caches[i].bytes, more);
+    }
+    if (routes->count > ROWS_SHOWN)
+        printf("  … and %zu more; --json lists all\n", routes->count - ROWS_SHOWN);
+}
+
+static void print_past(const struct sl_routes *routes)
+{
+    for (unsigned i = 0; i < SL_PAST_COUNT; i++)
+        if (routes->past[i])
+            print_row("past caches", routes->past[i], sl_past_text((enum sl_past)i));
+}
+
+static void write_routes(struct sl_json *json, const struct sl_routes *routes)
+{
+    sl_json_key(json, "caches");
+    sl_json_array(json);
+    for (size_t i = 0; i < routes->count; i++) {
+        sl_json_object(json);
+        sl_json_key_string(json, "name", routes->caches[i].name);
+        sl_json_key_uint(json, "bytes", routes->caches[i].bytes);
+        sl_json_key_uint(json, "blocks", routes->caches[i].blocks);
+        sl_json_end(json);
+    }
+    sl_json_end(json);
+    sl_json_key(json, "past_caches");
+    sl_json_object(json);
+    for (unsigned i = 0; i < SL_PAST_COUNT; i++)
+        if (routes->past[i])
+            sl_json_key_uint(json, sl_past_name((enum sl_past)i), routes->past[i]);
+    sl_json_end(json);
+}
+
 /* "4 connections", "4 to 16 connections". */
 static const char *connections_text(const struct sl_connections *connections, char text[40])
 {
@@ -123,8 +170,9 @@ static const char *connections_text(const struct sl_connections *connections, ch
     return text;
 }
 
-static void print_plan(const struct sl_spec *spec, const struct sl_plan *plan, const char *device,
-                       uint64_t bytes, const struct sl_room *room)
+static void print_plan(const struct sl_spec *spec, const struct sl_plan *plan,
+                       const struct sl_routes *routes, const char *device, uint64_t bytes,
+                       const struct sl_room *room)
 {
     char more[160], range[32], count[40], other[40], extents[40];
     printf("%s: %s to %s%s\n", spec->metadata.name, sl_plan_uri(plan), device ? "the pool on " : "",
@@ -136,6 +184,8 @@ static void print_plan(const struct sl_spec *spec, const struct sl_plan *plan, c
              connections_text(&plan->connections, other));
     print_row("to fetch", sl_plan_expected_bytes(plan), more);
     print_rows(plan);
+    print_routes(routes);
+    print_past(routes);
     snprintf(more, sizeof(more), "of %s", sl_human_count(plan->source_count, "object", count));
     print_row("skipped", plan->skipped_bytes, more);
     if (plan->unusual_count) {
@@ -273,39 +323,14 @@ static int print_pod(const struct sl_cli *cli, const struct sl_spec *spec,
     return 0;
 }
 
-static int plan_one(struct sl_cli *cli, const struct sl_spec *spec, struct sl_json *json,
-                    struct sl_err *err)
+static void write_plan(struct sl_json *json, const struct sl_spec *spec, const struct sl_plan *plan,
+                       const struct sl_routes *routes, const char *device, uint64_t bytes)
 {
-    struct sl_source_config config;
-    struct sl_room room = {0};
-    SL_AUTO(sl_plan) plan = NULL;
-    sl_spec_source_config(spec, cli->cancel, NULL, &config);
-    const struct sl_plan_output output =
-        spec->has_pool ? sl_slabs_output(0) : sl_plan_output_of_spec(spec);
-    if (sl_plan_make(spec, &output, &config, &plan, err) < 0)
-        return sl_wrap(err, "model '%s'", spec->metadata.name);
-    const char *path = spec->sink.tmpfs.path, *device = NULL;
-    if (spec->has_pool)
-        device = spec->sink.pool.device ? spec->sink.pool.device : "host";
-    if (!path && !device)
-        return sl_fail(err, SL_E_USAGE,
-                       "the model '%s' has no destination: set sink.tmpfs.path, or give --to DIR",
-                       spec->metadata.name);
-    const char *gpu = device && strcmp(device, "host") != 0 ? device : NULL;
-    if (((const struct plan_options *)cli->options)->format == FORMAT_POD)
-        return print_pod(cli, spec, plan, err);
-    uint64_t bytes;
-    int fits = check_place(path, gpu, plan, &room, &bytes, err);
-    if (!cli->json) {
-        print_plan(spec, plan, device, bytes, &room);
-        return fits;
-    }
-    sl_json_object(json);
     sl_json_key_string(json, "name", spec->metadata.name);
     if (device)
         sl_json_key_string(json, "device", device);
     else
-        sl_json_key_string(json, "path", path);
+        sl_json_key_string(json, "path", spec->sink.tmpfs.path);
     sl_json_key_uint(json, "destination_bytes", bytes);
     sl_json_key(json, "plan");
     sl_plan_json(json, plan);
@@ -313,11 +338,55 @@ static int plan_one(struct sl_cli *cli, const struct sl_spec *spec, struct sl_js
     sl_json_array(json);
     describe_store(plan, write_mirror, json);
     sl_json_end(json);
-    sl_json_key(json, "room");
-    sl_room_json(json, &room);
-    sl_json_key_bool(json, "fits", fits == 0);
-    sl_json_end(json);
-    return fits;
+    write_routes(json, routes);
+}
+
+static int show_plan(struct sl_cli *cli, const struct sl_spec *spec, const struct sl_plan *plan,
+                     const char *device, struct sl_json *json, struct sl_err *err)
+{
+    const char *gpu = device && strcmp(device, "host") != 0 ? device : NULL;
+    struct sl_room room = {0};
+    struct sl_routes routes;
+    uint64_t bytes;
+    if (sl_plan_routes(plan, &routes, err) < 0) {
+        sl_routes_release(&routes);
+        return -1;
+    }
+    int done = check_place(spec->sink.tmpfs.path, gpu, plan, &room, &bytes, err);
+    if (!cli->json) {
+        print_plan(spec, plan, &routes, device, bytes, &room);
+    } else {
+        sl_json_object(json);
+        write_plan(json, spec, plan, &routes, device, bytes);
+        sl_json_key(json, "room");
+        sl_room_json(json, &room);
+        sl_json_key_bool(json, "fits", done == 0);
+        sl_json_end(json);
+    }
+    sl_routes_release(&routes);
+    return done;
+}
+
+static int plan_one(struct sl_cli *cli, const struct sl_spec *spec, struct sl_json *json,
+                    struct sl_err *err)
+{
+    struct sl_source_config config;
+    SL_AUTO(sl_plan) plan = NULL;
+    sl_spec_source_config(spec, cli->cancel, NULL, &config);
+    const struct sl_plan_output output =
+        spec->has_pool ? sl_slabs_output(0) : sl_plan_output_of_spec(spec);
+    if (sl_plan_make(spec, &output, &config, &plan, err) < 0)
+        return sl_wrap(err, "model '%s'", spec->metadata.name);
+    const char *device = NULL;
+    if (spec->has_pool)
+        device = spec->sink.pool.device ? spec->sink.pool.device : "host";
+    if (!spec->sink.tmpfs.path && !device)
+        return sl_fail(err, SL_E_USAGE,
+                       "the model '%s' has no destination: set sink.tmpfs.path, or give --to DIR",
+                       spec->metadata.name);
+    if (((const struct plan_options *)cli->options)->format == FORMAT_POD)
+        return print_pod(cli, spec, plan, err);
+    return show_plan(cli, spec, plan, device, json, err);
 }
 
 static int run_specs(struct sl_cli *cli, const struct sl_specs *specs, struct sl_json *json,
@@ -367,7 +436,8 @@ const struct sl_command sl_cmd_plan = {
     .description =
         "Reads listings and the headers of model files, no tensor data. Shows objects, "
         "ranges, bytes to fetch and to skip, the room needed at the destination and "
-        "what limits it. Limits are the file system, every cgroup above this process, "
+        "what limits it. With source.through also what goes by which cache, what by none, and why. "
+        "Limits are the file system, every cgroup above this process, "
         "the machine's memory, and for a node's model on a GPU the GPU's. Exits with "
         "6 if the destination is too small. A URI whose store cannot be reached is given "
         "up after 2 s (--unreachable-seconds), a spec's after what it says.",
