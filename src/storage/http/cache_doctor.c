@@ -178,10 +178,14 @@ static int ask(const struct asking *asking, struct sl_exchange *exchange,
 
 /* ---- what an answer is ----------------------------------------------------------------------- */
 
+/* 409: Azure, where nobody may read without credentials. */
 static bool is_refusal(const struct sl_answer *answer)
 {
-    return answer->status == 400 || answer->status == 401 || answer->status == 403 ||
-           answer->status == 404;
+    static const int statuses[] = {400, 401, 403, 404, 409};
+    for (size_t i = 0; i < SL_COUNT(statuses); i++)
+        if (answer->status == statuses[i])
+            return true;
+    return false;
 }
 
 static bool is_range(const struct asking *asking, const struct sl_answer *answer, uint64_t begin,
