@@ -7,6 +7,7 @@
 #include "await.h"
 #include "claims.h"
 #include "fake_clock.h"
+#include "fetch.h"
 #include "http_through.h"
 #include "range_blob.h"
 #include "stores.h"
@@ -217,6 +218,47 @@ SL_TEST(caches_that_are_not_there_cost_nothing_but_a_look)
         caches[i] = sl_server_start();
 }
 
+static enum sl_io_state drive(struct sl_fetch *fetch, uint8_t *data, size_t bytes, uint64_t ns)
+{
+    uint64_t until = sl_now_ns() + ns;
+    enum sl_io_state state = SL_IO_WAIT;
+    for (size_t at = 0, got; sl_now_ns() < until; at += got) {
+        state = sl_fetch_read(fetch, data + at, bytes - at, &got, &err);
+        if (state == SL_IO_END || state == SL_IO_FAILED || at + got == bytes)
+            break;
+        if (state == SL_IO_WAIT && sl_fetch_wait(fetch, true, &err) < 0)
+            return SL_IO_FAILED;
+    }
+    return state;
+}
+
+/* Its caches have gone, and one block is with the origin, which keeps it waiting. */
+SL_TEST(beyond_its_share_of_the_origin_a_block_waits)
+{
+    sl_autofree uint8_t *data = malloc(BLOCK_BYTES);
+    config.through.origin_share = 0.01;
+    open_blob();
+    script_all_caches((struct sl_step){.fault = SL_FAULT_STATUS, .status = 503});
+    fake_clock_run();
+    struct sl_fetch *first = sl_fetch_new(store, &err), *second = sl_fetch_new(store, &err);
+    sl_fetch_vouch(first, SL_VOUCH_RANGES);
+    sl_fetch_vouch(second, SL_VOUCH_RANGES);
+    SL_SCRIPT(origin, {.fault = SL_FAULT_STALL, .after = -1});
+    ck_assert_int_eq(sl_fetch_start(first, source, 0, BLOCK_BYTES, &err), 0);
+    drive(first, data, BLOCK_BYTES, SL_NS_PER_S / 4);
+    ck_assert_uint_eq(sl_server_request_count(origin), 2);
+    sl_server_script(origin, NULL, 0);
+    ck_assert_int_eq(sl_fetch_start(second, source, BLOCK_BYTES, 2 * BLOCK_BYTES, &err), 0);
+    ck_assert_int_eq(drive(second, data, BLOCK_BYTES, SL_NS_PER_S / 4), SL_IO_WAIT);
+    ck_assert_uint_eq(sl_server_request_count(origin), 2);
+    sl_fetch_free(first);
+    drive(second, data, BLOCK_BYTES, 10 * SL_NS_PER_S);
+    ck_assert_mem_eq(data, sl_blob() + BLOCK_BYTES, BLOCK_BYTES);
+    ck_assert_uint_eq(sl_server_request_count(origin), 3);
+    sl_fetch_free(second);
+    fake_clock_release();
+}
+
 SL_TEST(who_gave_wrong_bytes_is_left)
 {
     struct sl_through_state states[CACHES];
@@ -318,31 +360,42 @@ static struct sl_through *make(unsigned count, struct sl_caches_map **map)
         snprintf(texts[i], sizeof(texts[i]), "http://10.0.0.%u:8080", i + 1);
         all[i] = texts[i];
     }
-    const struct sl_through_options options = {all, count, BLOCK_BYTES, SL_UNVERIFIED_REFUSE};
+    const struct sl_through_options options = {all, count, BLOCK_BYTES, SL_UNVERIFIED_REFUSE, 1};
     struct sl_through *through = sl_through_new(&options, &err);
     ck_assert_msg(through != NULL, "%s", err.message);
     *map = sl_through_map_new(through, 42, (uint64_t)BLOCKS * BLOCK_BYTES - 1);
     return through;
 }
 
-static int owner(struct sl_through *through, struct sl_caches_map *map, uint64_t block,
-                 const struct sl_caches_tried *tried)
+/* A cache that is asked; the origin; nobody yet. */
+enum { ORIGIN = SL_CACHES_NONE, NOBODY_YET = -2 };
+static int ask_for(struct sl_through *through, struct sl_caches_map *map, uint64_t block,
+                   struct sl_caches_ask *ask)
 {
-    struct sl_through_pick pick;
-    sl_through_choose(through, map, block, tried, &pick);
-    ck_assert((pick.place == SL_THROUGH_ORIGIN) == !*pick.via);
-    return pick.place;
+    char via[SL_THROUGH_VIA_BYTES];
+    sl_through_choose(through, map, block, ask, via);
+    ck_assert((ask->asked == SL_ASKED_CACHE) == !!*via);
+    return ask->asked == SL_ASKED_CACHE   ? ask->cache
+           : ask->asked == SL_ASKED_WAITS ? NOBODY_YET
+                                          : ORIGIN;
+}
+
+static int owner(struct sl_through *through, struct sl_caches_map *map, uint64_t block)
+{
+    struct sl_caches_ask ask = {.in_hand = false};
+    int found = ask_for(through, map, block, &ask);
+    sl_through_drop(through, &ask);
+    return found;
 }
 
 SL_TEST(no_cache_owns_much_more_than_its_share)
 {
-    const struct sl_caches_tried none = {.count = 0};
     for (unsigned count = 1; count <= MANY; count++) {
         unsigned owned[MANY] = {0};
         struct sl_caches_map *map;
         SL_AUTO(sl_through) through = make(count, &map);
         for (uint64_t block = 0; block < BLOCKS; block++)
-            owned[owner(through, map, block, &none)]++;
+            owned[owner(through, map, block)]++;
         for (unsigned i = 0; i < count; i++)
             ck_assert_uint_le(owned[i], (BLOCKS + BLOCKS / 64 + count - 1) / count);
         free(map);
@@ -352,14 +405,13 @@ SL_TEST(no_cache_owns_much_more_than_its_share)
 /* Else every node that comes or goes would empty all caches. */
 SL_TEST(when_one_goes_the_others_keep_most_of_theirs)
 {
-    const struct sl_caches_tried none = {.count = 0};
     struct sl_caches_map *map, *fewer_map;
     SL_AUTO(sl_through) through = make(MANY, &map);
     SL_AUTO(sl_through) fewer = make(MANY - 1, &fewer_map);
     unsigned moved = 0;
     for (uint64_t block = 0; block < BLOCKS; block++) {
-        int before = owner(through, map, block, &none);
-        moved += before != MANY - 1 && before != owner(fewer, fewer_map, block, &none);
+        int before = owner(through, map, block);
+        moved += before != MANY - 1 && before != owner(fewer, fewer_map, block);
     }
     ck_assert_uint_le(moved, BLOCKS / 5);
     free(map);
@@ -368,39 +420,50 @@ SL_TEST(when_one_goes_the_others_keep_most_of_theirs)
 
 SL_TEST(after_two_it_is_the_origins_turn)
 {
+    const struct sl_err why = {.kind = SL_E_NET};
     struct sl_caches_map *map;
     SL_AUTO(sl_through) through = make(MANY, &map);
-    for (uint64_t block = 0; block < BLOCKS; block++) {
-        struct sl_caches_tried tried = {.count = 0};
-        tried.of[tried.count++] = owner(through, map, block, &tried);
-        tried.of[tried.count] = owner(through, map, block, &tried);
-        ck_assert_int_ne(tried.of[0], tried.of[1]);
-        tried.count++;
-        ck_assert_int_eq(owner(through, map, block, &tried), SL_THROUGH_ORIGIN);
+    fake_clock_hold();
+    for (uint64_t block = 0; block < 4; block++) {
+        struct sl_caches_ask ask = {.in_hand = false};
+        int first = ask_for(through, map, block, &ask);
+        sl_through_failed(through, &ask, &why);
+        ck_assert_int_ne(ask_for(through, map, block, &ask), first);
+        sl_through_failed(through, &ask, &why);
+        ck_assert_int_eq(ask_for(through, map, block, &ask), ORIGIN);
+        sl_through_drop(through, &ask);
+        fake_clock_turn(SL_NS_PER_S);
     }
+    fake_clock_release();
     free(map);
 }
 
+/* One block shows whether it has recovered. */
 SL_TEST(one_that_failed_rests_longer_each_time)
 {
-    const struct sl_caches_tried none = {.count = 0};
     const struct sl_err why = {.kind = SL_E_NET};
     struct sl_caches_map *map;
+    struct sl_caches_ask ask = {.in_hand = false};
     SL_AUTO(sl_through) through = make(2, &map);
-    int first = owner(through, map, 7, &none);
     fake_clock_hold();
+    int first = ask_for(through, map, 7, &ask);
     for (uint64_t seconds = 1; seconds <= NEW; seconds *= 2) {
         uint64_t rest = SL_MIN(seconds, UINT64_C(30)) * SL_NS_PER_S;
-        sl_through_failed(through, first, &why);
+        sl_through_failed(through, &ask, &why);
+        sl_through_drop(through, &ask);
         fake_clock_turn(rest - 1);
-        ck_assert_int_ne(owner(through, map, 7, &none), first);
+        ck_assert_int_ne(owner(through, map, 7), first);
         fake_clock_turn(1);
-        ck_assert_int_eq(owner(through, map, 7, &none), first);
+        ck_assert_int_eq(ask_for(through, map, 7, &ask), first);
+        ck_assert_int_ne(owner(through, map, 7), first);
     }
-    sl_through_came(through, first, map, 7, 1);
-    sl_through_failed(through, first, &why);
+    sl_through_done(through, &ask, true);
+    ck_assert_int_eq(owner(through, map, 7), first);
+    ck_assert_int_eq(ask_for(through, map, 7, &ask), first);
+    sl_through_failed(through, &ask, &why);
+    sl_through_drop(through, &ask);
     fake_clock_turn(SL_NS_PER_S);
-    ck_assert_int_eq(owner(through, map, 7, &none), first);
+    ck_assert_int_eq(owner(through, map, 7), first);
     fake_clock_release();
     free(map);
 }
@@ -408,15 +471,16 @@ SL_TEST(one_that_failed_rests_longer_each_time)
 SL_TEST(a_name_is_as_many_caches_as_it_has_addresses)
 {
     static const char *const name[] = {"http://localhost:8080"};
-    const struct sl_through_options options = {name, 1, BLOCK_BYTES, SL_UNVERIFIED_REFUSE};
-    const struct sl_caches_tried none = {.count = 0};
+    const struct sl_through_options options = {name, 1, BLOCK_BYTES, SL_UNVERIFIED_REFUSE, 1};
     SL_AUTO(sl_through) through = sl_through_new(&options, &err);
     struct sl_caches_map *map = sl_through_map_new(through, 1, 10 * BLOCK_BYTES);
-    struct sl_through_pick pick = {.via = ""};
-    SL_AWAIT((sl_through_choose(through, map, 0, &none, &pick), !strstr(pick.via, "localhost")),
+    struct sl_caches_ask ask = {.in_hand = false};
+    char via[SL_THROUGH_VIA_BYTES];
+    SL_AWAIT((sl_through_drop(through, &ask), sl_through_choose(through, map, 0, &ask, via),
+              !strstr(via, "localhost")),
              "the addresses of localhost");
-    ck_assert(strcmp(pick.via, "http://127.0.0.1:8080") == 0 ||
-              strcmp(pick.via, "http://[::1]:8080") == 0);
+    ck_assert(strcmp(via, "http://127.0.0.1:8080") == 0 || strcmp(via, "http://[::1]:8080") == 0);
+    sl_through_drop(through, &ask);
     free(map);
 }
 
@@ -432,7 +496,7 @@ SL_TEST(what_is_no_cache_is_refused_with_words)
         {"http://cache?x=1", "source.through: 'http://cache' and no more is the URL of a cache"},
     };
     for (size_t i = 0; i < SL_COUNT(rows); i++) {
-        const struct sl_through_options options = {&rows[i].url, 1, 0, SL_UNVERIFIED_REFUSE};
+        const struct sl_through_options options = {&rows[i].url, 1, 0, SL_UNVERIFIED_REFUSE, 1};
         struct sl_err why = SL_ERR_INIT;
         ck_assert_ptr_null(sl_through_new(&options, &why));
         ck_assert_int_eq(why.kind, SL_E_USAGE);

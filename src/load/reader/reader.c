@@ -331,7 +331,7 @@ static int scatter(struct sl_reader *reader, struct sl_err *err)
         return 0;
     if (!plan->fixed.on && getrandom(&seed, sizeof(seed), 0) < 0)
         seed = sl_now_ns();
-    return sl_work_scatter(&reader->work, seed, err);
+    return sl_work_scatter(&reader->work, plan, seed, err);
 }
 
 static int read_all(struct sl_reader *reader, struct sl_err *err)

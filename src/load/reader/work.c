@@ -327,22 +327,31 @@ int sl_work_make(struct sl_work *work, const struct sl_plan *plan, struct sl_sin
     return failed;
 }
 
-/* Ranges of one file within a window: whoever hashes files in order is not kept waiting for long.
- */
-static void scatter_window(struct sl_range *ranges, size_t count, uint64_t *state)
+/* Ranges of one file. */
+static int order_by_owner(struct sl_work *work, const struct sl_plan *plan, size_t begin,
+                          size_t end, uint64_t seed, struct sl_err *err)
 {
-    for (size_t i = count; i > 1; i--) {
-        *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-        size_t k = (size_t)((*state >> 33) % i);
-        struct sl_range other = ranges[k];
-        ranges[k] = ranges[i - 1];
-        ranges[i - 1] = other;
-    }
+    size_t count = end - begin;
+    struct sl_range *ranges = work->own_ranges + begin;
+    sl_autofree int *owners = sl_alloc_array(count, sizeof(*owners), err);
+    sl_autofree uint32_t *order = sl_alloc_array(count, sizeof(*order), err);
+    sl_autofree struct sl_range *ordered = sl_alloc_array(count, sizeof(*ordered), err);
+    if (!owners || !order || !ordered)
+        return -1;
+    for (size_t i = 0; i < count; i++)
+        owners[i] = sl_source_owner(plan->sources[ranges[i].source].source, ranges[i].begin);
+    size_t caches = sl_through_count(sl_store_through(sl_source_store(plan->sources[0].source)));
+    if (sl_caches_order(owners, count, caches, seed, order, err) < 0)
+        return -1;
+    for (size_t i = 0; i < count; i++)
+        ordered[i] = ranges[order[i]];
+    memcpy(ranges, ordered, count * sizeof(*ranges));
+    return 0;
 }
 
-int sl_work_scatter(struct sl_work *work, uint64_t seed, struct sl_err *err)
+int sl_work_scatter(struct sl_work *work, const struct sl_plan *plan, uint64_t seed,
+                    struct sl_err *err)
 {
-    enum { WINDOW = 64 };
     if (!work->own_ranges) {
         work->own_ranges = sl_alloc_array(work->range_count + 1, sizeof(*work->own_ranges), err);
         if (!work->own_ranges)
@@ -352,10 +361,11 @@ int sl_work_scatter(struct sl_work *work, uint64_t seed, struct sl_err *err)
     }
     for (size_t begin = 0, end; begin < work->range_count; begin = end) {
         uint32_t file = work->extents[work->ranges[begin].extent_first].file;
-        for (end = begin; end < work->range_count && end - begin < WINDOW; end++)
+        for (end = begin; end < work->range_count; end++)
             if (work->extents[work->ranges[end].extent_first].file != file)
                 break;
-        scatter_window(work->own_ranges + begin, end - begin, &seed);
+        if (order_by_owner(work, plan, begin, end, seed + begin, err) < 0)
+            return -1;
     }
     return 0;
 }

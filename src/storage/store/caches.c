@@ -11,15 +11,19 @@
 #include "mem.h"
 #include "thread.h"
 
-#define PATIENCE_NS (2 * SL_NS_PER_S) /* at least */
+#define PATIENCE_NS (5 * SL_NS_PER_S / 4) /* at least; caches look after a lock every 500 ms */
 
 enum {
-    REST_MS = 1000,
+    REST_MS = 1000,          /* of one that failed; twice as long each time */
+    SLOW_REST_MS = 8 * 1000, /* of one that is slow, which does not pass as soon */
     REST_MS_MAX = 30 * 1000,
     SLACK_PART = 64, /* so much more than its share may one own, rounded up */
     LATE_TIMES = 4,
     LATE_PART = 8, /* of the blocks may be late, and a few at first */
-    LATE_FIRST = 4,
+    LATE_FIRST = 8,
+    SLOW_PART = 4,   /* of the caches may rest, and one becomes another that is slow */
+    ROUND_PART = 8,  /* of the blocks are a round */
+    ROUND_MAX = 128, /* blocks, unless there are more caches */
 };
 
 /* The finalizer of MurmurHash3 (Austin Appleby, public domain): all bits of the input reach all of
@@ -51,14 +55,15 @@ uint64_t sl_caches_hash(const char *text)
 
 static void set_state(struct sl_cache *cache, enum sl_cache_state to)
 {
-    assert(cache->state != SL_CACHE_LEFT && cache->state != to &&
-           (to != SL_CACHE_IN_USE || cache->state == SL_CACHE_GONE));
+    assert(cache->state != SL_CACHE_LEFT);
+    assert(to != SL_CACHE_RESTS || cache->state != SL_CACHE_GONE);
     cache->state = to;
 }
 
-void sl_caches_init(struct sl_caches *caches)
+void sl_caches_init(struct sl_caches *caches, double origin_share)
 {
-    *caches = (struct sl_caches){.late_credit = LATE_FIRST * LATE_PART};
+    *caches =
+        (struct sl_caches){.origin_share = origin_share, .late_credit = LATE_FIRST * LATE_PART};
 }
 
 void sl_caches_release(struct sl_caches *caches)
@@ -80,10 +85,10 @@ int sl_caches_add(struct sl_caches *caches, uint64_t hash, struct sl_err *err)
 void sl_caches_set_there(struct sl_caches *caches, int number, bool there)
 {
     struct sl_cache *cache = &caches->of[number];
-    enum sl_cache_state to = there ? SL_CACHE_IN_USE : SL_CACHE_GONE;
-    if (cache->state == to || cache->state == SL_CACHE_LEFT)
+    if (cache->state == SL_CACHE_LEFT || there == (cache->state != SL_CACHE_GONE))
         return;
-    set_state(cache, to);
+    set_state(cache, there ? SL_CACHE_IN_USE : SL_CACHE_GONE);
+    cache->failed = 0;
     caches->epoch++;
 }
 
@@ -99,28 +104,35 @@ struct sl_caches_map *sl_caches_map_new(uint64_t key, uint64_t blocks)
     return map;
 }
 
-static bool may_ask(const struct sl_cache *cache, uint64_t now_ns)
+static void set_asked(struct sl_caches_ask *ask, enum sl_caches_asked to)
 {
-    return cache->state == SL_CACHE_IN_USE && cache->rests_until_ns <= now_ns;
+    assert(ask->asked == SL_ASKED_NOBODY || ask->asked == SL_ASKED_WAITS || to == SL_ASKED_NOBODY);
+    ask->asked = to;
 }
 
-static bool was_tried(const struct sl_caches_tried *tried, int cache)
+static bool may_ask(const struct sl_cache *cache, uint64_t now_ns)
 {
-    for (unsigned i = 0; i < tried->count; i++)
-        if (tried->of[i] == cache)
+    return cache->state == SL_CACHE_IN_USE ||
+           (cache->state == SL_CACHE_RESTS && cache->rests_until_ns <= now_ns);
+}
+
+static bool was_tried(const struct sl_caches_ask *ask, int cache)
+{
+    for (unsigned i = 0; i < ask->tries; i++)
+        if (ask->tried[i] == cache)
             return true;
     return false;
 }
 
 /* The highest that may be asked. */
 static int find_highest(const struct sl_caches *caches, uint64_t key, uint64_t block,
-                        const struct sl_caches_tried *tried, uint64_t now_ns)
+                        const struct sl_caches_ask *ask, uint64_t now_ns)
 {
     uint64_t highest = 0;
     int found = SL_CACHES_NONE;
     for (size_t i = 0; i < caches->count; i++) {
         uint64_t rank = sl_caches_rank(caches->of[i].hash, key, block) | 1;
-        if (rank <= highest || was_tried(tried, (int)i) || !may_ask(&caches->of[i], now_ns))
+        if (rank <= highest || was_tried(ask, (int)i) || !may_ask(&caches->of[i], now_ns))
             continue;
         highest = rank;
         found = (int)i;
@@ -151,60 +163,166 @@ static void find_owners(const struct sl_caches *caches, struct sl_caches_map *ma
     }
 }
 
-/* SL_CACHES_NONE: it is not there, or was asked. */
-static int find_owner(struct sl_caches *caches, struct sl_caches_map *map, uint64_t block,
-                      const struct sl_caches_tried *tried, uint64_t now_ns)
+int sl_caches_owner(const struct sl_caches *caches, struct sl_caches_map *map, uint64_t block)
 {
     if (map->epoch != caches->epoch)
         find_owners(caches, map);
-    int owner = block < map->count ? map->blocks[block].owner - 1 : SL_CACHES_NONE;
-    bool asked =
-        owner != SL_CACHES_NONE && !was_tried(tried, owner) && may_ask(&caches->of[owner], now_ns);
-    return asked ? owner : SL_CACHES_NONE;
+    return block < map->count ? map->blocks[block].owner - 1 : SL_CACHES_NONE;
 }
 
-int sl_caches_choose(struct sl_caches *caches, struct sl_caches_map *map, uint64_t block,
-                     const struct sl_caches_tried *tried, uint64_t now_ns)
+static int find(struct sl_caches *caches, struct sl_caches_map *map, uint64_t block,
+                const struct sl_caches_ask *ask, uint64_t now_ns)
 {
-    int found = SL_CACHES_NONE;
-    if (tried->count == SL_CACHES_TURNS)
-        return found;
-    if (map)
-        found = find_owner(caches, map, block, tried, now_ns);
-    if (found == SL_CACHES_NONE)
-        found = find_highest(caches, map ? map->key : 0, block, tried, now_ns);
-    return found;
+    if (ask->tries == SL_CACHES_TURNS)
+        return SL_CACHES_NONE;
+    int owner = map ? sl_caches_owner(caches, map, block) : SL_CACHES_NONE;
+    if (owner != SL_CACHES_NONE && !was_tried(ask, owner) && may_ask(&caches->of[owner], now_ns))
+        return owner;
+    return find_highest(caches, map ? map->key : 0, block, ask, now_ns);
+}
+
+/* May one more be asked of the origin? */
+static bool has_room_at_origin(const struct sl_caches *caches)
+{
+    return !caches->at_origin || caches->at_origin < caches->origin_share * caches->in_hand;
+}
+
+void sl_caches_choose(struct sl_caches *caches, struct sl_caches_map *map, uint64_t block,
+                      struct sl_caches_ask *ask, uint64_t now_ns)
+{
+    if (ask->asked == SL_ASKED_WAITS) /* whoever failed may have come back */
+        ask->tries = 0;
+    if (!ask->in_hand)
+        caches->in_hand++;
+    ask->in_hand = true;
+    ask->spared_ns = 0;
+    ask->asked_ns = now_ns;
+    ask->cache = find(caches, map, block, ask, now_ns);
+    if (ask->cache == SL_CACHES_NONE && !has_room_at_origin(caches)) {
+        set_asked(ask, SL_ASKED_WAITS);
+    } else if (ask->cache == SL_CACHES_NONE) {
+        set_asked(ask, SL_ASKED_ORIGIN);
+        caches->at_origin++;
+    } else {
+        set_asked(ask, SL_ASKED_CACHE);
+        struct sl_cache *cache = &caches->of[ask->cache];
+        if (cache->state == SL_CACHE_RESTS) /* the next, if nothing comes of this one */
+            cache->rests_until_ns = now_ns + SL_CACHES_SILENCE_MS * SL_NS_PER_MS;
+    }
+}
+
+static uint32_t next_random(uint64_t *state)
+{
+    *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (uint32_t)(*state >> 33);
+}
+
+static int by_key(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+int sl_caches_order(const int *owners, size_t count, size_t caches, uint64_t seed, uint32_t *order,
+                    struct sl_err *err)
+{
+    size_t each = SL_MIN(count / ROUND_PART, (size_t)ROUND_MAX) / SL_MAX(caches, (size_t)1);
+    sl_autofree uint32_t *seen = sl_alloc_array(caches + 1, sizeof(*seen), err);
+    sl_autofree struct key {
+        uint64_t rank;
+        uint32_t of;
+    } *keys = sl_alloc_array(count + 1, sizeof(*keys), err);
+    if (!seen || !keys)
+        return -1;
+    for (size_t i = 0; i < count; i++) {
+        uint64_t round = seen[owners[i] + 1]++ / SL_MAX(each, (size_t)1);
+        keys[i] = (struct key){round << 32 | next_random(&seed), (uint32_t)i};
+    }
+    qsort(keys, count, sizeof(*keys), by_key);
+    for (size_t i = 0; i < count; i++)
+        order[i] = keys[i].of;
+    return 0;
 }
 
 /* ---- what came of it ------------------------------------------------------------------------- */
 
-static void give_rest(struct sl_cache *cache, uint64_t now_ns)
+/* When the cache counts as not there. */
+static uint64_t silent_ns(const struct sl_caches *caches, const struct sl_caches_ask *ask)
 {
-    uint64_t ms = (uint64_t)REST_MS << SL_MIN(cache->failed, 5u);
+    return SL_MAX(ask->asked_ns, caches->of[ask->cache].came_ns) +
+           SL_CACHES_SILENCE_MS * SL_NS_PER_MS;
+}
+
+/* When the block is late; UINT64_MAX: nobody knows yet what they take. */
+static uint64_t late_ns(const struct sl_caches *caches, const struct sl_caches_ask *ask)
+{
+    uint64_t usual = caches->usual_ns;
+    return usual ? SL_MAX(ask->asked_ns, ask->spared_ns) +
+                       SL_MAX(usual * LATE_TIMES, (uint64_t)PATIENCE_NS)
+                 : UINT64_MAX;
+}
+
+static void give_rest(struct sl_cache *cache, uint64_t first_ms, uint64_t now_ns)
+{
+    if (cache->state != SL_CACHE_IN_USE && cache->state != SL_CACHE_RESTS)
+        return;
+    uint64_t ms = first_ms << SL_MIN(cache->failed, 5u);
+    set_state(cache, SL_CACHE_RESTS);
     cache->failed++;
     cache->rests_until_ns = now_ns + SL_MIN(ms, (uint64_t)REST_MS_MAX) * SL_NS_PER_MS;
 }
 
-void sl_caches_came(struct sl_caches *caches, int cache, uint64_t now_ns)
+static void turn_away(struct sl_caches_ask *ask)
 {
-    caches->of[cache].failed = 0;
-    caches->of[cache].came_ns = now_ns;
+    if (ask->tries < SL_CACHES_TURNS)
+        ask->tried[ask->tries++] = ask->cache;
+    set_asked(ask, SL_ASKED_NOBODY);
 }
 
-void sl_caches_took(struct sl_caches *caches, uint64_t ns)
+void sl_caches_came(struct sl_caches *caches, const struct sl_caches_ask *ask, uint64_t now_ns)
+{
+    caches->of[ask->cache].came_ns = now_ns;
+}
+
+void sl_caches_drop(struct sl_caches *caches, struct sl_caches_ask *ask)
+{
+    caches->at_origin -= ask->asked == SL_ASKED_ORIGIN;
+    caches->in_hand -= ask->in_hand;
+    *ask = (struct sl_caches_ask){.asked = SL_ASKED_NOBODY};
+}
+
+/* About what two of three blocks take: a few that take very long do not change it. */
+static void learn(struct sl_caches *caches, uint64_t ns)
 {
     uint64_t usual = caches->usual_ns;
-    if (ns > usual) /* soon, when all of them become slower; slowly, when some are fast */
-        usual += (ns - usual + 3) / 4;
+    if (!usual)
+        caches->usual_ns = ns;
+    else if (ns > usual)
+        caches->usual_ns += SL_MIN(ns - usual, usual / 8 + 1);
     else
-        usual -= (usual - ns) / 16;
-    caches->usual_ns = usual;
-    caches->late_credit++;
+        caches->usual_ns -= SL_MIN(usual - ns, usual / 16);
 }
 
-void sl_caches_failed(struct sl_caches *caches, int cache, uint64_t now_ns)
+void sl_caches_done(struct sl_caches *caches, struct sl_caches_ask *ask, bool whole,
+                    uint64_t now_ns)
 {
-    give_rest(&caches->of[cache], now_ns);
+    if (ask->asked == SL_ASKED_CACHE) {
+        struct sl_cache *cache = &caches->of[ask->cache];
+        if (cache->state == SL_CACHE_RESTS && now_ns < late_ns(caches, ask))
+            set_state(cache, SL_CACHE_IN_USE);
+        if (cache->state == SL_CACHE_IN_USE)
+            cache->failed = 0;
+        caches->late_credit++;
+        if (whole)
+            learn(caches, now_ns - ask->asked_ns);
+    }
+    sl_caches_drop(caches, ask);
+}
+
+void sl_caches_failed(struct sl_caches *caches, struct sl_caches_ask *ask, uint64_t now_ns)
+{
+    give_rest(&caches->of[ask->cache], REST_MS, now_ns);
+    turn_away(ask);
 }
 
 bool sl_caches_leave(struct sl_caches *caches, int number)
@@ -215,22 +333,51 @@ bool sl_caches_leave(struct sl_caches *caches, int number)
     return true;
 }
 
-uint64_t sl_caches_silent_ns(const struct sl_caches *caches, int cache, uint64_t asked_ns)
+/* It is the cache that is slow: where many are, it is the link, and one alone has nobody to be
+ * compared with. */
+static bool may_rest_too(const struct sl_caches *caches)
 {
-    return SL_MAX(asked_ns, caches->of[cache].came_ns) + SL_CACHES_SILENCE_MS * SL_NS_PER_MS;
+    size_t there = 0, rest = 0;
+    for (size_t i = 0; i < caches->count; i++) {
+        there += caches->of[i].state != SL_CACHE_GONE;
+        rest += caches->of[i].state == SL_CACHE_RESTS;
+    }
+    return there > 1 && rest < SL_MAX(there / SLOW_PART, (size_t)1);
 }
 
-uint64_t sl_caches_late_ns(const struct sl_caches *caches, uint64_t asked_ns)
-{
-    uint64_t usual = caches->usual_ns;
-    return usual ? asked_ns + SL_MAX(usual * LATE_TIMES, (uint64_t)PATIENCE_NS) : UINT64_MAX;
-}
-
-bool sl_caches_late(struct sl_caches *caches, int cache, uint64_t now_ns)
+/* A block is late: may it be asked of another? */
+static bool may_move(struct sl_caches *caches, struct sl_cache *cache, uint64_t now_ns)
 {
     if (caches->late_credit < LATE_PART)
         return false;
+    if (cache->state == SL_CACHE_IN_USE && may_rest_too(caches))
+        give_rest(cache, SLOW_REST_MS, now_ns);
+    return cache->state != SL_CACHE_IN_USE || caches->count == 1;
+}
+
+enum sl_caches_verdict sl_caches_judge(struct sl_caches *caches, struct sl_caches_ask *ask,
+                                       uint64_t now_ns)
+{
+    if (ask->asked != SL_ASKED_CACHE)
+        return SL_CACHES_FINE;
+    if (now_ns >= silent_ns(caches, ask)) {
+        sl_caches_failed(caches, ask, now_ns);
+        return SL_CACHES_SILENT;
+    }
+    if (now_ns < late_ns(caches, ask))
+        return SL_CACHES_FINE;
+    if (!may_move(caches, &caches->of[ask->cache], now_ns)) {
+        ask->spared_ns = now_ns;
+        return SL_CACHES_FINE;
+    }
     caches->late_credit -= LATE_PART;
-    give_rest(&caches->of[cache], now_ns);
-    return true;
+    turn_away(ask);
+    return SL_CACHES_LATE;
+}
+
+uint64_t sl_caches_judge_ns(const struct sl_caches *caches, const struct sl_caches_ask *ask)
+{
+    if (ask->asked != SL_ASKED_CACHE)
+        return UINT64_MAX;
+    return SL_MIN(silent_ns(caches, ask), late_ns(caches, ask));
 }

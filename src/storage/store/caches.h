@@ -22,14 +22,16 @@ enum {
 };
 
 /*
- *          gone() ┌──▶ GONE ──┐ there()
- *     IN_USE ─────┘◀──────────┘
- *        └─────left()───▶ LEFT ◀── left() from GONE
+ *     IN_USE ──failed, silent, late──▶ RESTS ──a block came whole, in time──▶ IN_USE
+ *        └───────┬─────────────────────┘ ▲ │ each time that its rest is over
+ *                ▼                       └─┘ one block is asked of it
+ *              GONE ──is there again──▶ IN_USE       from all three, for good: LEFT
  */
 enum sl_cache_state {
     SL_CACHE_IN_USE,
+    SL_CACHE_RESTS,
     SL_CACHE_GONE, /* it is not there any more, and owns nothing */
-    SL_CACHE_LEFT, /* it gave what is wrong: for good */
+    SL_CACHE_LEFT, /* it gave what is wrong */
 };
 
 struct sl_cache {
@@ -40,15 +42,18 @@ struct sl_cache {
     uint64_t came_ns; /* when bytes came last from there; 0: none did */
 };
 
-/** All zero at first, but for what init() sets. release() it. */
+/** release() it. */
 struct sl_caches {
     struct sl_cache *of;
     size_t count, capacity;
     uint64_t epoch;    /* counts changes of who is there, from 1 on */
     uint64_t usual_ns; /* of a block; 0: none has come */
+    double
+        origin_share; /* of the blocks in hand may be asked of the origin because caches failed */
+    unsigned in_hand, at_origin;
     unsigned late_credit;
 };
-void sl_caches_init(struct sl_caches *caches);
+void sl_caches_init(struct sl_caches *caches, double origin_share);
 void sl_caches_release(struct sl_caches *caches);
 /** One more, in use; its number is the count before. SL_E_NO_SPACE, SL_E_USAGE: too many. */
 int sl_caches_add(struct sl_caches *caches, uint64_t hash, struct sl_err *err);
@@ -66,30 +71,59 @@ struct sl_caches_map {
     } blocks[];
 };
 struct sl_caches_map *sl_caches_map_new(uint64_t key, uint64_t blocks);
-/** Caches that were asked for a block, and did not do. */
-struct sl_caches_tried {
-    int of[SL_CACHES_TURNS];
-    unsigned count; /* at most as many: then it is the origin's turn */
-};
-/** The cache to ask for a block now; SL_CACHES_NONE: the origin. */
-int sl_caches_choose(struct sl_caches *caches, struct sl_caches_map *map, uint64_t block,
-                     const struct sl_caches_tried *tried, uint64_t now_ns);
+/** Whoever is asked first for a block, by all machines; SL_CACHES_NONE: nobody is there. */
+int sl_caches_owner(const struct sl_caches *caches, struct sl_caches_map *map, uint64_t block);
+/**
+ * The order in which one machine reads blocks: in rounds, each of which asks every cache for as
+ * many; so all machines are at about the same blocks, which caches fetch in order, and no cache is
+ * busier than others. Within a round, at random.
+ *
+ * @owners  of `count` blocks, less than `caches`, or SL_CACHES_NONE.
+ * @order   out: numbers of blocks. SL_E_NO_SPACE.
+ */
+int sl_caches_order(const int *owners, size_t count, size_t caches, uint64_t seed, uint32_t *order,
+                    struct sl_err *err);
 
-/** Bytes came from there. */
-void sl_caches_came(struct sl_caches *caches, int cache, uint64_t now_ns);
-/** A block came whole in so much time. */
-void sl_caches_took(struct sl_caches *caches, uint64_t ns);
-/** It did not answer, or not as it should. */
-void sl_caches_failed(struct sl_caches *caches, int cache, uint64_t now_ns);
-/** It gave what is wrong. True: it was in use until now. */
+/** A block, or what is missing of it, in the hand of a load. All zero at first. */
+struct sl_caches_ask {
+    /*
+     *     NOBODY ──choose()──▶ CACHE ──failed(), judge()──▶ NOBODY    with the cache as tried
+     *        │ └─────────────▶ ORIGIN ──drop()──▶ NOBODY
+     *        └───────────────▶ WAITS: enough are at the origin. choose() again, soon
+     */
+    enum sl_caches_asked {
+        SL_ASKED_NOBODY,
+        SL_ASKED_CACHE,
+        SL_ASKED_ORIGIN,
+        SL_ASKED_WAITS,
+    } asked;
+    bool in_hand;               /* it counts */
+    int cache;                  /* where CACHE is asked */
+    uint64_t asked_ns;          /* when */
+    uint64_t spared_ns;         /* when it was late, and stayed; 0: it was not */
+    int tried[SL_CACHES_TURNS]; /* did not do */
+    unsigned tries;
+};
+/** Whom to ask now. `ask` counts from then on until it is done() or dropped. */
+void sl_caches_choose(struct sl_caches *caches, struct sl_caches_map *map, uint64_t block,
+                      struct sl_caches_ask *ask, uint64_t now_ns);
+/** Bytes came from the cache that is asked. */
+void sl_caches_came(struct sl_caches *caches, const struct sl_caches_ask *ask, uint64_t now_ns);
+/** The block came to its end. whole: all of it in this try. */
+void sl_caches_done(struct sl_caches *caches, struct sl_caches_ask *ask, bool whole,
+                    uint64_t now_ns);
+/** Nobody wants it any more, or it is asked for in another way. */
+void sl_caches_drop(struct sl_caches *caches, struct sl_caches_ask *ask);
+/** The cache did not answer, or not as it should: choose() another. */
+void sl_caches_failed(struct sl_caches *caches, struct sl_caches_ask *ask, uint64_t now_ns);
+/** Does the cache that is asked take too long? Then choose() another. */
+enum sl_caches_verdict { SL_CACHES_FINE, SL_CACHES_SILENT, SL_CACHES_LATE };
+enum sl_caches_verdict sl_caches_judge(struct sl_caches *caches, struct sl_caches_ask *ask,
+                                       uint64_t now_ns);
+/** When to judge again, unless bytes come; UINT64_MAX: never. */
+uint64_t sl_caches_judge_ns(const struct sl_caches *caches, const struct sl_caches_ask *ask);
+/** It gave what is wrong. True: it was not left before. */
 bool sl_caches_leave(struct sl_caches *caches, int cache);
-/** When it counts as gone: nothing has come by then of a block that was asked for at that time. */
-uint64_t sl_caches_silent_ns(const struct sl_caches *caches, int cache, uint64_t asked_ns);
-/** When that block is late: several times what they take; UINT64_MAX: nobody knows yet. */
-uint64_t sl_caches_late_ns(const struct sl_caches *caches, uint64_t asked_ns);
-/** It is. May it be asked of another? The cache has a rest, too. False: too many were; it is the
- * link that is slow. */
-bool sl_caches_late(struct sl_caches *caches, int cache, uint64_t now_ns);
 
 /** The rank of a cache for a block; the highest comes first. */
 uint64_t sl_caches_rank(uint64_t cache, uint64_t key, uint64_t block);

@@ -21,7 +21,7 @@
 #include "store_kind.h"
 #include "thread_cancel.h"
 
-enum { ATTEMPTS_DEFAULT = 8 };
+enum { ATTEMPTS_DEFAULT = 8, ORIGIN_WAIT_MS = 50 /* until it is asked again whether it may */ };
 
 struct sl_fetch {
     struct sl_store *store;
@@ -39,13 +39,12 @@ struct sl_fetch {
     bool again; /* apart, and its first range, which came wrong before */
     enum sl_vouch vouch;
     struct sl_places_way way;
-    bool gave;                    /* the place in hand has sent bytes of this try */
-    bool waits_on;                /* for a slow cache */
-    struct sl_through_pick pick;  /* of this try */
-    struct sl_caches_tried tried; /* for the block in hand */
-    uint64_t counted;             /* up to there it is counted whose the bytes are */
-    uint64_t block;               /* of it */
-    bool mended;                  /* a refusal of it that came by a cache */
+    bool gave;                      /* the place in hand has sent bytes of this try */
+    struct sl_caches_ask ask;       /* for the block in hand */
+    char via[SL_THROUGH_VIA_BYTES]; /* of this try; "": the origin */
+    uint64_t counted;               /* up to there it is counted whose the bytes are */
+    uint64_t block;                 /* in hand */
+    bool mended;                    /* a refusal of it that came by a cache */
 };
 
 static struct sl_channel *take_idle_channel(struct sl_store *store)
@@ -116,9 +115,9 @@ static void count_supplied(struct sl_fetch *fetch, enum sl_supplier_failure fail
                                    .ranges = whole,
                                    .failure = failure,
                                    .began_ns = fetch->try_started_ns};
-    if (fetch->pick.place != SL_THROUGH_ORIGIN) {
+    if (*fetch->via) {
         supplied.kind = SL_SUPPLIER_CACHE;
-        supplied.name = fetch->pick.via;
+        supplied.name = fetch->via;
     } else if (places && fetch->way.at < places->count) {
         supplied.kind = SL_SUPPLIER_MIRROR;
         supplied.name = sl_places_name(places, fetch->way.at);
@@ -155,15 +154,24 @@ struct sl_fetch *sl_fetch_new_apart(struct sl_store *store, struct sl_err *err)
     return make(store, true, err);
 }
 
+/* The block in hand is not asked of caches any more. */
+static void drop_block(struct sl_fetch *fetch)
+{
+    if (fetch->ask.in_hand)
+        sl_through_drop(fetch->store->through, &fetch->ask);
+}
+
 void sl_fetch_free(struct sl_fetch *fetch)
 {
     if (!fetch)
         return;
+    drop_block(fetch);
     if (fetch->phase == ACTIVE) {
         count_supplied(fetch, SL_SUPPLIER_FAILURE_COUNT, false);
         fetch->store->transport->channel_free(fetch->channel);
-    } else
+    } else {
         sl_store_give_channel(fetch->store, fetch->channel);
+    }
     free(fetch);
 }
 
@@ -188,7 +196,7 @@ void sl_fetch_vouch(struct sl_fetch *fetch, enum sl_vouch vouch)
 
 int sl_fetch_cache(const struct sl_fetch *fetch)
 {
-    return fetch->phase == ACTIVE ? fetch->pick.place : SL_THROUGH_ORIGIN;
+    return fetch->ask.asked == SL_ASKED_CACHE ? fetch->ask.cache : SL_THROUGH_ORIGIN;
 }
 
 static bool is_at_origin(const struct sl_fetch *fetch)
@@ -199,22 +207,15 @@ static bool is_at_origin(const struct sl_fetch *fetch)
 /* Does its request go by a cache? What it carries may not be for one. */
 static bool is_led(const struct sl_fetch *fetch)
 {
-    return fetch->pick.place != SL_THROUGH_ORIGIN &&
+    return fetch->ask.asked == SL_ASKED_CACHE &&
            fetch->store->transport->channel_via(fetch->channel);
 }
 
-static void go_on_at_once(struct sl_fetch *fetch)
+/* What is missing of the block is asked of another, after so long. */
+static void turn_away(struct sl_fetch *fetch, uint64_t wait_ms)
 {
     fetch->phase = IN_BACKOFF;
-    fetch->wake_ns = sl_now_ns();
-}
-
-/* What is missing of the block is asked of the next, at once. */
-static void turn_away(struct sl_fetch *fetch)
-{
-    if (fetch->tried.count < SL_CACHES_TURNS)
-        fetch->tried.of[fetch->tried.count++] = fetch->pick.place;
-    go_on_at_once(fetch);
+    fetch->wake_ns = sl_now_ns() + wait_ms * SL_NS_PER_MS;
 }
 
 static const struct {
@@ -263,6 +264,14 @@ static uint64_t key_of(const struct sl_source *source)
     return key;
 }
 
+/* A block is one cache's. */
+static uint64_t block_end(const struct sl_source *source, uint64_t at, uint64_t end)
+{
+    uint64_t bytes = sl_through_block_bytes(source->store->through);
+    uint64_t block = (source->piece_at + at) / bytes;
+    return SL_MIN(end, (block + 1) * bytes - source->piece_at);
+}
+
 static struct sl_caches_map *map_of(struct sl_source *source)
 {
     struct sl_store *store = source->store;
@@ -273,11 +282,32 @@ static struct sl_caches_map *map_of(struct sl_source *source)
     return source->caches;
 }
 
+int sl_source_owner(struct sl_source *source, uint64_t at)
+{
+    struct sl_through *through = source->store->through;
+    struct sl_caches_map *map = through ? map_of(source) : NULL;
+    uint64_t block = map ? (source->piece_at + at) / sl_through_block_bytes(through) : 0;
+    return map ? sl_through_owner(through, map, block) : SL_THROUGH_ORIGIN;
+}
+
+uint64_t sl_fetch_route(struct sl_source *source, enum sl_vouch vouch, uint64_t at, uint64_t end,
+                        int *cache, enum sl_past *past)
+{
+    *cache = SL_THROUGH_ORIGIN;
+    *past = past_of(source, vouch);
+    if (*past != SL_PAST_COUNT)
+        return end;
+    *cache = sl_source_owner(source, at);
+    if (*cache == SL_THROUGH_ORIGIN)
+        *past = SL_PAST_NO_CACHE;
+    return block_end(source, at, end);
+}
+
 /* A connection that leads there, if one is idle. */
 static void turn_channel(struct sl_fetch *fetch)
 {
     struct sl_store *store = fetch->store;
-    const char *via = *fetch->pick.via ? fetch->pick.via : NULL;
+    const char *via = *fetch->via ? fetch->via : NULL;
     const char *has = store->transport->channel_via(fetch->channel);
     if (strcmp(has ? has : "", via ? via : "") == 0)
         return;
@@ -290,42 +320,27 @@ static void turn_channel(struct sl_fetch *fetch)
     fetch->channel = channel;
 }
 
-/* A block is one cache's. */
-uint64_t sl_fetch_pick(struct sl_source *source, enum sl_vouch vouch, uint64_t at, uint64_t end,
-                       const struct sl_caches_tried *tried, struct sl_through_pick *pick,
-                       enum sl_past *past)
-{
-    struct sl_through *through = source->store->through;
-    *pick = (struct sl_through_pick){.place = SL_THROUGH_ORIGIN};
-    *past = past_of(source, vouch);
-    if (*past != SL_PAST_COUNT)
-        return end;
-    uint64_t bytes = sl_through_block_bytes(through), block = (source->piece_at + at) / bytes;
-    sl_through_choose(through, map_of(source), block, tried, pick);
-    if (pick->place == SL_THROUGH_ORIGIN)
-        *past = SL_PAST_NO_CACHE;
-    return SL_MIN(end, (block + 1) * bytes - source->piece_at);
-}
-
 /* Which cache, and how much of it. Bytes that were wrong come from the origin, and places before it
  * are asked themselves. */
 static void choose_cache(struct sl_fetch *fetch)
 {
-    const struct sl_store *store = fetch->store;
-    enum sl_past past;
+    struct sl_source *source = fetch->source;
+    struct sl_through *through = fetch->store->through;
     fetch->part_end = fetch->end;
-    fetch->waits_on = false;
-    fetch->pick = (struct sl_through_pick){.place = SL_THROUGH_ORIGIN};
+    *fetch->via = 0;
+    if (fetch->ask.asked == SL_ASKED_CACHE || fetch->ask.asked == SL_ASKED_ORIGIN)
+        drop_block(fetch); /* a try of it failed, and begins anew */
     if (!fetch->apart && is_at_origin(fetch)) {
-        fetch->part_end = sl_fetch_pick(fetch->source, fetch->vouch, fetch->at, fetch->end,
-                                        &fetch->tried, &fetch->pick, &past);
+        enum sl_past past = past_of(source, fetch->vouch);
         if (past == SL_PAST_PACKED)
-            sl_through_past(store->through, fetch->source->uri, fetch->source->past_caches);
-        else if (past == SL_PAST_COUNT)
-            fetch->block =
-                (fetch->source->piece_at + fetch->at) / sl_through_block_bytes(store->through);
+            sl_through_past(through, source->uri, source->past_caches);
+        if (past == SL_PAST_COUNT) {
+            fetch->block = (source->piece_at + fetch->at) / sl_through_block_bytes(through);
+            fetch->part_end = block_end(source, fetch->at, fetch->end);
+            sl_through_choose(through, map_of(source), fetch->block, &fetch->ask, fetch->via);
+        }
     }
-    if (store->through && store->transport->channel_via)
+    if (through && fetch->store->transport->channel_via && fetch->ask.asked != SL_ASKED_WAITS)
         turn_channel(fetch);
 }
 
@@ -345,42 +360,45 @@ static bool leave_cache(struct sl_fetch *fetch, const struct sl_err *why)
 {
     if (!is_led(fetch) || why->kind == SL_E_CANCELED)
         return false;
-    if (mend(fetch, why)) {
-        go_on_at_once(fetch);
-        return true;
-    }
-    sl_through_failed(fetch->store->through, fetch->pick.place, why);
-    turn_away(fetch);
+    if (!mend(fetch, why))
+        sl_through_failed(fetch->store->through, &fetch->ask, why);
+    turn_away(fetch, 0);
     return true;
 }
 
-/* When its cache counts as gone, or as slow; UINT64_MAX: never. */
-static uint64_t silent_at(const struct sl_fetch *fetch)
-{
-    if (!is_led(fetch))
-        return UINT64_MAX;
-    return sl_through_silent_ns(fetch->store->through, fetch->pick.place, fetch->try_started_ns);
-}
-
-static uint64_t late_at(const struct sl_fetch *fetch)
-{
-    if (!is_led(fetch) || fetch->waits_on)
-        return UINT64_MAX;
-    return sl_through_late_ns(fetch->store->through, fetch->try_started_ns);
-}
-
-/* Its cache is much slower than others: what is missing is asked of the next. */
+/* Its cache is silent, or much slower than others: what is missing is asked of the next. */
 static bool leave_slow(struct sl_fetch *fetch)
 {
-    if (fetch->at == fetch->part_end || sl_now_ns() < late_at(fetch))
+    if (!is_led(fetch) || fetch->at == fetch->part_end)
         return false;
-    fetch->waits_on = !sl_through_late(fetch->store->through, fetch->pick.place);
-    if (fetch->waits_on)
+    enum sl_caches_verdict verdict = sl_through_judge(fetch->store->through, &fetch->ask);
+    if (verdict == SL_CACHES_FINE)
         return false;
-    count_supplied(fetch, SL_SUPPLIER_LATE, false);
+    if (verdict == SL_CACHES_SILENT) {
+        sl_metric_add(SL_M_SOURCE_ERRORS, 1);
+        sl_metric_add(SL_M_SOURCE_STALLS, 1);
+    }
+    count_supplied(fetch, verdict == SL_CACHES_SILENT ? SL_SUPPLIER_SILENT : SL_SUPPLIER_LATE,
+                   false);
     fetch->store->transport->channel_abort(fetch->channel);
-    turn_away(fetch);
+    turn_away(fetch, 0);
     return true;
+}
+
+/* The cache gave all, and says nothing more. */
+static bool awaits_end_alone(const struct sl_fetch *fetch)
+{
+    return is_led(fetch) && fetch->at == fetch->part_end &&
+           sl_now_ns() >= sl_through_judge_ns(fetch->store->through, &fetch->ask);
+}
+
+/* An answer came: by a cache? */
+static void note_way(struct sl_fetch *fetch)
+{
+    if (fetch->ask.asked != SL_ASKED_CACHE || is_led(fetch))
+        return;
+    drop_block(fetch);
+    *fetch->via = 0;
 }
 
 /* ---- tries ----------------------------------------------------------------------------------- */
@@ -438,6 +456,7 @@ static int fail_try(struct sl_fetch *fetch, struct sl_err *err)
                  sl_retry_again(&fetch->retry, err, fetch->at - fetch->try_begin, &wait_ms);
     if (!again) {
         fetch->phase = IDLE;
+        drop_block(fetch);
         if (sl_cancel_check(fetch->store->config.cancel, err) < 0)
             return -1; /* and so was what would have recovered it */
         if (err->retryable && sl_retry_tries(&fetch->retry) > 1)
@@ -474,8 +493,12 @@ static int ask(struct sl_fetch *fetch, struct sl_err *err)
 {
     struct sl_source *source = fetch->source;
     choose_cache(fetch);
+    if (fetch->ask.asked == SL_ASKED_WAITS) {
+        turn_away(fetch, ORIGIN_WAIT_MS);
+        return 0;
+    }
     struct sl_try try = {.end = fetch->part_end,
-                         .via = *fetch->pick.via ? fetch->pick.via : NULL,
+                         .via = *fetch->via ? fetch->via : NULL,
                          .first = !source->opened,
                          .again = fetch->again,
                          .vouch = SL_MAX(source->vouch, fetch->vouch),
@@ -517,7 +540,7 @@ int sl_fetch_start(struct sl_fetch *fetch, struct sl_source *source, uint64_t be
     fetch->retry = sl_store_retry(&fetch->store->config);
     fetch->retry.random = random;
     fetch->again = fetch->again && !fetch->source;
-    fetch->tried.count = 0;
+    drop_block(fetch);
     fetch->mended = false;
     fetch->source = source;
     fetch->at = begin;
@@ -568,8 +591,7 @@ static void note_placed(struct sl_fetch *fetch, size_t bytes)
 
 static void note_cached(struct sl_fetch *fetch, size_t bytes)
 {
-    sl_through_came(fetch->store->through, fetch->pick.place, map_of(fetch->source), fetch->block,
-                    bytes);
+    sl_through_came(fetch->store->through, &fetch->ask, map_of(fetch->source), fetch->block, bytes);
     sl_metric_add(SL_M_SOURCE_CACHE_BYTES, (int64_t)bytes);
     sl_progress_add_cached(fetch->store->config.progress, bytes);
 }
@@ -582,7 +604,7 @@ static void count_bytes(struct sl_fetch *fetch, size_t bytes)
     if (!is_at_origin(fetch))
         note_placed(fetch, bytes);
     sl_counter_add(&fetch->source->received, bytes);
-    if (fetch->pick.place != SL_THROUGH_ORIGIN)
+    if (is_led(fetch))
         note_cached(fetch, bytes);
     sl_metric_add(SL_M_SOURCE_BYTES, (int64_t)bytes);
     sl_progress_add_fetched(fetch->store->config.progress, bytes);
@@ -615,15 +637,6 @@ static enum sl_io_state read_memory(struct sl_fetch *fetch, void *data, size_t b
     return SL_IO_END;
 }
 
-/* A whole one tells how long they take. */
-static void note_block(const struct sl_fetch *fetch)
-{
-    struct sl_through *through = fetch->store->through;
-    if (fetch->pick.place != SL_THROUGH_ORIGIN &&
-        fetch->part_end - fetch->try_begin == sl_through_block_bytes(through))
-        sl_through_took(through, sl_now_ns() - fetch->try_started_ns);
-}
-
 /* A try has ended with all that it asked for: END, or WAIT if a block is next. */
 static enum sl_io_state end_try(struct sl_fetch *fetch, struct sl_err *err)
 {
@@ -637,19 +650,14 @@ static enum sl_io_state end_try(struct sl_fetch *fetch, struct sl_err *err)
         return SL_IO_FAILED;
     }
     count_supplied(fetch, SL_SUPPLIER_FAILURE_COUNT, true);
-    note_block(fetch);
+    if (fetch->ask.in_hand)
+        sl_through_done(fetch->store->through, &fetch->ask,
+                        fetch->part_end - fetch->try_begin ==
+                            sl_through_block_bytes(fetch->store->through));
     if (fetch->at == fetch->end)
         return SL_IO_END;
-    fetch->tried.count = 0;
     fetch->mended = false;
     return start_try(fetch, err) < 0 ? SL_IO_FAILED : SL_IO_WAIT;
-}
-
-/* An answer came: by a cache? */
-static void note_way(struct sl_fetch *fetch)
-{
-    if (!is_led(fetch))
-        fetch->pick.place = SL_THROUGH_ORIGIN;
 }
 
 static enum sl_io_state read_try(struct sl_fetch *fetch, void *data, size_t bytes, size_t *got,
@@ -659,10 +667,9 @@ static enum sl_io_state read_try(struct sl_fetch *fetch, void *data, size_t byte
         fetch->store->transport->channel_read(fetch->channel, data, bytes, got, err);
     if (state != SL_IO_WAIT && state != SL_IO_FAILED)
         note_way(fetch);
-    if (state == SL_IO_WAIT && sl_now_ns() >= silent_at(fetch)) {
+    if (state == SL_IO_WAIT && awaits_end_alone(fetch)) {
         fetch->store->transport->channel_abort(fetch->channel);
-        sl_fail_code(err, SL_E_NET, "stall", "nothing came for %d ms", SL_CACHES_SILENCE_MS);
-        state = SL_IO_FAILED;
+        return end_try(fetch, err);
     }
     if (state == SL_IO_DATA || state == SL_IO_END)
         learn_length(fetch);
@@ -706,7 +713,9 @@ int sl_fetch_poll(struct sl_fetch *fetch, struct pollfd fds[SL_IO_POLL_MAX], uin
 {
     if (fetch->phase == ACTIVE) {
         int count = fetch->store->transport->channel_poll(fetch->channel, fds, deadline_ns);
-        *deadline_ns = SL_MIN(*deadline_ns, SL_MIN(silent_at(fetch), late_at(fetch)));
+        if (is_led(fetch))
+            *deadline_ns =
+                SL_MIN(*deadline_ns, sl_through_judge_ns(fetch->store->through, &fetch->ask));
         return count;
     }
     *deadline_ns = fetch->phase == IN_BACKOFF ? fetch->wake_ns : 0;
@@ -737,6 +746,7 @@ void sl_fetch_abort(struct sl_fetch *fetch)
         fetch->store->transport->channel_abort(fetch->channel);
     }
     fetch->phase = IDLE;
+    drop_block(fetch);
 }
 
 unsigned sl_fetch_take_throttled(struct sl_fetch *fetch)

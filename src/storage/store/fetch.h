@@ -57,13 +57,16 @@ enum sl_past {
 /** The key, and words for people. Constants. */
 const char *sl_past_name(enum sl_past past);
 const char *sl_past_text(enum sl_past past);
-/** Where the bytes of an opened source are asked for first from `at` on, up to its return value,
- * at most to `end`: the cache, or *past. vouch: as of a fetch. Any thread. */
-struct sl_caches_tried;
-struct sl_through_pick;
-uint64_t sl_fetch_pick(struct sl_source *source, enum sl_vouch vouch, uint64_t at, uint64_t end,
-                       const struct sl_caches_tried *tried, struct sl_through_pick *pick,
-                       enum sl_past *past);
+/**
+ * Where the bytes of an opened source are asked for first from `at` on, up to its return value, at
+ * most to `end`.
+ *
+ * @vouch  as of a fetch.
+ * @cache  out: the number of the cache, or SL_THROUGH_ORIGIN.
+ * @past   out: why it is the origin; SL_PAST_COUNT: it is not. Any thread.
+ */
+uint64_t sl_fetch_route(struct sl_source *source, enum sl_vouch vouch, uint64_t at, uint64_t end,
+                        int *cache, enum sl_past *past);
 /** The cache that it waits for; SL_THROUGH_ORIGIN: none. */
 int sl_fetch_cache(const struct sl_fetch *fetch);
 /** Closes the connection, in mid-answer too. */

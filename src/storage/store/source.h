@@ -150,6 +150,9 @@ unsigned sl_store_host_connections(const struct sl_store *store);
 bool sl_store_blame_mirrors(struct sl_store *store, const struct sl_err *why);
 /** The caches that it reads through; NULL: it has none. Borrowed. */
 struct sl_through *sl_store_through(const struct sl_store *store);
+/** The number of the cache that all machines ask first for the block at this byte;
+ * SL_THROUGH_ORIGIN: none. Any thread. */
+int sl_source_owner(struct sl_source *source, uint64_t at);
 /** How many of `count` small requests to send side by side, by its configuration. */
 unsigned sl_store_openings(const struct sl_store *store, size_t count);
 /** Count the connections that were made before there was a request for them. */

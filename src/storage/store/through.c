@@ -245,7 +245,7 @@ struct sl_through *sl_through_new(const struct sl_through_options *options, stru
     if (!through)
         return NULL;
     through->locked.holders = 1;
-    sl_caches_init(&through->locked.caches);
+    sl_caches_init(&through->locked.caches, options->origin_share > 0 ? options->origin_share : 1);
     through->block_bytes = options->block_bytes ? options->block_bytes : BLOCK_BYTES;
     pthread_mutex_init(&through->mutex, NULL);
     sl_thread_cancel_cond_init(&through->ended);
@@ -290,57 +290,90 @@ struct sl_caches_map *sl_through_map_new(const struct sl_through *through, uint6
 }
 
 void sl_through_choose(struct sl_through *through, struct sl_caches_map *map, uint64_t block,
-                       const struct sl_caches_tried *tried, struct sl_through_pick *pick)
+                       struct sl_caches_ask *ask, char via[SL_THROUGH_VIA_BYTES])
 {
     SL_LOCKED(&through->mutex);
-    *pick = (struct sl_through_pick){
-        .place = sl_caches_choose(&through->locked.caches, map, block, tried, sl_now_ns())};
-    if (pick->place != SL_THROUGH_ORIGIN)
-        memcpy(pick->via, through->locked.places[pick->place]->via, SL_THROUGH_VIA_BYTES);
+    *via = 0;
+    sl_caches_choose(&through->locked.caches, map, block, ask, sl_now_ns());
+    if (ask->asked == SL_ASKED_CACHE)
+        memcpy(via, through->locked.places[ask->cache]->via, SL_THROUGH_VIA_BYTES);
+}
+
+int sl_through_owner(struct sl_through *through, struct sl_caches_map *map, uint64_t block)
+{
+    SL_LOCKED(&through->mutex);
+    return sl_caches_owner(&through->locked.caches, map, block);
+}
+
+size_t sl_through_count(struct sl_through *through)
+{
+    SL_LOCKED(&through->mutex);
+    return through->locked.caches.count;
 }
 
 /* ---- what came of it ------------------------------------------------------------------------- */
 
-void sl_through_came(struct sl_through *through, int place, struct sl_caches_map *map,
-                     uint64_t block, uint64_t bytes)
+void sl_through_came(struct sl_through *through, const struct sl_caches_ask *ask,
+                     struct sl_caches_map *map, uint64_t block, uint64_t bytes)
 {
     SL_LOCKED(&through->mutex);
-    struct place *from = through->locked.places[place];
+    struct place *from = through->locked.places[ask->cache];
     from->bytes += bytes;
     from->blamed = false;
-    sl_caches_came(&through->locked.caches, place, sl_now_ns());
+    sl_caches_came(&through->locked.caches, ask, sl_now_ns());
     if (map && block < map->count)
-        map->blocks[block].giver = (uint16_t)(place + 1);
+        map->blocks[block].giver = (uint16_t)(ask->cache + 1);
 }
 
-void sl_through_took(struct sl_through *through, uint64_t ns)
+void sl_through_done(struct sl_through *through, struct sl_caches_ask *ask, bool whole)
 {
     SL_LOCKED(&through->mutex);
-    sl_caches_took(&through->locked.caches, ns);
+    sl_caches_done(&through->locked.caches, ask, whole, sl_now_ns());
 }
 
-uint64_t sl_through_silent_ns(struct sl_through *through, int place, uint64_t asked_ns)
+void sl_through_drop(struct sl_through *through, struct sl_caches_ask *ask)
 {
     SL_LOCKED(&through->mutex);
-    return sl_caches_silent_ns(&through->locked.caches, place, asked_ns);
+    sl_caches_drop(&through->locked.caches, ask);
 }
 
-uint64_t sl_through_late_ns(struct sl_through *through, uint64_t asked_ns)
+/* With the lock. Said of each once. */
+static void note_failure(struct sl_through *through, int number, const char *what,
+                         const char *message)
 {
-    SL_LOCKED(&through->mutex);
-    return sl_caches_late_ns(&through->locked.caches, asked_ns);
+    struct place *from = through->locked.places[number];
+    enum sl_cache_state state = through->locked.caches.of[number].state;
+    if (!from->failures++ && (state == SL_CACHE_IN_USE || state == SL_CACHE_RESTS))
+        sl_log(SL_LOG_WARN, "the cache '%s' %s%s", from->via, what, message);
 }
 
-bool sl_through_late(struct sl_through *through, int place)
+void sl_through_failed(struct sl_through *through, struct sl_caches_ask *ask,
+                       const struct sl_err *why)
 {
     SL_LOCKED(&through->mutex);
-    if (!sl_caches_late(&through->locked.caches, place, sl_now_ns()))
-        return false;
-    struct place *from = through->locked.places[place];
-    if (!from->failures++)
-        sl_log(SL_LOG_WARN,
-               "the cache '%s' is much slower than the others, which are asked instead", from->via);
-    return true;
+    note_failure(through, ask->cache,
+                 "does not answer as it should, others are asked: ", why->message);
+    sl_caches_failed(&through->locked.caches, ask, sl_now_ns());
+}
+
+enum sl_caches_verdict sl_through_judge(struct sl_through *through, struct sl_caches_ask *ask)
+{
+    SL_LOCKED(&through->mutex);
+    int cache = ask->cache;
+    enum sl_caches_verdict verdict = sl_caches_judge(&through->locked.caches, ask, sl_now_ns());
+    if (verdict != SL_CACHES_FINE)
+        note_failure(through, cache,
+                     verdict == SL_CACHES_SILENT
+                         ? "is silent, others are asked"
+                         : "is much slower than the others, which are asked instead",
+                     "");
+    return verdict;
+}
+
+uint64_t sl_through_judge_ns(struct sl_through *through, const struct sl_caches_ask *ask)
+{
+    SL_LOCKED(&through->mutex);
+    return sl_caches_judge_ns(&through->locked.caches, ask);
 }
 
 void sl_through_past(struct sl_through *through, const char *object, const char *why)
@@ -349,16 +382,6 @@ void sl_through_past(struct sl_through *through, const char *object, const char 
     if (!through->locked.warned_of_past)
         sl_log(SL_LOG_WARN, "'%s' is not read through caches: %s", object, why);
     through->locked.warned_of_past = true;
-}
-
-void sl_through_failed(struct sl_through *through, int place, const struct sl_err *why)
-{
-    SL_LOCKED(&through->mutex);
-    struct place *from = through->locked.places[place];
-    if (!from->failures++ && through->locked.caches.of[place].state == SL_CACHE_IN_USE)
-        sl_log(SL_LOG_WARN, "the cache '%s' does not answer as it should, others are asked: %s",
-               from->via, why->message);
-    sl_caches_failed(&through->locked.caches, place, sl_now_ns());
 }
 
 /* With the lock. */

@@ -7,8 +7,9 @@
  * hashing: the highest of the hashes of block and cache comes first), the same on every machine, so
  * that one cache fetches a block once for all of them. The first that has room owns it: no cache
  * owns more than a 64th more than its share. The owner is asked at first, the highest of the
- * others where that failed or was silent, then the origin. A cache that failed has a rest, of a
- * second and longer each time; one that gave a wrong byte, or another version, is left for good.
+ * others where that failed, was silent or late, then the origin, but for no more than a part of the
+ * blocks at a time. A cache that failed has a rest, longer each time, and one block after it; one
+ * that gave a wrong byte, or another version, is left for good.
  *
  * Names that stand for several addresses, as that of a headless Service, are as many caches; they
  * are looked up anew while a store is open. Any thread; none blocks but for a lock.
@@ -37,6 +38,8 @@ struct sl_through_options {
     unsigned count;          /* 0: none */
     uint64_t block_bytes;    /* 0: 8 MiB */
     enum sl_unverified unverified;
+    double
+        origin_share; /* of blocks in hand may be asked of the origin because caches failed; 0: 1 */
 };
 
 struct sl_progress;
@@ -53,29 +56,29 @@ void sl_through_report(struct sl_through *through, struct sl_progress *progress)
 
 uint64_t sl_through_block_bytes(const struct sl_through *through);
 
-/** Where a block is asked for. */
-struct sl_through_pick {
-    int place;                      /* a cache's number, or SL_THROUGH_ORIGIN */
-    char via[SL_THROUGH_VIA_BYTES]; /* sl_request.via; "": the origin */
-};
 /** sl_caches_map_new() for an object of so many bytes. Whoever reads by way of it may free through
  * first. */
 struct sl_caches_map *sl_through_map_new(const struct sl_through *through, uint64_t key,
                                          uint64_t object_bytes);
-/* As those of caches.h, by this store's caches and now. */
+/* As those of caches.h, by this store's caches and now; failures and slowness are logged. Whoever
+ * chose drops or is done before the store is closed. */
+/** via: of sl_request; "": the origin, or nobody yet. */
 void sl_through_choose(struct sl_through *through, struct sl_caches_map *map, uint64_t block,
-                       const struct sl_caches_tried *tried, struct sl_through_pick *pick);
-void sl_through_took(struct sl_through *through, uint64_t ns);
-uint64_t sl_through_silent_ns(struct sl_through *through, int place, uint64_t asked_ns);
-uint64_t sl_through_late_ns(struct sl_through *through, uint64_t asked_ns);
-bool sl_through_late(struct sl_through *through, int place);
-/** So many bytes of a block came from there. */
-void sl_through_came(struct sl_through *through, int place, struct sl_caches_map *map,
-                     uint64_t block, uint64_t bytes);
+                       struct sl_caches_ask *ask, char via[SL_THROUGH_VIA_BYTES]);
+void sl_through_done(struct sl_through *through, struct sl_caches_ask *ask, bool whole);
+void sl_through_drop(struct sl_through *through, struct sl_caches_ask *ask);
+void sl_through_failed(struct sl_through *through, struct sl_caches_ask *ask,
+                       const struct sl_err *why);
+enum sl_caches_verdict sl_through_judge(struct sl_through *through, struct sl_caches_ask *ask);
+uint64_t sl_through_judge_ns(struct sl_through *through, const struct sl_caches_ask *ask);
+/** Whoever is asked first, and how many there are or were. */
+int sl_through_owner(struct sl_through *through, struct sl_caches_map *map, uint64_t block);
+size_t sl_through_count(struct sl_through *through);
+/** So many bytes of a block came from the cache that is asked. */
+void sl_through_came(struct sl_through *through, const struct sl_caches_ask *ask,
+                     struct sl_caches_map *map, uint64_t block, uint64_t bytes);
 /** This goes to the origin, for this reason. A warning, once. */
 void sl_through_past(struct sl_through *through, const char *object, const char *why);
-/** A cache did not answer, or not as it should. */
-void sl_through_failed(struct sl_through *through, int place, const struct sl_err *why);
 /** Bytes [begin, end) of an object are wrong: who gave any of their blocks is left. */
 void sl_through_wrong(struct sl_through *through, struct sl_caches_map *map, uint64_t begin,
                       uint64_t end, const char *object);

@@ -37,9 +37,10 @@ struct sl_deferred;
 int sl_work_make(struct sl_work *work, const struct sl_plan *plan, struct sl_sink *sink,
                  struct sl_journal *journal, struct sl_verify *verify, struct sl_deferred *deferred,
                  struct sl_err *err);
-/** Into an order of this load's own, for many that read the same through caches: else all of them
- * ask the same cache at any time. SL_E_NO_SPACE. */
-int sl_work_scatter(struct sl_work *work, uint64_t seed, struct sl_err *err);
+/** Into an order of this load's own, for many that read the same through caches
+ * (sl_caches_order()); its ranges of a file stay side by side. SL_E_NO_SPACE. */
+int sl_work_scatter(struct sl_work *work, const struct sl_plan *plan, uint64_t seed,
+                    struct sl_err *err);
 void sl_work_release(struct sl_work *work);
 /** Does the journal vouch for these bytes of a file? Only for what is composed. */
 bool sl_work_keeps(const struct sl_work *work, uint32_t file, uint64_t begin, uint64_t end);
