@@ -732,7 +732,7 @@ static void leave_wrong_blocks(const char *checks)
                                     .fault = SL_FAULT_STATUS,
                                     .status = 503};
     }
-    unsigned planned = sl_server_request_count(origin);
+    unsigned asked = sl_server_request_count(origin);
     begin_anew();
     serve_all(true);
     sl_server_script(caches[0], steps, FILES);

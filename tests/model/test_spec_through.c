@@ -72,6 +72,23 @@ SL_TEST(caches_are_a_text_or_a_list_or_a_section)
     must_be("", USUAL, SL_UNVERIFIED_DIRECT);
 }
 
+SL_TEST(a_quarter_of_the_blocks_may_be_asked_of_the_origin_unless_said)
+{
+    static const struct {
+        const char *text;
+        double share;
+    } rows[] = {{THROUGH("'http://a:1'"), 0.25},
+                {THROUGH("{originShare: 1}"), 1},
+                {THROUGH("{originShare: 0.05}"), 0.05},
+                {THROUGH("{originShare: .5}"), 0.5}};
+    for (size_t i = 0; i < SL_COUNT(rows); i++) {
+        struct sl_source_config config;
+        must_parse(rows[i].text);
+        sl_spec_source_config(specs.items, NULL, NULL, &config);
+        ck_assert_double_eq(config.through.origin_share, rows[i].share);
+    }
+}
+
 SL_TEST(nothing_is_no_cache)
 {
     static const char *const none[] = {THROUGH(""), THROUGH("[]"), THROUGH("{}"),
@@ -146,9 +163,12 @@ static struct sl_list some = {(char *[]){(char[]){"http://n:1"}, (char[]){"http:
 /* What a spec says itself, and of a default that names everything, or nothing, what is taken. */
 SL_TEST(a_default_is_for_what_a_spec_leaves_open)
 {
-    const struct sl_spec_through all = {some, 2 << 20, SL_UNVERIFIED_WARN, {true, true, true}};
-    const struct sl_spec_through rest = {{0}, 2 << 20, SL_UNVERIFIED_WARN, {false, true, true}};
-    const struct sl_spec_through none = {{0}, USUAL, SL_UNVERIFIED_REFUSE, {true, false, false}};
+    static char share[] = "0.5";
+    const struct sl_spec_through all = {
+        some, 2 << 20, SL_UNVERIFIED_WARN, share, {true, true, true, true}};
+    const struct sl_spec_through rest = {
+        {0}, 2 << 20, SL_UNVERIFIED_WARN, share, {false, true, true, true}};
+    const struct sl_spec_through none = {{0}, USUAL, SL_UNVERIFIED_REFUSE, share, {true}};
     static const struct sl_spec_through nothing;
     static const char two[] = "http://n:1 http://n:2", environment[] = "http://e:5";
     const struct {
@@ -157,22 +177,24 @@ SL_TEST(a_default_is_for_what_a_spec_leaves_open)
         const char *caches;
         uint64_t block_bytes;
         enum sl_unverified unverified;
+        const char *share;
     } rows[] = {
-        {GOOD, &all, two, 2 << 20, SL_UNVERIFIED_WARN},
-        {THROUGH(""), &all, two, 2 << 20, SL_UNVERIFIED_WARN},
-        {THROUGH("{unverified: direct}"), &all, two, 2 << 20, SL_UNVERIFIED_DIRECT},
-        {THROUGH("{blockBytes: 1Mi}"), &all, two, 1 << 20, SL_UNVERIFIED_WARN},
-        {THROUGH("[]"), &all, "", USUAL, SL_UNVERIFIED_REFUSE},
-        {THROUGH("'http://a:1'"), &all, "http://a:1", USUAL, SL_UNVERIFIED_REFUSE},
-        {GOOD, &rest, environment, 2 << 20, SL_UNVERIFIED_WARN},
-        {GOOD, &none, "", USUAL, SL_UNVERIFIED_REFUSE},
-        {GOOD, &nothing, environment, USUAL, SL_UNVERIFIED_REFUSE},
+        {GOOD, &all, two, 2 << 20, SL_UNVERIFIED_WARN, "0.5"},
+        {THROUGH(""), &all, two, 2 << 20, SL_UNVERIFIED_WARN, "0.5"},
+        {THROUGH("{unverified: direct}"), &all, two, 2 << 20, SL_UNVERIFIED_DIRECT, "0.5"},
+        {THROUGH("{blockBytes: 1Mi, originShare: 1}"), &all, two, 1 << 20, SL_UNVERIFIED_WARN, "1"},
+        {THROUGH("[]"), &all, "", USUAL, SL_UNVERIFIED_REFUSE, "0.25"},
+        {THROUGH("'http://a:1'"), &all, "http://a:1", USUAL, SL_UNVERIFIED_REFUSE, "0.25"},
+        {GOOD, &rest, environment, 2 << 20, SL_UNVERIFIED_WARN, "0.5"},
+        {GOOD, &none, "", USUAL, SL_UNVERIFIED_REFUSE, "0.25"},
+        {GOOD, &nothing, environment, USUAL, SL_UNVERIFIED_REFUSE, "0.25"},
     };
     setenv("SLUICE_THROUGH", environment, 1);
     for (size_t i = 0; i < SL_COUNT(rows); i++) {
         must_parse(rows[i].text);
         ck_assert_int_eq(sl_spec_inherit_through(specs.items, rows[i].from, &err), 0);
         must_be(rows[i].caches, rows[i].block_bytes, rows[i].unverified);
+        ck_assert_str_eq(specs.items->source.through.origin_share, rows[i].share);
     }
 }
 
@@ -210,6 +232,14 @@ SL_TEST(what_is_no_cache_is_told_with_its_place)
          "m.yaml:4:42: 'blockBytes': expected a size from 64 KiB to 1 GiB, not '1Ki'\n"},
         {THROUGH("{blockBytes: 2Gi}"),
          "m.yaml:4:42: 'blockBytes': expected a size from 64 KiB to 1 GiB, not '2Gi'\n"},
+        {THROUGH("{originShare: 0}"),
+         "m.yaml:4:43: 'originShare': expected a number above 0 and at most 1, such as 0.25\n"},
+        {THROUGH("{originShare: 1.5}"),
+         "m.yaml:4:43: 'originShare': expected a number above 0 and at most 1, such as 0.25\n"},
+        {THROUGH("{originShare: 1e-1}"),
+         "m.yaml:4:43: 'originShare': expected a number above 0 and at most 1, such as 0.25\n"},
+        {THROUGH("{originShare: -0.5}"),
+         "m.yaml:4:43: 'originShare': expected a number above 0 and at most 1, such as 0.25\n"},
         {THROUGH("{unverified: maybe}"),
          "m.yaml:4:42: 'unverified': expected one of refuse|warn|direct, not 'maybe'\n"},
     };

@@ -37,9 +37,10 @@ struct sl_spec_through {
     struct sl_list caches;
     uint64_t block_bytes;
     int unverified; /* enum sl_unverified */
+    char *origin_share;
     /* Not of the document: what it names. It may name caches, and none of them: []. */
     struct {
-        bool caches, block_bytes, unverified;
+        bool caches, block_bytes, unverified, origin_share;
     } named;
 };
 extern const struct sl_option_table sl_spec_through_table;

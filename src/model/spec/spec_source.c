@@ -62,6 +62,16 @@ static int check_cache(const char *text, struct sl_err *err)
     return sl_fail(err, SL_E_USAGE, "a cache is named as http://HOST:PORT, and no more");
 }
 
+/* "0.25" */
+static int check_share(const char *text, struct sl_err *err)
+{
+    char *end;
+    double share = strtod(text, &end);
+    if (!text[strspn(text, "0123456789.")] && !*end && share > 0 && share <= 1)
+        return 0;
+    return sl_fail(err, SL_E_USAGE, "expected a number above 0 and at most 1, such as 0.25");
+}
+
 static const struct sl_option through_rows[] = {
     SL_OPTION(sl_spec_through, caches, LIST, "",
               "HTTP caches that ranges are asked of before the source itself, as http://HOST:PORT; "
@@ -76,6 +86,10 @@ static const struct sl_option through_rows[] = {
               "what nothing checks (no hash of it is known): refuse it, warn and compare samples "
               "with the source, or read it from the source directly",
               .choices = "refuse|warn|direct"),
+    SL_OPTION(sl_spec_through, origin_share, STRING, "0.25",
+              "of the blocks that are read at a time, at most this part is asked of the source "
+              "because caches failed; the others wait for it, or for a cache. Above 0, up to 1",
+              .pattern = "^(0?\\.[0-9]*[1-9][0-9]*|1(\\.0*)?)$", .check = check_share),
     SL_OPTION_END,
 };
 const struct sl_option_table sl_spec_through_table = {"through", sizeof(struct sl_spec_through),
@@ -173,6 +187,7 @@ void sl_spec_note_through(const struct sl_yaml_pair *pair, struct sl_spec_throug
     through->named.caches = in_brief || names(node, "caches");
     through->named.block_bytes = names(node, "blockBytes");
     through->named.unverified = names(node, "unverified");
+    through->named.origin_share = names(node, "originShare");
 }
 
 int sl_spec_take_through(struct sl_spec *spec, const char *text, struct sl_err *err)
@@ -193,6 +208,13 @@ int sl_spec_inherit_through(struct sl_spec *spec, const struct sl_spec_through *
         through->block_bytes = from->block_bytes;
     if (from->named.unverified && !through->named.unverified)
         through->unverified = from->unverified;
+    if (from->named.origin_share && !through->named.origin_share) {
+        char *share = sl_strdup(from->origin_share, err);
+        if (!share)
+            return -1;
+        free(through->origin_share);
+        through->origin_share = share;
+    }
     if (!from->named.caches)
         return 0;
     for (size_t i = 0; i < through->caches.count; i++) /* of the environment */
@@ -221,6 +243,7 @@ void sl_spec_source_config(const struct sl_spec *spec, struct sl_cancel *cancel,
                            struct sl_progress *progress, struct sl_source_config *config)
 {
     size_t used = 0;
+    const char *origin_share = spec->source.through.origin_share;
     *config = (struct sl_source_config){
         .tls = &spec->source.tls,
         .stall_seconds = (unsigned)spec->readers.stall_seconds,
@@ -238,7 +261,8 @@ void sl_spec_source_config(const struct sl_spec *spec, struct sl_cancel *cancel,
         .through = {.urls = (const char *const *)spec->source.through.caches.items,
                     .count = (unsigned)spec->source.through.caches.count,
                     .block_bytes = spec->source.through.block_bytes,
-                    .unverified = (enum sl_unverified)spec->source.through.unverified},
+                    .unverified = (enum sl_unverified)spec->source.through.unverified,
+                    .origin_share = origin_share ? strtod(origin_share, NULL) : 0},
     };
     set_patience(spec, config);
     for (size_t i = 0; sl_stores_at(i); i++) {
