@@ -9,6 +9,7 @@
 #include "fake_clock.h"
 #include "fetch.h"
 #include "http_through.h"
+#include "progress.h"
 #include "range_blob.h"
 #include "stores.h"
 #include "through.h"
@@ -190,10 +191,23 @@ SL_TEST_LOOP(another_is_asked_at_once, 0, 2 * (int)SL_COUNT(bad))
     ck_assert(_i % 2 ? of_origin > 0 : of_origin == 0);
 }
 
+/* What a progress knows of the first cache. */
+static struct sl_supplier counted_of_first(struct sl_progress *progress)
+{
+    struct sl_supplier all[SL_SUPPLIERS_MAX];
+    size_t count = sl_progress_suppliers(progress, all, SL_SUPPLIERS_MAX);
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(all[i].name, sl_server_url(caches[0], "")) == 0)
+            return all[i];
+    return (struct sl_supplier){.bytes = 0};
+}
+
 /* It sends its bytes, and keeps all others waiting: they are asked of the next after a while. */
 SL_TEST(a_slow_cache_is_left_behind)
 {
     struct sl_through_state states[CACHES];
+    struct sl_progress *progress = sl_progress_new("m", "", "", &err);
+    config.progress = progress;
     open_blob();
     read_all();
     fake_clock_run();
@@ -204,6 +218,13 @@ SL_TEST(a_slow_cache_is_left_behind)
     sl_through_states(sl_store_through(store), states, CACHES);
     ck_assert_uint_ge(states[0].failures, 1);
     ck_assert_uint_eq(sl_server_request_count(origin), of_origin);
+    const struct sl_supplier counted = counted_of_first(progress);
+    ck_assert_uint_eq(counted.failures[SL_SUPPLIER_LATE], states[0].failures);
+    ck_assert_uint_eq(sl_supplier_failures(&counted), states[0].failures);
+    ck_assert_uint_eq(counted.bytes, states[0].bytes);
+    sl_source_free(sl_steal(&source));
+    sl_store_free(sl_steal(&store));
+    sl_progress_free(progress);
 }
 
 SL_TEST(caches_that_are_not_there_cost_nothing_but_a_look)
