@@ -297,7 +297,7 @@ static unsigned break_off(const char *uri, const char *check, void (*serve)(bool
                           .last = MANY,
                           .fault = SL_FAULT_STATUS,
                           .status = 503});
-    SL_SCRIPT(origin, {.first = 2 * planned + 1,
+    SL_SCRIPT(origin, {.first = 2 * asked + 1,
                        .last = MANY,
                        .fault = SL_FAULT_STATUS,
                        .status = 404,
@@ -736,7 +736,7 @@ static void leave_wrong_blocks(const char *checks)
     begin_anew();
     serve_all(true);
     sl_server_script(caches[0], steps, FILES);
-    SL_SCRIPT(origin, {.first = 2 * planned + 1,
+    SL_SCRIPT(origin, {.first = 2 * asked + 1,
                        .last = MANY,
                        .fault = SL_FAULT_STATUS,
                        .status = 404,

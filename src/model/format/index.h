@@ -117,10 +117,13 @@ int sl_index_add_source(struct sl_index *index, struct sl_source *source, struct
 /** A zeroed tensor at the end; valid until the next call. */
 struct sl_tensor *sl_index_add_tensor(struct sl_index *index, struct sl_err *err);
 /**
- * By exact name; the first in file order if several have it (.tensors may hold the paths ["a.b"]
- * and
- * ["a","b"]). NULL: SL_E_NOT_FOUND; SL_E_NO_SPACE: nobody knows. The first call sorts: one thread
- * at a time.
+ * Find a tensor by its exact name.
+ *
+ * @name    `name_bytes` bytes. If several have it (.tensors may hold the paths ["a.b"] and
+ *          ["a","b"]), the first in file order is found.
+ * @return  the index's. NULL: SL_E_NOT_FOUND; SL_E_NO_SPACE: nobody knows.
+ *
+ * The first call sorts: one thread at a time.
  */
 const struct sl_tensor *sl_index_find(struct sl_index *index, const char *name, size_t name_bytes,
                                       struct sl_err *err);
@@ -163,25 +166,33 @@ void sl_index_counts(const struct sl_index *index, uint64_t *object_bytes, uint6
  */
 int sl_format_index(struct sl_source *source, struct sl_index **index, struct sl_err *err);
 /**
- * As sl_format_index() for loads of whole files, whose hashes count. A name that says model (may be
- * NULL) decides for bytes that are not recognised. What is cut off, empty, a pointer or a page is
- * refused; what is merely unknown (a type, a version) is not: index->unread says what it is, or
- * there is no index, with a warning. PyTorch: of parts, NULL where nothing has a hash.
+ * As sl_format_index(), for loads of whole files, whose hashes count. What is cut off, empty, a
+ * pointer or a page is refused; what is merely unknown (a type, a version) is not.
+ *
+ * @name   one that says model decides for bytes that are not recognised; may be NULL.
+ * @index  out: index->unread says what is unknown in it. NULL, with a warning, where there is
+ *         none; PyTorch: of parts, NULL where nothing has a hash.
  */
 int sl_format_index_files(struct sl_source *source, const char *name, struct sl_index **index,
                           struct sl_err *err);
 /**
- * Index a model in several files by the index that names them, whatever that one is called. files:
- * for a load of whole files; else for its tensors. there: a missing file or tensor is a warning, no
- * error. *index is NULL, with 0, if one of the files has an unknown format; with `files` also if
- * the source is other JSON under a name that no format reserves for indexes. Errors and ownership
- * are those of sl_format_index().
+ * Index a model in several files by the index that names them, whatever that one is called.
+ *
+ * @files  for a load of whole files; else for its tensors.
+ * @there  a missing file or tensor is a warning, no error.
+ * @index  out: NULL, with 0, if one of the files has an unknown format; with `files` also if the
+ *         source is other JSON under a name that no format reserves for indexes.
+ *
+ * Errors and ownership are those of sl_format_index().
  */
 int sl_format_index_shards(struct sl_source *source, bool files, bool there,
                            struct sl_index **index, struct sl_err *err);
-/** As sl_format_index() but refuses unknown bytes too: SL_E_FORMAT, code "E_UNKNOWN". name_hint
- * (may be NULL) decides between formats for files too short to have a magic: golden cut-off files
- * are refused with their format's code. */
+/**
+ * As sl_format_index(), refusing unknown bytes, too: SL_E_FORMAT, code "E_UNKNOWN".
+ *
+ * @name_hint  decides between formats for files too short to have a magic, so that what is cut off
+ *             is refused with its format's code; may be NULL.
+ */
 int sl_format_index_strict(struct sl_source *source, const char *name_hint, struct sl_index **index,
                            struct sl_err *err);
 
@@ -216,18 +227,28 @@ enum sl_format_says sl_format_name_says(const char *name);
 enum { SL_META_DIGEST_BYTES_MAX = 1024 * 1024 * 1024 };
 
 /**
- * SHA-256 of a tensor's plaintext, row-major, little-endian (zeros for meta tensors, at most
- * SL_META_DIGEST_BYTES_MAX of them), checking the hashes it came with first if verify:
- * SL_E_INTEGRITY, code E_HASH_CRC32 or E_HASH_SHA256, naming the tensor. A refused tensor fails
- * with its own kind and code. Reads in bounded memory.
+ * Hash a tensor's plaintext by SHA-256: row-major, little-endian; zeros for meta tensors, at most
+ * SL_META_DIGEST_BYTES_MAX of them.
+ *
+ * @verify  check the hashes that it came with first.
+ * @digest  out.
+ * @return  0, or -1: SL_E_INTEGRITY, code E_HASH_CRC32 or E_HASH_SHA256, naming the tensor. A
+ *          refused tensor fails with its own kind and code.
+ *
+ * Reads in bounded memory.
  */
 int sl_tensor_digest(struct sl_index *index, const struct sl_tensor *tensor, bool verify,
                      uint8_t digest[32], struct sl_err *err);
 
 /**
- * The same of every tensor that is not refused, in the order of the bytes, with few requests:
- * `each` gets one after another and returns -1 (err filled) to stop. A meta tensor, of which a file
- * of a few bytes may have any number of any size, has no digest: NULL; its hashes are checked.
+ * Hash every tensor that is not refused, as sl_tensor_digest(), in the order of the bytes, with
+ * few requests.
+ *
+ * @verify  check the hashes that they came with first.
+ * @each    gets one after another, and returns -1 (err filled) to stop. The digest of a meta
+ *          tensor, of which a file of a few bytes may have any number of any size, is NULL; its
+ *          hashes are checked.
+ * @arg     for each().
  */
 int sl_index_digest(struct sl_index *index, bool verify,
                     int (*each)(void *arg, const struct sl_tensor *tensor, const uint8_t digest[32],
@@ -240,10 +261,12 @@ struct sl_slice {
     uint64_t begin[SL_SLICE_RANK_MAX], end[SL_SLICE_RANK_MAX];
 };
 /**
- * "NAME[0:4,:,2:]" against a tensor: a range "a:b", "a:", ":b", ":" or an index "a" (the range
- * a:a+1) for each dimension from the first; dimensions that are not named are whole. SL_E_USAGE for
- * a text that is not a slice; SL_E_FORMAT, code "st.slice", for too many ranges or one beyond the
- * dimension.
+ * Read "NAME[0:4,:,2:]" against a tensor: a range "a:b", "a:", ":b", ":" or an index "a" (the
+ * range a:a+1) for each dimension from the first; dimensions that are not named are whole.
+ *
+ * @slice   out: nothing is to be released.
+ * @return  0, or -1: SL_E_USAGE for a text that is not a slice; SL_E_FORMAT, code "st.slice", for
+ *          too many ranges or one beyond the dimension.
  */
 int sl_slice_parse(const char *text, const struct sl_tensor *tensor, struct sl_slice *slice,
                    struct sl_err *err);

@@ -189,43 +189,60 @@ struct sl_plan_output sl_plan_output_of_spec(const struct sl_spec *spec);
 uint64_t sl_plan_may_hold(const struct sl_spec *spec, enum sl_sink_layout layout);
 
 /**
- * Open the store, list or open the object(s), read indexes, select tensors, lay out, cut and order
- * ranges. SL_E_FORMAT for hostile names and for broken files of a known format; with layout
- * verbatim and hashes off such a file is plain data, with a warning. SL_E_INTEGRITY for `hashes:
- * require` with unhashed bytes, or what a signature or sidecar denies. SL_E_USAGE, SL_E_AUTH,
- * SL_E_NOT_FOUND, SL_E_NO_SPACE, SL_E_NET, SL_E_CANCELED. Blocks. The plan, the caller's, borrows
- * spec, copies output, and owns store and sources. The spec's own sink is not looked at.
+ * Open the store, list or open the objects, read indexes, select tensors, lay out, cut and order
+ * ranges.
+ *
+ * @spec    borrowed until the plan is freed. Its own sink is not looked at.
+ * @output  what files are made of it; copied.
+ * @config  as of sl_store_open().
+ * @plan    out: the caller's; it owns store and sources.
+ * @return  0, or -1: SL_E_FORMAT for hostile names and for broken files of a known format; with
+ *          layout verbatim and hashes off such a file is plain data, with a warning.
+ *          SL_E_INTEGRITY for `hashes: require` with unhashed bytes, or what a signature or
+ *          sidecar denies. SL_E_USAGE, SL_E_AUTH, SL_E_NOT_FOUND, SL_E_NO_SPACE, SL_E_NET,
+ *          SL_E_CANCELED.
+ *
+ * Blocks.
  */
 int sl_plan_make(const struct sl_spec *spec, const struct sl_plan_output *output,
                  const struct sl_source_config *config, struct sl_plan **plan, struct sl_err *err);
 /**
- * How many bytes the objects have that the spec is about, by the store's listing or its first
- * answer: about what a load fetches. *bytes: 0 where that takes more than a listing (objects that
- * name others, stores that read objects to list them). Config as above. Blocks; errors of the
- * store.
+ * Find out how many bytes the objects have that a spec is about, by the store's listing or its
+ * first answer: about what a load fetches.
+ *
+ * @config  as of sl_store_open().
+ * @bytes   out: 0 where that takes more than a listing (objects that name others, stores that read
+ *          objects to list them).
+ * @return  0, or -1 with errors of the store. Blocks.
  */
 int sl_plan_measure(const struct sl_spec *spec, const struct sl_source_config *config,
                     uint64_t *bytes, struct sl_err *err);
 /**
- * The first half of it, for who lays out and reads by itself: sources (opened, indexed, unlocked)
- * and targets, with their keys; no files, extents, checks. Sources without an index are data files
- * that go along (config.json). Errors as sl_plan_make(); blocks.
+ * Make the first half of a plan, for callers that lay out and read by themselves: sources (opened,
+ * indexed, unlocked) and targets, with their keys; no files, extents, checks. Sources without an
+ * index are data files that go along (config.json).
+ *
+ * Arguments and errors are those of sl_plan_make(). Blocks.
  */
 int sl_plan_make_targets(const struct sl_spec *spec, const struct sl_source_config *config,
                          struct sl_plan **plan, struct sl_err *err);
 /**
- * The same for who shows what there is before he reads: tensors that cannot be read are targets,
- * too, and as_files gives no targets at all, objects alone. The identity is of the objects. *plan
- * may be set after a failure, too: free it.
+ * As sl_plan_make_targets(), for callers that show what there is before they read: tensors that
+ * cannot be read are targets, too. The identity is of the objects.
+ *
+ * @as_files  no targets at all, objects alone.
+ * @plan      out: may be set after a failure, too; free it.
  */
 int sl_plan_make_listed(const struct sl_spec *spec, bool as_files,
                         const struct sl_source_config *config, struct sl_plan **plan,
                         struct sl_err *err);
 
 /**
- * A plan of an index that was put together by hand, with its store and one source; all three are
- * the plan's, also on failure. Targets are what the spec selects; metadata are the index's, as
- * they are.
+ * Make a plan of an index that was put together by hand. Targets are what the spec selects;
+ * metadata are the index's, as they are.
+ *
+ * @store, index  the plan's, also on failure, as the index's one source is.
+ * @plan          out: the caller's.
  */
 int sl_plan_make_given(const struct sl_spec *spec, struct sl_store *store, struct sl_index *index,
                        struct sl_plan **plan, struct sl_err *err);
@@ -238,12 +255,17 @@ struct sl_plan_wanted {
     uint64_t begin, end;
 };
 /**
- * A plan to read some of what sl_plan_make_listed() has opened: wanted[i] is file i. Any thread,
- * several parts of one plan at a time, as long as nothing else is done with it; `opened`, whose
- * sources, store and keys they use, outlives them, and `lock` is taken where its sources are read.
- * There is no identity and no sl_plan_tensor. Bytes that are not of a target are checked by
- * sidecars alone. SL_E_USAGE: a slice that leaves its tensor; errors of refused tensors; as
- * sl_plan_make().
+ * Make a plan to read some of what sl_plan_make_listed() has opened. There is no identity and no
+ * sl_plan_tensor; bytes that are not of a target are checked by sidecars alone.
+ *
+ * @opened  its sources, store and keys are used; it outlives all its parts.
+ * @wanted  `count` of them: wanted[i] is file i.
+ * @lock    taken where the sources of `opened` are read.
+ * @plan    out: the caller's.
+ * @return  0, or -1: SL_E_USAGE for a slice that leaves its tensor; errors of refused tensors; as
+ *          sl_plan_make().
+ *
+ * Any thread, several parts at a time, as long as nothing else is done with `opened`.
  */
 int sl_plan_make_part(const struct sl_plan *opened, const struct sl_plan_wanted *wanted,
                       size_t count, pthread_mutex_t *lock, struct sl_plan **plan,

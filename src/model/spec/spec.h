@@ -162,7 +162,12 @@ int sl_spec_take_through(struct sl_spec *spec, const char *text, struct sl_err *
  * leaves open. SL_E_NO_SPACE, SL_E_USAGE. */
 int sl_spec_inherit_through(struct sl_spec *spec, const struct sl_spec_through *from,
                             struct sl_err *err);
-/** What a store of the spec's source is opened with; borrows the spec's options. */
+/**
+ * Fill what a store of the spec's source is opened with.
+ *
+ * @cancel, progress  borrowed; may be NULL.
+ * @config            out: borrows the spec's options.
+ */
 void sl_spec_source_config(const struct sl_spec *spec, struct sl_cancel *cancel,
                            struct sl_progress *progress, struct sl_source_config *config);
 
@@ -185,14 +190,24 @@ struct sl_spec_setting {
 };
 
 /**
- * Parse text (file_name is for messages), replace ${VAR}, check, default. On mistakes: SL_E_USAGE;
- * `complaints` receives all of them, a line each, and err->message the first. SL_E_NO_SPACE.
- * Release specs in either case; nothing of the arguments is kept.
+ * Parse specs: replace ${VAR}, check, fill defaults. Nothing of the arguments is kept.
+ *
+ * @text        `bytes` bytes of YAML.
+ * @file_name   for messages.
+ * @settings    `setting_count` values from flags, which go before those of the text.
+ * @specs       out: release it in either case.
+ * @complaints  out: every mistake, a line each; err->message has the first.
+ * @return      0, or -1 with SL_E_USAGE or SL_E_NO_SPACE.
  */
 int sl_spec_parse(const char *text, size_t bytes, const char *file_name,
                   const struct sl_spec_setting *settings, size_t setting_count,
                   struct sl_specs *specs, struct sl_buf *complaints, struct sl_err *err);
-/** Read a file ("-" is stdin), which blocks, and parse it. SL_E_NOT_FOUND too. */
+/**
+ * Read a file and parse it, as sl_spec_parse(). Blocks.
+ *
+ * @path    "-" is stdin.
+ * @return  SL_E_NOT_FOUND, too.
+ */
 int sl_spec_read(const char *path, const struct sl_spec_setting *settings, size_t setting_count,
                  struct sl_specs *specs, struct sl_buf *complaints, struct sl_err *err);
 /** The same where a node's models will do, too: with `sink.pool`. */
@@ -200,13 +215,20 @@ int sl_spec_read_pooled(const char *path, const struct sl_spec_setting *settings
                         size_t setting_count, struct sl_specs *specs, struct sl_buf *complaints,
                         struct sl_err *err);
 /**
- * Judge settings by themselves, where a mistake elsewhere on the command line keeps their spec from
- * being read: paths and values, not how they fit together. 0, or -1 as sl_spec_parse().
+ * Judge settings by themselves, where a mistake elsewhere on the command line keeps their spec
+ * from being read: paths and values, not how they fit together.
+ *
+ * @complaints  out: every mistake, a line each.
+ * @return      0, or -1 as sl_spec_parse().
  */
 int sl_spec_check_settings(const struct sl_spec_setting *settings, size_t setting_count,
                            struct sl_buf *complaints, struct sl_err *err);
-/** A spec without a file: `sluice load URI --to DIR`. The name is made from the URI.
- * Errors as sl_spec_parse(). */
+/**
+ * Make a spec without a file: `sluice load URI --to DIR`. Its name is made from the URI.
+ *
+ * @to      the destination.
+ * @return  as sl_spec_parse(), whose other arguments these are.
+ */
 int sl_spec_from_uri(const char *uri, const char *to, const struct sl_spec_setting *settings,
                      size_t setting_count, struct sl_specs *specs, struct sl_buf *complaints,
                      struct sl_err *err);
