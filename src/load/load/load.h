@@ -32,14 +32,18 @@ struct sl_load_result {
     char path[512], uri[512]; /* without secrets; cut where they are longer */
 };
 /**
- * Load one model: lock, plan, check room, read, verify, publish. Blocks; cancel ends it within a
- * second and leaves a resumable state. A source that changed in mid-load restarts once from a clean
- * state, then SL_E_INTEGRITY. Mirrors are tried in turn when a source cannot be reached, refuses,
- * or lacks the objects. `cancel`, `progress` and `result` may be NULL; progress is finished here.
+ * Load one model: lock, plan, check room, read, verify, publish.
  *
- * 0, or -1 with the error of the last source: SL_E_USAGE, SL_E_AUTH, SL_E_NOT_FOUND,
- * SL_E_INTEGRITY, SL_E_NO_SPACE, SL_E_NET, SL_E_FORMAT, SL_E_GPU; SL_E_TIMEOUT:
- * readers.timeoutSeconds are over; SL_E_CANCELED.
+ * @spec      borrowed for the call.
+ * @cancel    ends it within a second and leaves a resumable state; may be NULL.
+ * @progress  finished here; may be NULL.
+ * @result    out: also after a failure, as far as it came; may be NULL.
+ * @return    0, or -1 with the error of the last source: SL_E_USAGE, SL_E_AUTH, SL_E_NOT_FOUND,
+ *            SL_E_INTEGRITY, SL_E_NO_SPACE, SL_E_NET, SL_E_FORMAT, SL_E_GPU; SL_E_TIMEOUT:
+ *            readers.timeoutSeconds are over; SL_E_CANCELED.
+ *
+ * Blocks. A source that changed in mid-load restarts once from a clean state, then SL_E_INTEGRITY.
+ * Mirrors are tried in turn when a source cannot be reached, refuses, or lacks the objects.
  */
 int sl_load_run(const struct sl_spec *spec, struct sl_cancel *cancel, struct sl_progress *progress,
                 struct sl_load_result *result, struct sl_err *err);
@@ -64,7 +68,11 @@ struct sl_load_destination;
 int sl_load_run_to(const struct sl_spec *spec, struct sl_load_destination *to,
                    struct sl_cancel *cancel, struct sl_progress *progress,
                    struct sl_load_result *result, struct sl_err *err);
-/** As sl_plan_measure(), of the spec's source, not of its mirrors, and with one try. */
+/**
+ * As sl_plan_measure(), of the spec's source, not of its mirrors, and with one try.
+ *
+ * @cancel  may be NULL.
+ */
 int sl_load_measure(const struct sl_spec *spec, struct sl_cancel *cancel, uint64_t *bytes,
                     struct sl_err *err);
 /** As an object; name: the model's. */

@@ -17,17 +17,24 @@
 
 struct sl_publish;
 /**
- * Make PATH and PATH/.sluice, take the lock (flock; waits while another load holds it, telling
- * `waiting` once; ends on cancel), finish an interrupted publish. SL_E_NO_SPACE if not writable,
- * with what to do. Links in the way are refused. SL_E_CANCELED; SL_E_USAGE: no such path can be.
+ * Make PATH and PATH/.sluice, take the lock (flock), and finish an interrupted publish. Links in
+ * the way are refused.
+ *
+ * @path     the destination.
+ * @cancel   ends the wait for another load that holds the lock; may be NULL.
+ * @waiting  called once, with `arg`, before such a wait; may be NULL.
+ * @return   NULL: SL_E_NO_SPACE if it is not writable, with what to do; SL_E_CANCELED; SL_E_USAGE:
+ *           no such path can be.
  */
 struct sl_publish *sl_publish_open(const char *path, struct sl_cancel *cancel,
                                    void (*waiting)(void *arg), void *arg, struct sl_err *err);
 /**
- * The same for PATH in a folder that this process has to itself. Nothing that a reader of PATH can
- * open holds it up, by a lock or a lease: no lock is taken, and what was published is known by a
- * file beside PATH, PATH.whole, which it makes where only PATH/.sluice/ready says it. look: nothing
- * is made or finished, SL_E_NOT_FOUND if there is nothing. Waits for nobody.
+ * As sl_publish_open(), for PATH in a folder that this process has to itself. Waits for nobody.
+ * Nothing that a reader of PATH can open holds it up, by a lock or a lease: no lock is taken, and
+ * what was published is known by a file beside PATH, PATH.whole, which it makes where only
+ * PATH/.sluice/ready says it.
+ *
+ * @look  nothing is made or finished; SL_E_NOT_FOUND if there is nothing.
  */
 struct sl_publish *sl_publish_open_own(const char *path, bool look, struct sl_cancel *cancel,
                                        struct sl_err *err);
@@ -37,13 +44,21 @@ int sl_publish_make_path(const char *path, struct sl_err *err);
 /** Gives the lock back; what is staged stays. NULL is fine. */
 void sl_publish_free(struct sl_publish *publish);
 SL_AUTO_DEFINE(sl_publish)
-/** Is exactly this plan published, complete and untouched (size, time and inode of every file as
- * when it was published)? *current says so. SL_E_NO_SPACE: it cannot be looked at now. */
+/**
+ * Find out whether exactly this plan is published, complete and untouched: size, time and inode of
+ * every file as when it was published.
+ *
+ * @current  out: the answer.
+ * @return   0, or -1 with SL_E_NO_SPACE: it cannot be looked at now.
+ */
 int sl_publish_is_current(struct sl_publish *publish, const struct sl_plan *plan, bool *current,
                           struct sl_err *err);
 /**
- * Give the published files of this plan and their folders to others than they were loaded for;
- * UINT32_MAX leaves as it is. Files that belong to them already are not touched. SL_E_NO_SPACE.
+ * Give the published files of a plan and their folders to others than they were loaded for. Files
+ * that belong to them already are not touched.
+ *
+ * @owner, group  UINT32_MAX leaves as it is.
+ * @return        0, or -1 with SL_E_NO_SPACE.
  */
 int sl_publish_give(struct sl_publish *publish, const struct sl_plan *plan, uint32_t owner,
                     uint32_t group, struct sl_err *err);
@@ -74,9 +89,13 @@ int sl_publish_withdraw(struct sl_publish *publish, struct sl_err *err);
 int sl_publish_look_ahead(struct sl_publish *publish, const struct sl_plan *plan,
                           struct sl_err *err);
 /**
- * All files of the plan are complete and checked in staging: make them visible. crcs has the CRC32C
- * of each file where known says so (both may be NULL); the others are read. On failure before the
- * commit marker the old version is untouched. SL_E_NO_SPACE, SL_E_INTEGRITY.
+ * Make visible what lies in staging, complete and checked.
+ *
+ * @plan    its files.
+ * @spec    for the manifest.
+ * @crcs    CRC32C of each file where known[i] says so; the others are read. Both may be NULL.
+ * @return  0, or -1 with SL_E_NO_SPACE or SL_E_INTEGRITY; before the commit marker the old version
+ *          is untouched then.
  */
 int sl_publish_commit(struct sl_publish *publish, const struct sl_plan *plan,
                       const struct sl_spec *spec, const uint32_t *crcs, const bool *known,
@@ -95,10 +114,14 @@ struct sl_room {
     bool memory; /* the destination's pages are memory, so cgroup limits count */
 };
 /**
- * Does it fit? Checks statvfs of the destination (or its nearest parent that exists) and, if it is
- * memory, every cgroup limit (v1, v2, parents) and the machine's available memory against bytes.
- * SL_E_NO_SPACE with figures and what to set. room (may be NULL) gets what `sluice plan` prints,
- * also on failure. already: bytes that staging holds.
+ * Find out whether a load fits: statvfs of the destination (or its nearest parent that exists)
+ * and, if it is memory, every cgroup limit (v1, v2, parents) and the machine's available memory.
+ *
+ * @path     the destination; it need not exist.
+ * @bytes    what it will hold,
+ * @already  and how much of that staging holds.
+ * @room     out: what `sluice plan` prints, also on failure; may be NULL.
+ * @return   0, or -1 with SL_E_NO_SPACE, with figures and what to set.
  */
 int sl_room_check(const char *path, uint64_t bytes, uint64_t already, struct sl_room *room,
                   struct sl_err *err);
@@ -128,22 +151,28 @@ bool sl_publish_has_asked(struct sl_publish *publish, const uint8_t asked[32],
                           struct sl_publish_facts *facts);
 
 /**
- * What PATH/.sluice/manifest.json says. *there: every file is there with its size; nothing else is
- * looked at, and no byte is read. SL_E_NOT_FOUND if nothing is published; SL_E_FORMAT,
- * SL_E_NO_SPACE.
+ * Read what PATH/.sluice/manifest.json says. No byte of a file is read.
+ *
+ * @facts   out.
+ * @there   out: every file is there with its size; nothing else is looked at.
+ * @return  0, or -1: SL_E_NOT_FOUND if nothing is published; SL_E_FORMAT, SL_E_NO_SPACE.
  */
 int sl_publish_look(const char *path, struct sl_publish_facts *facts, bool *there,
                     struct sl_err *err);
 /**
- * Block until PATH/.sluice/ready exists; timeout_seconds 0 is forever, else SL_E_TIMEOUT. PATH need
- * not exist yet. SL_E_CANCELED.
+ * Block until PATH/.sluice/ready exists; PATH need not exist yet.
+ *
+ * @timeout_seconds  0 is for ever, else SL_E_TIMEOUT.
+ * @return           0, or -1; SL_E_CANCELED, too.
  */
 int sl_publish_wait(const char *path, unsigned timeout_seconds, struct sl_cancel *cancel,
                     struct sl_err *err);
 /**
- * Hash every published file against its manifest. SL_E_INTEGRITY names the first wrong file; `each`
- * (may be NULL) sees every file. SL_E_NOT_FOUND: nothing is published; SL_E_CANCELED. Reads every
- * byte.
+ * Hash every published file against its manifest. Reads every byte; blocks.
+ *
+ * @each    sees every file, with `arg`; may be NULL.
+ * @return  0, or -1: SL_E_INTEGRITY names the first wrong file; SL_E_NOT_FOUND: nothing is
+ *          published; SL_E_CANCELED.
  */
 int sl_publish_verify(const char *path, void (*each)(const char *name, bool good, void *arg),
                       void *arg, struct sl_cancel *cancel, struct sl_err *err);

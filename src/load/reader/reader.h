@@ -47,12 +47,20 @@ struct sl_reader_config {
 };
 
 /**
- * Read all ranges of the plan that the journal does not already vouch for, and check every check.
- * journal may be NULL. Blocks. On failure everything that was written stays for a resume; the first
- * error wins and the other connections stop within a second. A wrong hash is SL_E_INTEGRITY and
- * names what, algorithm, expected and actual; its bytes are struck from the journal. Other errors
- * are those of the sources, the sink, the journal and the device, and SL_E_CANCELED. Everything is
- * borrowed for the call.
+ * Read all ranges of a plan that the journal does not already vouch for, and check every check.
+ * Everything is borrowed for the call.
+ *
+ * @plan     its files are those that the sink was opened with.
+ * @sink     where bytes go.
+ * @journal  what has landed, and is told what lands; may be NULL.
+ * @config   limits, and whom to tell.
+ * @return   0, or -1 with the first error; the other connections stop within a second, and
+ *           everything that was written stays for a resume. A wrong hash is SL_E_INTEGRITY and
+ *           names what, algorithm, expected and actual; its bytes are struck from the journal.
+ *           Other errors are those of the sources, the sink, the journal and the device, and
+ *           SL_E_CANCELED.
+ *
+ * Blocks.
  */
 int sl_reader_run(const struct sl_plan *plan, struct sl_sink *sink, struct sl_journal *journal,
                   const struct sl_reader_config *config, struct sl_err *err);

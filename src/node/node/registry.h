@@ -75,10 +75,14 @@ struct sl_model_options {
     unsigned lapse_ms;
 };
 /**
- * Say what a name means. The spec is moved out of *spec, also on failure. With another spec than
- * before the model is loaded again, and the versions that are in memory stay until they are
- * evicted. SL_E_USAGE, code "exists", if a request means to change a model of the config, "full" if
- * there are too many; SL_E_NO_SPACE. holder: outlives the registry.
+ * Say what a name means. With another spec than before the model is loaded again, and the versions
+ * that are in memory stay until they are evicted.
+ *
+ * @spec     moved out of, also on failure.
+ * @holder   outlives the registry.
+ * @options  copied.
+ * @return   0, or -1: SL_E_USAGE, code "exists", if a request means to change a model of the
+ *           config, "full" if there are too many; SL_E_NO_SPACE.
  */
 int sl_registry_define(struct sl_registry *registry, struct sl_spec *spec,
                        const struct sl_holder *holder, const struct sl_model_options *options,
@@ -143,17 +147,34 @@ int sl_registry_ask(struct sl_registry *registry, const struct sl_ask *ask, stru
 bool sl_registry_withdraw(struct sl_registry *registry, const void *arg);
 /** The same for who will ask again: the load goes on. */
 bool sl_registry_leave(struct sl_registry *registry, const void *arg);
-/** The same, waiting for the answer: blocks. The reference is the caller's. SL_E_CANCELED: cancel
- * (may be NULL) was raised, which leaves the load to others, or the node ends; SL_E_NO_SPACE: no
- * descriptor or memory to wait with. When sl_now_ns() is until_ns (UINT64_MAX: never),
- * SL_E_TIMEOUT, code "waiting", and the load goes on. */
+/**
+ * As sl_registry_ask(), waiting for the answer: blocks.
+ *
+ * @kind      of the reference.
+ * @who       whose it is, for listings.
+ * @sharer    whose share its load and its name count for.
+ * @until_ns  by sl_now_ns(), UINT64_MAX: never; then SL_E_TIMEOUT, code "waiting", and the load
+ *            goes on.
+ * @cancel    may be NULL.
+ * @return    the reference, the caller's. NULL also with SL_E_CANCELED: cancel was raised, which
+ *            leaves the load to others, or the node ends; SL_E_NO_SPACE: no descriptor or memory
+ *            to wait with.
+ */
 struct sl_model_ref *sl_registry_wait_until(struct sl_registry *registry, const char *name,
                                             enum sl_ref_kind kind, const char *who,
                                             const char *sharer, uint64_t until_ns,
                                             struct sl_cancel *cancel, struct sl_err *err);
-/** A version that is whole and in memory, whether the name still stands for it or not; nothing is
- * loaded. whole false: also one of which that is not known, or which is being loaded; it stays
- * where it is. SL_E_NOT_FOUND, SL_E_NO_SPACE. */
+/**
+ * Take a reference to a version that is in memory, whether the name still stands for it or not.
+ * Nothing is loaded, and it stays where it is.
+ *
+ * @version  of the model `name`.
+ * @whole    only one that is whole; false: also one of which that is not known, or that is being
+ *           loaded.
+ * @kind     of the reference.
+ * @who      whose it is, for listings.
+ * @return   the reference, the caller's. NULL: SL_E_NOT_FOUND, SL_E_NO_SPACE.
+ */
 struct sl_model_ref *sl_registry_hold_version(struct sl_registry *registry, const char *name,
                                               const char *version, bool whole,
                                               enum sl_ref_kind kind, const char *who,
@@ -218,8 +239,16 @@ int sl_registry_deposit_commit(struct sl_registry *registry, uint64_t id, void *
                                uint64_t bytes, struct sl_err *err);
 /** Its room is free again; one that is over is fine. */
 void sl_registry_deposit_abort(struct sl_registry *registry, uint64_t id);
-/** A lease of a derived model, the caller's. SL_E_NO_SPACE; SL_E_NOT_FOUND, codes "absent", "busy"
- * (it is being deposited), "stale" (the one that there is was made from another version). */
+/**
+ * Take a lease of a derived model.
+ *
+ * @name    of the model that it was made from.
+ * @key     of the deposit.
+ * @view    which deposits the asker may find.
+ * @who     whose the lease is, for listings.
+ * @return  the lease, the caller's. NULL: SL_E_NO_SPACE; SL_E_NOT_FOUND, codes "absent", "busy"
+ *          (it is being deposited), "stale" (the one that there is was made from another version).
+ */
 struct sl_model_ref *sl_registry_hold_derived(struct sl_registry *registry, const char *name,
                                               const char *key, const struct sl_derived_view *view,
                                               const char *who, struct sl_err *err);
@@ -288,8 +317,11 @@ bool sl_registry_model_json(struct sl_registry *registry, const char *name, bool
 /** Members of an open object: "models", budget, bytes. */
 void sl_registry_json(struct sl_registry *registry, bool all, struct sl_json *json);
 /**
- * Was everything that the config preloads there once? Tells each reason why not, at most `max`;
- * *published of *expected.
+ * Find out whether everything that the config preloads was there once.
+ *
+ * @max                  the most reasons to tell.
+ * @reason               gets each reason why not, with `arg`.
+ * @published, expected  out: how many were there, of how many.
  */
 bool sl_registry_is_ready(struct sl_registry *registry, unsigned max,
                           void (*reason)(void *arg, const char *text), void *arg,
