@@ -191,10 +191,14 @@ SLUICE_API int sluice_meta_at(const struct sluice_model *model, uint64_t number,
 /** 1: it can be read. 0: not yet. -1: it will never be. Never blocks. */
 SLUICE_API int sluice_ready(const struct sluice_model *model, uint64_t number);
 /**
- * Block until it can be read: -1 with the load's own error if it failed, SLUICE_NETWORK if the
- * daemon has gone before, SLUICE_TIMEOUT (timeout_ms negative: no limit), SLUICE_CANCELED within a
- * tenth of a second after cancel_fd (-1: none) became readable, SLUICE_USAGE if there is no such
- * tensor, SLUICE_NO_SPACE of a first call with SLUICE_PRIVATE that found no memory.
+ * Block until a tensor can be read.
+ *
+ * @number      of the tensor.
+ * @timeout_ms  negative: no limit; else SLUICE_TIMEOUT.
+ * @cancel_fd   -1: none; SLUICE_CANCELED within a tenth of a second after it became readable.
+ * @return      0, or -1 with the load's own error if it failed, SLUICE_NETWORK if the daemon has
+ *              gone before, SLUICE_USAGE if there is no such tensor, SLUICE_NO_SPACE of a first
+ *              call with SLUICE_PRIVATE that found no memory.
  */
 SLUICE_API int sluice_wait(const struct sluice_model *model, uint64_t number, int timeout_ms,
                            int cancel_fd, struct sluice_error *error);
@@ -206,18 +210,29 @@ SLUICE_API int sluice_wait_read(const struct sluice_model *model, uint64_t numbe
 SLUICE_API int sluice_wait_all(const struct sluice_model *model, int timeout_ms, int cancel_fd,
                                struct sluice_error *error);
 
-/** A slab: to register it with a driver, say; on a GPU a device pointer. fd is -1 without
- * SLUICE_KEEP_FDS; both are the model's. SLUICE_USAGE beyond slab_count. Never blocks. */
+/**
+ * Tell where a slab is: to register it with a driver, say. Never blocks.
+ *
+ * @number  0 to slab_count less one; SLUICE_USAGE beyond.
+ * @data    out: its memory, the model's; on a GPU a device pointer.
+ * @bytes   out: its length.
+ * @fd      out: its descriptor, the model's; -1 without SLUICE_KEEP_FDS.
+ */
 SLUICE_API int sluice_slab(const struct sluice_model *model, uint64_t number, const void **data,
                            uint64_t *bytes, int *fd, struct sluice_error *error);
 /**
- * Copy bytes of a model on the host, attached to with SLUICE_REGISTER, to a GPU, in the order of a
- * stream (a CUstream; NULL: the default one) of the context that is current, else of the primary
- * one of the GPU that SLUICE_REGISTER took. from: in the model's memory, ready. to: a device
- * pointer. Pinned memory is copied by the driver alone. Other memory goes through pinned pieces of
- * this call's own, one being written while the other is copied: several threads are several times
- * as fast. It returns when the last copy has begun; the memory stays until sluice_detach(), which
- * waits for it. Any thread. SLUICE_USAGE (not in its memory), SLUICE_GPU, SLUICE_NO_SPACE.
+ * Copy bytes of a model on the host, attached to with SLUICE_REGISTER, to a GPU.
+ *
+ * @to      a device pointer.
+ * @from    `bytes` bytes in the model's memory, ready.
+ * @stream  a CUstream (NULL: the default one) of the context that is current, else of the primary
+ *          one of the GPU that SLUICE_REGISTER took.
+ * @return  0, or -1: SLUICE_USAGE (not in its memory), SLUICE_GPU, SLUICE_NO_SPACE.
+ *
+ * Pinned memory is copied by the driver alone. Other memory goes through pinned pieces of this
+ * call's own, one being written while the other is copied: several threads are several times as
+ * fast. It returns when the last copy has begun; the memory stays until sluice_detach(), which
+ * waits for it. Any thread.
  */
 SLUICE_API int sluice_copy(struct sluice_model *model, uint64_t to, const void *from,
                            uint64_t bytes, void *stream, struct sluice_error *error);
@@ -253,12 +268,17 @@ struct sluice_deposit_options {
 SLUICE_API int sluice_deposit_begin(const struct sluice_deposit_options *options,
                                     struct sluice_deposit **deposit, struct sluice_error *error);
 /**
- * Room for a tensor: *data has `bytes` writable bytes, 256-byte aligned, until the commit, and
- * readable ones from then on until sluice_deposit_end(). On the host they are zeroed; on a GPU it
- * is a device pointer to who knows what; NULL where bytes is 0. strides, in elements, may be NULL:
- * row by row. name, dtype, shape and strides are copied. SLUICE_USAGE: the deposit is over, or a
- * type or shape that does not give these bytes; SLUICE_NO_SPACE: more than was announced, or no
- * memory; SLUICE_GPU. Does not ask the daemon.
+ * Make room for a tensor. Does not ask the daemon.
+ *
+ * @name     copied, as are dtype, shape and strides.
+ * @shape    `rank` sizes.
+ * @strides  `rank` of them, in elements; NULL: row by row.
+ * @bytes    of the tensor, as type and shape give them.
+ * @data     out: so many writable bytes, 256-byte aligned, until the commit, and readable ones
+ *           from then on until sluice_deposit_end(). On the host they are zeroed; on a GPU it is a
+ *           device pointer to who knows what; NULL where bytes is 0.
+ * @return   0, or -1: SLUICE_USAGE: the deposit is over, or a type or shape that does not give
+ *           these bytes; SLUICE_NO_SPACE: more than was announced, or no memory; SLUICE_GPU.
  */
 SLUICE_API int sluice_deposit_add(struct sluice_deposit *deposit, const char *name,
                                   const char *dtype, uint32_t rank, const uint64_t *shape,
@@ -355,15 +375,33 @@ struct sluice_holder {
     uint32_t uid, gid;
     const char *name; /* borrowed for the call */
 };
-/** Every model of a pool; callbacks return other than 0 to stop. */
+/**
+ * Tell every model of a pool.
+ *
+ * @socket  as of struct sluice_attach_options.
+ * @each    gets one row after another, with `arg`; other than 0 stops.
+ */
 SLUICE_API int sluice_list(const char *socket, int (*each)(void *arg, const struct sluice_row *row),
                            void *arg, struct sluice_error *error);
-/** One model, who holds it; callbacks may be NULL. key NULL: as it was loaded. SLUICE_NOT_FOUND. */
+/**
+ * Tell one model, and who holds it.
+ *
+ * @socket  as of struct sluice_attach_options.
+ * @key     of a derived model; NULL: as it was loaded.
+ * @row     gets the model, with `arg`; may be NULL. Other than 0 stops.
+ * @holder  gets one holder after another; may be NULL.
+ * @return  0, or -1 with SLUICE_NOT_FOUND, too.
+ */
 SLUICE_API int sluice_stat(const char *socket, const char *model, const char *key,
                            int (*row)(void *arg, const struct sluice_row *row),
                            int (*holder)(void *arg, const struct sluice_holder *holder), void *arg,
                            struct sluice_error *error);
-/** Take a model that nobody holds out of memory; *bytes (may be NULL): what it had. */
+/**
+ * Take a model that nobody holds out of memory.
+ *
+ * @key    of a derived model; NULL: as it was loaded.
+ * @bytes  out: what it had; may be NULL.
+ */
 SLUICE_API int sluice_evict(const char *socket, const char *model, const char *key, uint64_t *bytes,
                             struct sluice_error *error);
 
@@ -418,10 +456,12 @@ struct sluice_open_options {
 };
 /**
  * Open a model by its URI, a path, or a folder of several objects. Asks the store for versions and
- * reads headers, nothing else: every later read is of that version, SLUICE_INTEGRITY (code
- * "changed") if the object is another one by then. options may be NULL; what it points to is
- * borrowed for the call. Blocks. *source is the caller's until sluice_close(). Errors are those of
- * the program (docs/reference/errors.md), any but SLUICE_GPU.
+ * reads headers, nothing else. Blocks.
+ *
+ * @options  may be NULL; what it points to is borrowed for the call.
+ * @source   out: the caller's until sluice_close(). Every later read is of this version,
+ *           SLUICE_INTEGRITY (code "changed") if the object is another one by then.
+ * @return   0, or -1 with errors of the program (docs/reference/errors.md), any but SLUICE_GPU.
  */
 SLUICE_API int sluice_open(const char *uri, const struct sluice_open_options *options,
                            struct sluice_source **source, struct sluice_error *error);
@@ -473,7 +513,13 @@ struct sluice_hash {
     const uint8_t *prefix;
     uint64_t prefix_bytes;
 };
-/** Hash `which` of a tensor, from 0 on. SLUICE_NOT_FOUND: it has no so many. Never blocks. */
+/**
+ * Tell a hash of a tensor. Never blocks.
+ *
+ * @number  of the tensor.
+ * @which   from 0 on. SLUICE_NOT_FOUND: it has no so many.
+ * @hash    out: its pointers are the source's.
+ */
 SLUICE_API int sluice_source_hash(const struct sluice_source *source, uint64_t number,
                                   uint32_t which, struct sluice_hash *hash,
                                   struct sluice_error *error);
@@ -502,8 +548,16 @@ struct sluice_read {
                                          multiple of 64 bytes */
     uint64_t bytes;                   /* exactly what is read: see sluice_slice() */
 };
-/** What a slice has: shape (rank numbers, may be NULL) and bytes. SLUICE_USAGE: a range that leaves
- * its dimension; SLUICE_FORMAT: it would part a byte or a block of its type. Never blocks. */
+/**
+ * Tell what a slice has. Never blocks.
+ *
+ * @number  of the tensor.
+ * @slice   a range for each dimension.
+ * @shape   out: rank numbers; may be NULL.
+ * @bytes   out: its length.
+ * @return  0, or -1: SLUICE_USAGE: a range that leaves its dimension; SLUICE_FORMAT: it would part
+ *          a byte or a block of its type.
+ */
 SLUICE_API int sluice_slice(const struct sluice_source *source, uint64_t number,
                             const struct sluice_range *slice, uint64_t *shape, uint64_t *bytes,
                             struct sluice_error *error);
@@ -535,11 +589,16 @@ SLUICE_API int sluice_read(struct sluice_source *source, const struct sluice_rea
                            size_t count, const struct sluice_read_options *options,
                            struct sluice_error *error);
 /**
- * All of one tensor as memory that may be written and that nobody else sees. Where its bytes lie in
- * a local file as they are read (tensor.file), it is a mapping of the file, copied page by page
- * when written: nothing is read or checked, and a program that changes the file in place changes
- * what was not written to yet. Otherwise the tensor is read, as sluice_read() with these options
- * does, without done(). *memory is the caller's until sluice_unmap(). Errors as sluice_read().
+ * Give all of one tensor as memory that may be written and that nobody else sees.
+ *
+ * @number   of the tensor.
+ * @options  as of sluice_read(), without done(); may be NULL.
+ * @memory   out: the caller's until sluice_unmap().
+ * @return   0, or -1 as sluice_read().
+ *
+ * Where its bytes lie in a local file as they are read (tensor.file), it is a mapping of the file,
+ * copied page by page when written: nothing is read or checked, and a program that changes the
+ * file in place changes what was not written to yet. Otherwise the tensor is read.
  */
 SLUICE_API int sluice_map(struct sluice_source *source, uint64_t number,
                           const struct sluice_read_options *options, struct sluice_memory **memory,
