@@ -18,9 +18,16 @@ enum { SL_THREAD_CANCEL_LOOK_MS = 20 };
 
 /** A condition for sl_thread_cancel_wait(): its timed waits go by sl_now_ns(). */
 void sl_thread_cancel_cond_init(pthread_cond_t *condition);
-/** pthread_cond_wait() for what another thread does, whose end is another. 0: look again, which may
- * be without a reason; -1 with SL_E_CANCELED, at most SL_THREAD_CANCEL_LOOK_MS late: what ends the
- * calling thread's work was raised. The mutex is held again in both cases. store may be NULL. */
+/**
+ * Wait as pthread_cond_wait() for what another thread does, but end when the calling thread's work
+ * is canceled.
+ *
+ * @condition  what is signaled.
+ * @mutex      held by the caller; held again in any case.
+ * @store      as of sl_thread_cancel(); may be NULL.
+ * @return     0: look again, which may be without a reason; -1 with SL_E_CANCELED, at most
+ *             SL_THREAD_CANCEL_LOOK_MS late.
+ */
 int sl_thread_cancel_wait(pthread_cond_t *condition, pthread_mutex_t *mutex,
                           struct sl_cancel *store, struct sl_err *err);
 /** The same, and no longer than SL_THREAD_CANCEL_LOOK_MS: for whoever looks at more than this. */

@@ -59,17 +59,27 @@ struct sl_layout {
 void sl_layout_free(struct sl_layout *layout);
 SL_AUTO_DEFINE(sl_layout)
 /**
- * Lay out tensors as safetensors: one file, or shards of at most shard_bytes (0: one file) with
- * model.safetensors.index.json. Order and padding as formats' section 6 (dtype descending, then
- * name; 8 + N a multiple of 8, here of 64). A dtype without a safetensors name, a rank over 64, a
- * duplicate name is SL_E_FORMAT naming the tensor. Tensors are borrowed as long as the layout
- * lives, the rest for the call. SL_E_NO_SPACE.
+ * Lay out tensors as safetensors. Order: dtype descending, then name. Padding: 8 + N a
+ * multiple of 8, here of 64.
+ *
+ * @tensors      `count` of them; borrowed as long as the layout lives.
+ * @metadata     `metadata_count` pairs; borrowed for the call.
+ * @shard_bytes  0: one file; else shards of at most so many bytes, with
+ *               model.safetensors.index.json.
+ * @layout       out: the caller's.
+ * @return       0, or -1: SL_E_FORMAT, naming the tensor, for a dtype without a safetensors name,
+ *               a rank over 64, a duplicate name; SL_E_NO_SPACE.
  */
 int sl_safetensors_layout(const struct sl_tensor *const *tensors, size_t count,
                           const struct sl_meta_pair *metadata, size_t metadata_count,
                           uint64_t shard_bytes, struct sl_layout **layout, struct sl_err *err);
-/** The same with another stem for the files' names than "model". bare: nothing that the format does
- * not ask for, which is padding to 64 and "format": "pt" where there are no metadata. */
+/**
+ * As sl_safetensors_layout(), with other names of files.
+ *
+ * @stem  of the names, instead of "model".
+ * @bare  nothing that the format does not ask for, which is padding to 64 and "format": "pt" where
+ *        there are no metadata.
+ */
 int sl_safetensors_layout_named(const struct sl_tensor *const *tensors, size_t count,
                                 const struct sl_meta_pair *metadata, size_t metadata_count,
                                 uint64_t shard_bytes, const char *stem, bool bare,
@@ -91,10 +101,14 @@ struct sl_tensorizer_options {
  * Lay out tensors as one .tensors file, in their order, bit for bit as the reference writer does:
  * lowest data version that fits, 256 KiB of metadata or more where it must be, a terminator (the
  * last 8 bytes of the file, zero). Meta tensors stay meta (0-dimensional ones become a zero with
- * data). A path of one text is a plain name, any other a JSON name of an entry. SL_E_FORMAT, with
- * the format's code, names a tensor that cannot be written: E_DTYPE, E_METADATA (rank over 64, too
- * many tensors), E_NAME, E_DUPLICATE; E_EMPTY without tensors. SL_E_USAGE for options out of their
- * range. Tensors are borrowed as long as the layout lives, options (NULL: all zero) for the call.
+ * data). A path of one text is a plain name, any other a JSON name of an entry.
+ *
+ * @tensors  `count` of them; borrowed as long as the layout lives.
+ * @options  NULL: all zero; borrowed for the call.
+ * @layout   out: the caller's.
+ * @return   0, or -1: SL_E_FORMAT, with the format's code, names a tensor that cannot be written:
+ *           E_DTYPE, E_METADATA (rank over 64, too many tensors), E_NAME, E_DUPLICATE; E_EMPTY
+ *           without tensors. SL_E_USAGE for options out of their range.
  */
 int sl_tensorizer_layout(const struct sl_tensor *const *tensors, size_t count,
                          const struct sl_tensorizer_options *options, struct sl_layout **layout,

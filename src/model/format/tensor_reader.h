@@ -18,13 +18,18 @@ void sl_tensor_reader_free(struct sl_tensor_reader *reader);
 SL_AUTO_DEFINE(sl_tensor_reader)
 
 /**
- * Bytes [begin, end) of the tensor's (or, if slice is not NULL, of the slice's) plaintext in
- * row-major little-endian order into out. Zeros for meta tensors. Fetches what it must: the pieces
- * of encrypted data that the range touches (whole, since only whole pieces can be checked), the
- * rows of a slice. Callers gain by asking for ranges of several MiB in order, whose begins are
- * multiples of SL_PIECE_BYTES. A refused tensor fails with its own kind and code; a wrong MAC is
- * SL_E_INTEGRITY, E_DECRYPT. Hashes are not checked here. Blocks;
- * other errors as sl_source_read().
+ * Read plaintext of a tensor in row-major little-endian order; zeros for meta tensors. Hashes are
+ * not checked here. Blocks.
+ *
+ * @slice       NULL: of the whole tensor.
+ * @begin, end  of the tensor's plaintext, or of the slice's.
+ * @out         out: end - begin bytes.
+ * @return      0, or -1: a refused tensor fails with its own kind and code; a wrong MAC is
+ *              SL_E_INTEGRITY, E_DECRYPT; others as sl_source_read().
+ *
+ * Fetches what it must: the pieces of encrypted data that the range touches (whole, since only
+ * whole pieces can be checked), the rows of a slice. Callers gain by asking for ranges of several
+ * MiB in order, whose begins are multiples of SL_PIECE_BYTES.
  */
 int sl_tensor_read(struct sl_tensor_reader *reader, const struct sl_tensor *tensor,
                    const struct sl_slice *slice, uint64_t begin, uint64_t end, void *out,

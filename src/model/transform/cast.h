@@ -26,9 +26,12 @@ enum sl_cast_overflow { SL_CAST_IEEE, SL_CAST_SATURATE };
 /** Is the pair one of those above? Any thread. */
 bool sl_cast_offered(enum sl_dtype from, enum sl_dtype to);
 /**
- * Convert `count` elements, little-endian, any alignment. in and out may be the same memory if the
- * new elements are not larger; else they must not overlap. Only for pairs that are offered. Any
- * thread.
+ * Convert elements, little-endian, of any alignment. Any thread.
+ *
+ * @from, to  a pair that is offered.
+ * @overflow  what becomes of values that do not fit.
+ * @in, out   the same memory if the new elements are not larger; else they must not overlap.
+ * @count     of elements.
  */
 void sl_cast(enum sl_dtype from, enum sl_dtype to, enum sl_cast_overflow overflow, const void *in,
              void *out, size_t count);

@@ -62,12 +62,20 @@ struct sl_opening {
     void *mac;                       /* OpenSSL's; NULL: libsodium's, in state */
     _Alignas(64) uint8_t state[256]; /* of libsodium's MAC */
 };
-/** Begin piece `number` of data with this key and first nonce. Cannot fail. */
+/**
+ * Begin a piece of encrypted data. Cannot fail.
+ *
+ * @key      of the data.
+ * @nonce_0  of its first piece.
+ * @number   of this piece, from 0 on.
+ */
 void sl_opening_begin(struct sl_opening *opening, const uint8_t key[SL_KEY_BYTES],
                       const uint8_t nonce_0[SL_NONCE_BYTES], uint64_t number);
 /**
- * The next bytes of the piece, in order; any number, fastest in multiples of 64 KiB. plain is
- * cipher or does not overlap it; NULL to compute the MAC alone.
+ * Take the next bytes of the piece, in order; any number, fastest in multiples of 64 KiB.
+ *
+ * @cipher  `bytes` bytes.
+ * @plain   out: is cipher or does not overlap it; NULL to compute the MAC alone.
  */
 void sl_opening_update(struct sl_opening *opening, const uint8_t *cipher, uint8_t *plain,
                        size_t bytes);
@@ -77,11 +85,25 @@ bool sl_opening_end(struct sl_opening *opening, const uint8_t mac[SL_MAC_BYTES])
 void sl_opening_mac(struct sl_opening *opening, uint8_t mac[SL_MAC_BYTES]);
 /** Give up; also of an opening that is all zeros or ended. */
 void sl_opening_release(struct sl_opening *opening);
-/** Plaintext bytes [at, at + bytes) of a piece whose MAC has been checked before; any `at`. */
+/**
+ * Decrypt plaintext bytes [at, at + bytes) of a piece whose MAC has been checked before.
+ *
+ * @key, nonce_0  of the data.
+ * @number        of the piece.
+ * @at            any place within it.
+ * @plain         out: is cipher or does not overlap it.
+ */
 void sl_crypt_xor(const uint8_t key[SL_KEY_BYTES], const uint8_t nonce_0[SL_NONCE_BYTES],
                   uint64_t number, uint64_t at, const uint8_t *cipher, uint8_t *plain,
                   size_t bytes);
-/** Encrypt piece `number`, whole; cipher is plain or does not overlap it. */
+/**
+ * Encrypt a piece, whole.
+ *
+ * @key, nonce_0  of the data.
+ * @number        of the piece.
+ * @cipher        out: is plain or does not overlap it.
+ * @mac           out.
+ */
 void sl_crypt_seal(const uint8_t key[SL_KEY_BYTES], const uint8_t nonce_0[SL_NONCE_BYTES],
                    uint64_t number, const uint8_t *plain, uint8_t *cipher, size_t bytes,
                    uint8_t mac[SL_MAC_BYTES]);

@@ -37,9 +37,12 @@ struct sl_sidecar {
 };
 
 /**
- * One for an object of so many bytes, its ranges still to be filled in. name is the object's, its
- * last part is taken. SL_E_USAGE if that is more than SL_SIDECAR_RANGES_MAX ranges;
- * SL_E_NO_SPACE.
+ * Make the sidecar of an object, its ranges still to be filled in.
+ *
+ * @name         of the object; its last part is taken.
+ * @bytes        of the object.
+ * @range_bytes  of each range but the last.
+ * @return       NULL: SL_E_USAGE if that is more than SL_SIDECAR_RANGES_MAX ranges; SL_E_NO_SPACE.
  */
 struct sl_sidecar *sl_sidecar_new(const char *name, uint64_t bytes, uint64_t range_bytes,
                                   struct sl_err *err);
@@ -59,18 +62,23 @@ int sl_sidecar_signed_text(const struct sl_sidecar *sidecar, struct sl_buf *text
 /** The file, appended. SL_E_NO_SPACE. */
 int sl_sidecar_write(const struct sl_sidecar *sidecar, struct sl_buf *text, struct sl_err *err);
 /**
- * Parse a file; the text is changed. Every number is held against its limit and against the others,
- * and the tree against the ranges. SL_E_INTEGRITY, code E_SIDECAR: what is wrong. Does not look at
- * the signature. *sidecar is the caller's and keeps nothing of the text.
+ * Parse a file: every number is held against its limit and against the others, and the tree
+ * against the ranges. Does not look at the signature.
+ *
+ * @text     changed.
+ * @sidecar  out: the caller's; keeps nothing of the text.
+ * @return   0, or -1 with SL_E_INTEGRITY, code E_SIDECAR: what is wrong.
  */
 int sl_sidecar_parse(char *text, size_t bytes, struct sl_sidecar **sidecar, struct sl_err *err);
 /** Is it signed by this key, for an object of this name? SL_E_INTEGRITY, code E_SIGNATURE. */
 int sl_sidecar_check_signature(const struct sl_sidecar *sidecar, const char *name,
                                const struct sl_minisign_key *key, struct sl_err *err);
 /**
- * Does it speak of these bytes? NULL if nothing says otherwise: equal lengths, no two strong ETags
- * or version ids that differ. Else why not, for people; in text, which holds 256 and
- * is returned.
+ * Find out whether a sidecar speaks of these bytes: equal lengths, no two strong ETags or version
+ * ids that differ.
+ *
+ * @text    out: why not, for people; holds 256.
+ * @return  text, borrowed; NULL if nothing says otherwise.
  */
 const char *sl_sidecar_stale(const struct sl_sidecar *sidecar, uint64_t bytes,
                              const struct sl_version *version, char text[256]);

@@ -54,17 +54,26 @@ struct sl_verify_bytes {
 };
 
 struct sl_verify;
-/** checks (borrowed until free) may overlap. config is copied. SL_E_NO_SPACE. */
+/**
+ * Make what compares hashes as bytes land.
+ *
+ * @checks  `count` of them; borrowed until the free. They may overlap.
+ * @config  copied.
+ * @return  NULL: SL_E_NO_SPACE.
+ */
 struct sl_verify *sl_verify_new(const struct sl_check *checks, size_t count,
                                 const struct sl_verify_config *config, struct sl_err *err);
 /** Ends the hashing threads, in the middle of their work too, and waits for them. NULL is fine. */
 void sl_verify_free(struct sl_verify *verify);
 SL_AUTO_DEFINE(sl_verify)
 /**
- * Bytes [begin, begin + bytes) of a source have landed (are committed to the sink) and are these.
- * -1 if a check failed, here or in another thread before: SL_E_INTEGRITY, code E_HASH_ and the
- * hash's name in capitals (E_HASH_CRC32), or E_SIGNATURE. Any thread; data is borrowed for
- * the call, which hashes and may read back.
+ * Tell that bytes have landed: they are committed to the sink.
+ *
+ * @source  number of the source that they are of.
+ * @begin   where they begin in it.
+ * @data    `bytes` bytes; borrowed for the call, which hashes and may read back.
+ * @return  0, or -1 if a check failed, here or in another thread before: SL_E_INTEGRITY, code
+ *          E_HASH_ and the hash's name in capitals (E_HASH_CRC32), or E_SIGNATURE. Any thread.
  */
 int sl_verify_feed(struct sl_verify *verify, uint32_t source, uint64_t begin, const void *data,
                    size_t bytes, struct sl_err *err);

@@ -57,19 +57,31 @@ const struct sl_command *sl_command_find(const char *name);
 const struct sl_command *const *sl_commands(void);
 
 /**
- * Read the models of a command's first operand: a spec file, or "-" for stdin, with the flags of
- * the command line over it. Several mistakes are logged one by one and err then counts them; one
- * mistake is err itself. SL_E_USAGE, SL_E_NOT_FOUND, SL_E_NO_SPACE. Release specs in either case.
+ * Read the models of a command's first operand, with the flags of the command line over them.
+ *
+ * @path    a spec file, or "-" for stdin.
+ * @specs   out: release it in either case.
+ * @return  0, or -1: SL_E_USAGE, SL_E_NOT_FOUND, SL_E_NO_SPACE. Several mistakes are logged one by
+ *          one and err then counts them; one mistake is err itself.
  */
 int sl_cli_read_specs(struct sl_cli *cli, const char *path, struct sl_specs *specs,
                       struct sl_err *err);
-/** As sl_cli_read_specs(), for a URI and a directory instead of a file; `to` NULL: none was given,
- * which is a mistake, too. */
+/**
+ * As sl_cli_read_specs(), for a URI and a directory instead of a file.
+ *
+ * @to  the directory; NULL: none was given, which is a mistake, too.
+ */
 int sl_cli_uri_specs(struct sl_cli *cli, const char *uri, const char *to, struct sl_specs *specs,
                      struct sl_err *err);
 
-/** Of several mistakes (lines in `complaints`, borrowed) each is logged and noted for --json, and
- * err counts them: "2 mistakes `where`". Of one, err stays as it is. -1 always. */
+/**
+ * Report mistakes. Of several each is logged and noted for --json, and err counts them: "2
+ * mistakes `where`". Of one, err stays as it is.
+ *
+ * @complaints  a line for each; borrowed.
+ * @where       for the count's message.
+ * @return      -1, always.
+ */
 int sl_cli_report_mistakes(struct sl_cli *cli, struct sl_buf *complaints, const char *where,
                            struct sl_err *err);
 
