@@ -41,9 +41,14 @@ struct sl_pool_link {
     struct sl_limit limit; /* of all that is sent and received, from its opening on */
     uint32_t rights;       /* SL_WIRE_MAY_… */
 };
-/** Connect and greet. socket NULL or "": the environment's, else the usual place; client NULL: the
- * program's name. SLUICE_AUTH: the socket's mode; SLUICE_USAGE: a path that is too long, or a
- * daemon of another version; SLUICE_NO_SPACE: no descriptor. On failure the connection is closed.
+/**
+ * Connect and greet.
+ *
+ * @socket  NULL or "": the environment's, else the usual place.
+ * @client  name of this client; NULL: the program's.
+ * @limit   of time, and what cancels.
+ * @return  0, or -1, the connection closed: SLUICE_AUTH: the socket's mode; SLUICE_USAGE: a path
+ *          that is too long, or a daemon of another version; SLUICE_NO_SPACE: no descriptor.
  */
 int sl_pool_link_open(struct sl_pool_link *link, const char *socket, const char *client,
                       struct sl_limit limit, struct sluice_error *error);
@@ -65,16 +70,31 @@ static inline const void *sl_pool_reply_data(const struct sl_pool_reply *reply)
 /** Close what descriptors are left. */
 void sl_pool_reply_release(struct sl_pool_reply *reply);
 
-/** Send a request: its head is filled in. The descriptors stay the caller's; at most
- * SL_WIRE_FDS_MAX. */
+/**
+ * Send a request.
+ *
+ * @type    enum sl_wire_type.
+ * @packet  `bytes` bytes, whose head is filled in.
+ * @fds     `fd_count` of them, at most SL_WIRE_FDS_MAX; they stay the caller's.
+ */
 int sl_pool_link_send(struct sl_pool_link *link, uint16_t type, void *packet, size_t bytes,
                       const int *fds, size_t fd_count, struct sluice_error *error);
-/** The answer of this type, at least so long, to the last request; an error of the server's is one
- * here, with its kind and code. SLUICE_NO_SPACE: this process may not open so many files. On
- * failure the reply holds no descriptors. */
+/**
+ * Receive the answer to the last request. An error of the server's is one here, with its kind and
+ * code.
+ *
+ * @type    of the request.
+ * @least   bytes that the answer has at least.
+ * @reply   out: release it; on failure it holds no descriptors.
+ * @return  0, or -1; SLUICE_NO_SPACE: this process may not open so many files.
+ */
 int sl_pool_link_receive(struct sl_pool_link *link, uint16_t type, size_t least,
                          struct sl_pool_reply *reply, struct sluice_error *error);
-/** Both, one after the other. */
+/**
+ * Send a request and receive its answer.
+ *
+ * Arguments and errors are those of sl_pool_link_send() and sl_pool_link_receive().
+ */
 int sl_pool_link_ask(struct sl_pool_link *link, uint16_t type, void *packet, size_t bytes,
                      const int *fds, size_t fd_count, size_t least, struct sl_pool_reply *reply,
                      struct sluice_error *error);

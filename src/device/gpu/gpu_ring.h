@@ -60,9 +60,15 @@ void sl_gpu_ring_free(struct sl_gpu_ring *ring);
 SL_AUTO_DEFINE(sl_gpu_ring)
 
 /**
- * Pinned memory for bytes [offset, offset + bytes) of a file, to be written and committed by this
- * thread before it reserves again. Any thread. Blocks while every buffer is on its way. Fails once
- * any copy has failed, and when canceled. SL_E_INTERNAL: more at once than a buffer has.
+ * Get pinned memory for bytes [offset, offset + bytes) of a file, to be written and committed by
+ * this thread before it reserves again.
+ *
+ * @file    number of the file.
+ * @bytes   at most what a buffer has: SL_E_INTERNAL.
+ * @data    out: the ring's.
+ * @return  0, or -1 once any copy has failed, and when canceled.
+ *
+ * Any thread. Blocks while every buffer is on its way.
  */
 int sl_gpu_ring_reserve(struct sl_gpu_ring *ring, uint32_t file, uint64_t offset, uint64_t bytes,
                         uint8_t **data, struct sl_err *err);
@@ -112,8 +118,13 @@ void sl_gpu_ring_fail(struct sl_gpu_ring *ring, const struct sl_err *why);
 /** 0 while it works; else its failure, or SL_E_CANCELED. Any thread. */
 int sl_gpu_ring_check(struct sl_gpu_ring *ring, struct sl_err *err);
 
-/** What the first GPU has there, committed bytes included, which is all that it may be asked for.
- * Any thread; blocks. */
+/**
+ * Read what the first GPU has there, committed bytes included, which is all that it may be asked
+ * for.
+ *
+ * @file    number of the file.
+ * @data    out: bytes [offset, offset + bytes) of it. Any thread; blocks.
+ */
 int sl_gpu_ring_read(struct sl_gpu_ring *ring, uint32_t file, uint64_t offset, void *data,
                      size_t bytes, struct sl_err *err);
 /** Everything is on every device and every note told; or the first failure. Blocks. */

@@ -47,10 +47,14 @@ struct sl_fill_config {
 };
 
 /**
- * Load what the spec names (its sink is not looked at) into new slabs. Blocks; both callbacks come
- * from the calling thread. *model is ready: the caller's, unless planned() has taken it; result may
- * be NULL. On failure every model that was planned is failed. Errors as sl_load_run(); a source
- * that changes in mid-load starts over once, mirrors are tried in turn.
+ * Load what a spec names (its sink is not looked at) into new slabs. Blocks.
+ *
+ * @config  where to; both its callbacks come from the calling thread.
+ * @model   out: ready, and the caller's unless planned() has taken it.
+ * @result  out: may be NULL.
+ * @return  0, or -1 as sl_load_run(); every model that was planned is failed then.
+ *
+ * A source that changes in mid-load starts over once, mirrors are tried in turn.
  */
 int sl_fill_run(const struct sl_spec *spec, const struct sl_fill_config *config,
                 struct sl_pool_model **model, struct sl_load_result *result, struct sl_err *err);

@@ -85,9 +85,12 @@ size_t sl_pool_copy_tensor_count(const struct sl_pool_copy *copy);
 /** As sl_pool_model_memory(). */
 const char *sl_pool_copy_memory(const struct sl_pool_copy *copy);
 /**
- * What clients get, and what it takes to keep a ready copy over a restart: descriptors of index,
- * page and slabs, in this order; borrowed. Writes those from `first` on, at most `most`, and
- * returns how many there are in all, 2 + slab count.
+ * Tell what clients get, and what it takes to keep a ready copy over a restart: descriptors of
+ * index, page and slabs, in this order; borrowed.
+ *
+ * @first   which to begin with.
+ * @fds     out: at most `most` of them.
+ * @return  how many there are in all, 2 + slab count.
  */
 size_t sl_pool_copy_fds(const struct sl_pool_copy *copy, size_t first, int *fds, size_t most);
 
@@ -128,12 +131,17 @@ void sl_pool_model_set_made(struct sl_pool_model *model, int64_t made_seconds);
 int sl_pool_copy_give_out(struct sl_pool_copy *copy, struct sl_err *err);
 
 /**
- * The way back, and the way of a deposit: an index that a stranger wrote and slabs that it filled
- * and sealed. Everything is checked: seals, sizes, every place, name and number of the index. The
- * descriptors are owned by the model then; on failure all of them are closed. identity and key are
- * taken from the index. Slabs may be memory of this GPU, too, which outlives the model; NULL: none.
- * The model has one copy, is ready and the caller's. Its slabs may have so many bytes, which is
- * looked at first. Any thread. SL_E_INTEGRITY, SL_E_FORMAT, SL_E_NO_SPACE, SL_E_GPU.
+ * Make a model of what a restart or a deposit brings: an index that a stranger wrote and slabs
+ * that it filled and sealed. Everything is checked: seals, sizes, every place, name and number of
+ * the index, which identity and key are taken from.
+ *
+ * @gpu         slabs may be memory of this GPU, too, which outlives the model; NULL: none.
+ * @name        of the model.
+ * @most_bytes  that its slabs may have, which is looked at first.
+ * @index_fd    owned by the model; on failure closed, as all of
+ * @slab_fds    these `slab_count` are.
+ * @return      the model, the caller's: it has one copy and is ready. NULL: SL_E_INTEGRITY,
+ *              SL_E_FORMAT, SL_E_NO_SPACE, SL_E_GPU. Any thread.
  */
 struct sl_pool_model *sl_pool_model_adopt_offer(struct sl_gpu *gpu, const char *name,
                                                 uint64_t most_bytes, int index_fd,

@@ -34,9 +34,15 @@ struct sl_http_call {
 };
 
 /**
- * Send and read the answer: again after what may pass, and after what can be recovered. 0 for a
- * success (release the answer), else -1 with the error of the last try. *tried, if not NULL: how
- * many tries it took. Blocks; ends on the cancellation of the exchange: SL_E_CANCELED.
+ * Send a request and read its answer: again after what may pass, and after what can be recovered.
+ * Blocks.
+ *
+ * @config    tries and time-outs.
+ * @exchange  its connection; its cancellation ends the call.
+ * @call      what to ask, and what is a success.
+ * @answer    out: release it after a success.
+ * @tried     out: how many tries it took; may be NULL.
+ * @return    0, or -1 with the error of the last try, or SL_E_CANCELED.
  */
 int sl_http_call(const struct sl_source_config *config, struct sl_exchange *exchange,
                  const struct sl_http_call *call, struct sl_answer *answer, unsigned *tried,
@@ -44,8 +50,13 @@ int sl_http_call(const struct sl_source_config *config, struct sl_exchange *exch
 /** The same on a connection of the store's, with which its next fetch goes on. */
 int sl_http_ask(struct sl_store *store, const struct sl_http_call *call, struct sl_answer *answer,
                 struct sl_err *err);
-/** Follow an answer that is a redirect from there, as a call does: 0, 1 if it is not followed, -1.
- * *count: of redirects so far. */
+/**
+ * Follow an answer that is a redirect, as a call does.
+ *
+ * @from    the URL that was asked.
+ * @count   in, out: of redirects so far.
+ * @return  0, 1 if it is not followed, -1.
+ */
 int sl_http_follow(const struct sl_http_call *call, const char *from,
                    const struct sl_answer *answer, unsigned *count, struct sl_err *err);
 
@@ -64,8 +75,14 @@ struct sl_http_walk {
     int (*page)(void *arg, const char *at, char **next, uint64_t *entries, struct sl_err *err);
     void *arg;
 };
-/** *entries: how many there were. SL_E_FORMAT, code "listing", for pages that go in a circle;
- * SL_E_CANCELED between pages. Blocks. */
+/**
+ * Walk through the pages of a listing. Blocks.
+ *
+ * @walk     how to ask for a page, and what to do with it.
+ * @entries  out: how many there were.
+ * @return   0, or -1: SL_E_FORMAT, code "listing", for pages that go in a circle; SL_E_CANCELED
+ *           between pages.
+ */
 int sl_http_walk(struct sl_store *store, const struct sl_http_walk *walk, uint64_t *entries,
                  struct sl_err *err);
 
