@@ -202,6 +202,33 @@ static struct sl_supplier counted_of_first(struct sl_progress *progress)
     return (struct sl_supplier){.bytes = 0};
 }
 
+/* As a share that has other models: that is no failure. */
+SL_TEST(who_lacks_an_object_is_asked_for_it_once)
+{
+    struct sl_through_state states[CACHES];
+    open_blob();
+    script_all_caches((struct sl_step){.fault = SL_FAULT_STATUS, .status = 421});
+    read_all();
+    ck_assert_uint_eq(asked_of_caches(), CACHES);
+    sl_through_states(sl_store_through(store), states, CACHES);
+    for (unsigned i = 0; i < CACHES; i++)
+        ck_assert(states[i].failures == 0 && !states[i].left);
+}
+
+/* The common name, beside an ETag of its own: a share has none of the store's. */
+SL_TEST_LOOP(who_names_the_object_says_which_version_it_is, 0, 2)
+{
+    char name[SL_SOURCE_NAME_BYTES], headers[128];
+    config.through.count = 1;
+    open_blob();
+    ck_assert(sl_source_common_name(source, name));
+    name[0] ^= _i; /* another one */
+    snprintf(headers, sizeof(headers), "%s: %s\r\n", SL_HTTP_THROUGH_NAME, name);
+    SL_SCRIPT(caches[0], {.fault = SL_FAULT_WRONG_ETAG, .headers = headers});
+    read_all();
+    ck_assert_uint_eq(sl_server_request_count(origin) > 1, _i);
+}
+
 /* It sends its bytes, and keeps all others waiting: they are asked of the next after a while. */
 SL_TEST(a_slow_cache_is_left_behind)
 {

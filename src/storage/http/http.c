@@ -121,6 +121,7 @@ static int http_locate(struct sl_source *source, struct sl_err *err)
     sl_autofree char *url = NULL;
     if (sl_http_store_url(source->store, source->name, &url, &source->uri, err) < 0)
         return -1;
+    source->queried = strchr(url, '?') != NULL;
     source->impl = sl_http_base_object(sl_http_store_base(source->store), url, err);
     return source->impl ? 0 : -1;
 }

@@ -65,7 +65,7 @@ int sl_http_through_name(const struct sl_source *source, struct sl_range_request
     const char *const words[] = {source->uri, version->etag, version->version_id, version->pin,
                                  version->last_modified};
     uint8_t digest[32];
-    char text[65];
+    char text[65], name[SL_SOURCE_NAME_BYTES];
     SL_AUTO(sl_sha256) sha = sl_sha256_new(err);
     if (!sha)
         return -1;
@@ -79,6 +79,9 @@ int sl_http_through_name(const struct sl_source *source, struct sl_range_request
     }
     sl_sha256_finish(sha, digest);
     sl_hex(digest, sizeof(digest), text);
+    if (sl_source_common_name(source, name) &&
+        sl_range_add_header(request, err, SL_HTTP_THROUGH_NAME ": %s", name) < 0)
+        return -1;
     return sl_range_add_header(request, err, SL_HTTP_THROUGH_KEY ": %s", text) < 0
                ? -1
                : sl_range_add_header(request, err, "X-Forwarded-Proto: %s",

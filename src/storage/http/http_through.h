@@ -12,10 +12,12 @@ bool sl_http_through_may_see(const struct sl_range_request *request, const char 
 /** The same of any request for ranges of an opened source, made for that alone: sl_transport. */
 bool sl_http_through_may_see_source(struct sl_source *source, const char *via);
 /** Add the headers that a cache keeps ranges by: SL_HTTP_THROUGH_KEY, a hash of object and version,
- * and the origin's scheme. SL_E_NO_SPACE, SL_E_USAGE: too many headers. */
+ * and the origin's scheme; and SL_HTTP_THROUGH_NAME, the common name, by which `sluice share` finds
+ * an object. SL_E_NO_SPACE, SL_E_USAGE: too many headers. */
 int sl_http_through_name(const struct sl_source *source, struct sl_range_request *request,
                          struct sl_err *err);
 
-#define SL_HTTP_THROUGH_KEY "X-Sluice-Version"
+#define SL_HTTP_THROUGH_KEY  "X-Sluice-Version"
+#define SL_HTTP_THROUGH_NAME "X-Sluice-Object"
 
 #endif

@@ -24,6 +24,7 @@ enum {
     SLOW_PART = 4,   /* of the caches may rest, and one becomes another that is slow */
     ROUND_PART = 8,  /* of the blocks are a round */
     ROUND_MAX = 128, /* blocks, unless there are more caches */
+    LACKING_MAX = 64,
 };
 
 /* The finalizer of MurmurHash3 (Austin Appleby, public domain): all bits of the input reach all of
@@ -124,15 +125,21 @@ static bool was_tried(const struct sl_caches_ask *ask, int cache)
     return false;
 }
 
+static bool lacks(const struct sl_caches_map *map, size_t cache)
+{
+    return map && cache < LACKING_MAX && map->lacking >> cache & 1;
+}
+
 /* The highest that may be asked. */
-static int find_highest(const struct sl_caches *caches, uint64_t key, uint64_t block,
-                        const struct sl_caches_ask *ask, uint64_t now_ns)
+static int find_highest(const struct sl_caches *caches, const struct sl_caches_map *map,
+                        uint64_t block, const struct sl_caches_ask *ask, uint64_t now_ns)
 {
     uint64_t highest = 0;
     int found = SL_CACHES_NONE;
     for (size_t i = 0; i < caches->count; i++) {
-        uint64_t rank = sl_caches_rank(caches->of[i].hash, key, block) | 1;
-        if (rank <= highest || was_tried(ask, (int)i) || !may_ask(&caches->of[i], now_ns))
+        uint64_t rank = sl_caches_rank(caches->of[i].hash, map ? map->key : 0, block) | 1;
+        if (rank <= highest || was_tried(ask, (int)i) || lacks(map, i) ||
+            !may_ask(&caches->of[i], now_ns))
             continue;
         highest = rank;
         found = (int)i;
@@ -176,15 +183,21 @@ static int find(struct sl_caches *caches, struct sl_caches_map *map, uint64_t bl
     if (ask->tries == SL_CACHES_TURNS)
         return SL_CACHES_NONE;
     int owner = map ? sl_caches_owner(caches, map, block) : SL_CACHES_NONE;
-    if (owner != SL_CACHES_NONE && !was_tried(ask, owner) && may_ask(&caches->of[owner], now_ns))
+    if (owner != SL_CACHES_NONE && !was_tried(ask, owner) && !lacks(map, (size_t)owner) &&
+        may_ask(&caches->of[owner], now_ns))
         return owner;
-    return find_highest(caches, map ? map->key : 0, block, ask, now_ns);
+    return find_highest(caches, map, block, ask, now_ns);
 }
 
-/* May one more be asked of the origin? */
-static bool has_room_at_origin(const struct sl_caches *caches)
+/* May one more be asked of the origin? Where nobody else has it there is nothing to wait for. */
+static bool has_room_at_origin(const struct sl_caches *caches, const struct sl_caches_map *map)
 {
-    return !caches->at_origin || caches->at_origin < caches->origin_share * caches->in_hand;
+    if (!caches->at_origin || caches->at_origin < caches->origin_share * caches->in_hand)
+        return true;
+    for (size_t i = 0; i < caches->count; i++)
+        if (caches->of[i].state != SL_CACHE_GONE && !lacks(map, i))
+            return false;
+    return map && map->lacking;
 }
 
 void sl_caches_choose(struct sl_caches *caches, struct sl_caches_map *map, uint64_t block,
@@ -198,7 +211,7 @@ void sl_caches_choose(struct sl_caches *caches, struct sl_caches_map *map, uint6
     ask->spared_ns = 0;
     ask->asked_ns = now_ns;
     ask->cache = find(caches, map, block, ask, now_ns);
-    if (ask->cache == SL_CACHES_NONE && !has_room_at_origin(caches)) {
+    if (ask->cache == SL_CACHES_NONE && !has_room_at_origin(caches, map)) {
         set_asked(ask, SL_ASKED_WAITS);
     } else if (ask->cache == SL_CACHES_NONE) {
         set_asked(ask, SL_ASKED_ORIGIN);
@@ -323,6 +336,15 @@ void sl_caches_failed(struct sl_caches *caches, struct sl_caches_ask *ask, uint6
 {
     give_rest(&caches->of[ask->cache], REST_MS, now_ns);
     turn_away(ask);
+}
+
+bool sl_caches_lacks(struct sl_caches_ask *ask, struct sl_caches_map *map)
+{
+    if (!map || ask->cache >= LACKING_MAX)
+        return false;
+    map->lacking |= UINT64_C(1) << ask->cache;
+    turn_away(ask);
+    return true;
 }
 
 bool sl_caches_leave(struct sl_caches *caches, int number)

@@ -65,7 +65,8 @@ void sl_caches_set_there(struct sl_caches *caches, int cache, bool there);
 struct sl_caches_map {
     uint64_t key;
     size_t count;
-    uint64_t epoch; /* of the owners; 0: there are none yet */
+    uint64_t epoch;   /* of the owners; 0: there are none yet */
+    uint64_t lacking; /* caches without the object, a bit each of the first 64 */
     struct {
         uint16_t owner, giver; /* a cache's number and 1, or 0 */
     } blocks[];
@@ -116,6 +117,10 @@ void sl_caches_done(struct sl_caches *caches, struct sl_caches_ask *ask, bool wh
 void sl_caches_drop(struct sl_caches *caches, struct sl_caches_ask *ask);
 /** The cache did not answer, or not as it should: choose() another. */
 void sl_caches_failed(struct sl_caches *caches, struct sl_caches_ask *ask, uint64_t now_ns);
+/** The cache that is asked has not this object, and would say so for each block: it is not asked
+ * for it again, and does not rest. choose() another. False: it is one of too many to be remembered.
+ */
+bool sl_caches_lacks(struct sl_caches_ask *ask, struct sl_caches_map *map);
 /** Does the cache that is asked take too long? Then choose() another. */
 enum sl_caches_verdict { SL_CACHES_FINE, SL_CACHES_SILENT, SL_CACHES_LATE };
 enum sl_caches_verdict sl_caches_judge(struct sl_caches *caches, struct sl_caches_ask *ask,

@@ -21,7 +21,11 @@
 #include "store_kind.h"
 #include "thread_cancel.h"
 
-enum { ATTEMPTS_DEFAULT = 8, ORIGIN_WAIT_MS = 50 /* until it is asked again whether it may */ };
+enum {
+    ATTEMPTS_DEFAULT = 8,
+    ORIGIN_WAIT_MS = 50, /* until it is asked again whether it may */
+    MISDIRECTED = 421,   /* RFC 9110 section 15.5.20 */
+};
 
 struct sl_fetch {
     struct sl_store *store;
@@ -349,7 +353,8 @@ static void choose_cache(struct sl_fetch *fetch)
 static bool mend(struct sl_fetch *fetch, const struct sl_err *why)
 {
     const struct sl_store_kind *kind = fetch->store->kind;
-    if (fetch->mended || why->http_status < 400 || why->retryable || !kind->recover)
+    if (fetch->mended || why->http_status < 400 || why->http_status == MISDIRECTED ||
+        why->retryable || !kind->recover)
         return false;
     fetch->mended = true;
     return kind->recover(fetch->source, why, NULL);
@@ -360,7 +365,9 @@ static bool leave_cache(struct sl_fetch *fetch, const struct sl_err *why)
 {
     if (!is_led(fetch) || why->kind == SL_E_CANCELED)
         return false;
-    if (!mend(fetch, why))
+    if (!mend(fetch, why) &&
+        !(why->http_status == MISDIRECTED &&
+          sl_through_lacks(fetch->store->through, &fetch->ask, map_of(fetch->source))))
         sl_through_failed(fetch->store->through, &fetch->ask, why);
     turn_away(fetch, 0);
     return true;

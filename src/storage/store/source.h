@@ -269,6 +269,11 @@ const char *sl_source_uri(const struct sl_source *source);  /* for people; borro
 /** The three are set by the opening; the version and the store are borrowed. */
 uint64_t sl_source_bytes(const struct sl_source *source);
 const struct sl_version *sl_source_version(const struct sl_source *source);
+enum { SL_SOURCE_NAME_BYTES = 65 };
+/** The name that every machine has for an object of this version, by whatever link, key or address
+ * it comes: hex digits. false: it has none, since the store does not tell versions apart, its URL
+ * has a query, or it is a piece of something. */
+bool sl_source_common_name(const struct sl_source *source, char name[SL_SOURCE_NAME_BYTES]);
 /** Has its store caches, and is all of it read past them, by its kind? */
 bool sl_source_is_past_caches(const struct sl_source *source);
 struct sl_store *sl_source_store(const struct sl_source *source);

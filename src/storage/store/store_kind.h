@@ -90,6 +90,7 @@ struct sl_source {
     uint8_t *head;                  /* the first bytes, kept */
     size_t head_bytes;
     struct sl_source_verifier *verifier; /* NULL: none; borrowed */
+    bool queried;                        /* its URL has more than its URI: a query */
     bool opened;                         /* bytes and version are known: by the first answer, or by
                                             resolve */
     bool in_order;                       /* its server gives it only whole; set with `opened` */

@@ -356,6 +356,13 @@ void sl_through_failed(struct sl_through *through, struct sl_caches_ask *ask,
     sl_caches_failed(&through->locked.caches, ask, sl_now_ns());
 }
 
+bool sl_through_lacks(struct sl_through *through, struct sl_caches_ask *ask,
+                      struct sl_caches_map *map)
+{
+    SL_LOCKED(&through->mutex);
+    return sl_caches_lacks(ask, map);
+}
+
 enum sl_caches_verdict sl_through_judge(struct sl_through *through, struct sl_caches_ask *ask)
 {
     SL_LOCKED(&through->mutex);

@@ -79,6 +79,9 @@ void sl_through_came(struct sl_through *through, const struct sl_caches_ask *ask
                      struct sl_caches_map *map, uint64_t block, uint64_t bytes);
 /** This goes to the origin, for this reason. A warning, once. */
 void sl_through_past(struct sl_through *through, const char *object, const char *why);
+/** sl_caches_lacks(). */
+bool sl_through_lacks(struct sl_through *through, struct sl_caches_ask *ask,
+                      struct sl_caches_map *map);
 /** Bytes [begin, end) of an object are wrong: who gave any of their blocks is left. */
 void sl_through_wrong(struct sl_through *through, struct sl_caches_map *map, uint64_t begin,
                       uint64_t end, const char *object);

@@ -9,6 +9,7 @@
 #include <strings.h>
 #include <time.h>
 
+#include "hash.h"
 #include "store_kind.h"
 
 enum {
@@ -32,6 +33,25 @@ bool sl_version_is_known(const struct sl_version *version)
     if (version->pin[0] || id_counts(version->version_id) || sl_etag_is_strong(version->etag))
         return true;
     return !version->etag[0] && version->last_modified[0] && version->dated;
+}
+
+bool sl_source_common_name(const struct sl_source *source, char name[SL_SOURCE_NAME_BYTES])
+{
+    const struct sl_version *version = &source->version;
+    const char *const words[] = {source->uri, version->etag, version->version_id, version->pin,
+                                 version->last_modified};
+    uint8_t digest[32];
+    SL_AUTO(sl_sha256) sha = sl_sha256_new(NULL);
+    if (!sha || source->queried || source->piece_of || source->past_caches ||
+        !sl_version_is_known(version))
+        return false;
+    for (size_t i = 0; i < SL_COUNT(words) && !source->blob; i++)
+        sl_sha256_update(sha, words[i], strlen(words[i]) + 1);
+    if (source->blob)
+        sl_sha256_update(sha, source->blob, strlen(source->blob));
+    sl_sha256_finish(sha, digest);
+    sl_hex(digest, sizeof(digest), name);
+    return true;
 }
 
 static bool parse_date(const char *text, int64_t *seconds)
