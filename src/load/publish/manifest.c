@@ -71,6 +71,8 @@ static int take_file(struct reading *reading, struct sl_published_file *file)
             if (take_crc(reading, file) < 0)
                 return -1;
             crc = true;
+        } else if (token == SL_PULL_STRING && strcmp(key, "object") == 0) {
+            file->object = pull->string;
         } else if (token == SL_PULL_NUMBER && strcmp(key, "bytes") == 0) {
             if (file->bytes != UINT64_MAX || !sl_pull_uint(pull, &file->bytes))
                 return broken(reading, "the size of a file is none, or is there twice");
@@ -211,6 +213,24 @@ bool sl_published_old(const struct sl_publish *publish, struct sl_published *pub
     return false;
 }
 
+void sl_publish_objects(int directory_fd,
+                        void (*each)(const struct sl_publish_object *object, void *arg), void *arg)
+{
+    struct sl_published published;
+    sl_autoclose int state_fd =
+        openat(directory_fd, SL_STATE_DIRECTORY, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (state_fd < 0 || sl_published_read(state_fd, SL_MANIFEST, &published, NULL) < 0)
+        return;
+    for (size_t i = 0; i < published.count; i++) {
+        const struct sl_published_file *file = &published.files[i];
+        const struct sl_publish_object object = {file->object, file->name, file->bytes,
+                                                 file->mtime_ns};
+        if (object.name)
+            each(&object, arg);
+    }
+    sl_published_release(&published);
+}
+
 /* ---- writing --------------------------------------------------------------------------------- */
 
 /* Of each source: the first check by a SHA-256 that the user gave; NULL if there is none. */
@@ -257,8 +277,43 @@ static int write_objects(struct sl_json *json, const struct sl_plan *plan, struc
     return 0;
 }
 
-static void write_files(struct sl_json *json, const struct sl_published *published)
+/* Of each file: 1 and the number of the object that it is, byte for byte; 0: it is none. free() it.
+ */
+static uint32_t *find_whole_objects(const struct sl_plan *plan, struct sl_err *err)
 {
+    uint32_t *whole = sl_alloc_array(plan->file_count + 1, sizeof(*whole), err);
+    sl_autofree uint64_t *at = sl_alloc_array(plan->file_count + 1, sizeof(*at), err);
+    for (size_t i = 0; whole && at && i < plan->extent_count; i++) {
+        const struct sl_extent *extent = &plan->extents[i];
+        bool goes_on = !extent->target && extent->begin == at[extent->file] &&
+                       extent->begin == extent->file_offset &&
+                       (!extent->begin || whole[extent->file] == extent->source + 1);
+        at[extent->file] = goes_on ? extent->end : UINT64_MAX; /* nothing begins there */
+        whole[extent->file] = extent->source + 1;
+    }
+    for (size_t i = 0; whole && at && i < plan->file_count; i++)
+        if (!whole[i] || at[i] != plan->files[i].bytes ||
+            at[i] != sl_source_bytes(plan->sources[whole[i] - 1].source))
+            whole[i] = 0;
+    if (!at)
+        free(sl_steal(&whole));
+    return whole;
+}
+
+/* So `sluice share` finds it for others (source.through). */
+static void write_object_name(struct sl_json *json, const struct sl_plan *plan, uint32_t whole)
+{
+    char name[SL_SOURCE_NAME_BYTES];
+    if (whole && sl_source_common_name(plan->sources[whole - 1].source, name))
+        sl_json_key_string(json, "object", name);
+}
+
+static int write_files(struct sl_json *json, const struct sl_plan *plan,
+                       const struct sl_published *published, struct sl_err *err)
+{
+    sl_autofree uint32_t *whole = find_whole_objects(plan, err);
+    if (!whole)
+        return -1;
     sl_json_key(json, "files");
     sl_json_array(json);
     for (size_t i = 0; i < published->count; i++) {
@@ -272,9 +327,11 @@ static void write_files(struct sl_json *json, const struct sl_published *publish
         sl_json_key_uint(json, "bytes", file->bytes);
         sl_json_key_uint(json, "mtime_ns", file->mtime_ns);
         sl_json_key_string(json, "crc32c", hex);
+        write_object_name(json, plan, i < plan->file_count ? whole[i] : 0);
         sl_json_end(json);
     }
     sl_json_end(json);
+    return 0;
 }
 
 static void write_tensors(struct sl_json *json, const struct sl_plan *plan)
@@ -329,9 +386,8 @@ int sl_manifest_write(struct sl_json *json, const struct sl_plan *plan, const st
     sl_json_key_uint(json, "checks", plan->check_count);
     sl_json_key_uint(json, "unhashed_bytes", sl_plan_unhashed(plan));
     sl_json_end(json);
-    if (write_objects(json, plan, err) < 0)
+    if (write_objects(json, plan, err) < 0 || write_files(json, plan, published, err) < 0)
         return -1;
-    write_files(json, published);
     write_tensors(json, plan);
     sl_json_end(json);
     return sl_json_text(json, err) ? 0 : -1;

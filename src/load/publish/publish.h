@@ -176,4 +176,13 @@ int sl_publish_wait(const char *path, unsigned timeout_seconds, struct sl_cancel
  */
 int sl_publish_verify(const char *path, void (*each)(const char *name, bool good, void *arg),
                       void *arg, struct sl_cancel *cancel, struct sl_err *err);
+/** A published file that is an object of a store, byte for byte, as its manifest says. */
+struct sl_publish_object {
+    const char *name; /* sl_source_common_name() */
+    const char *file; /* below the directory */
+    uint64_t bytes, mtime_ns;
+};
+/** Those of a directory; none where nothing is published. The texts are borrowed for the call. */
+void sl_publish_objects(int directory_fd,
+                        void (*each)(const struct sl_publish_object *object, void *arg), void *arg);
 #endif

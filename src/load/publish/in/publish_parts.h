@@ -32,6 +32,7 @@ struct sl_published_file {
     const char *name;
     uint64_t bytes, mtime_ns;
     uint32_t crc32c;
+    const char *object; /* the common name of the object that it is; NULL: it is none, or unknown */
 };
 /** Files of a manifest; names point into `text` or into a plan. */
 struct sl_published {
