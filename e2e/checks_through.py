@@ -12,6 +12,7 @@ from checks_clouds import send
 from checks_hf import safetensors
 from checks_oci import docker_config
 from harness import ROOT, check, free_port, need_program, sha256_file
+from servers import share
 
 ROOMS = ("storage/store", "storage/http", "storage/s3", "storage/gs", "storage/az", "storage/hf", "storage/ms", "storage/oci", "load/reader")
 BLOCK = 256 << 10
@@ -141,14 +142,24 @@ class Cache:
         return len(lines), sum(line.startswith("MISS") for line in lines)
 
 
-def load(h, place, cache, env):
-    spec = os.path.join(h.directory("through"), f"{cache.url[-5:]}.yaml")
+def load(h, place, url, env):
+    spec = os.path.join(h.directory("through"), f"{url[-5:]}.yaml")
     with open(spec, "w") as file:
         file.write("apiVersion: sluice/v1alpha1\nkind: Model\nmetadata: {name: m}\n"
-                   f"source:\n  uri: {place.uri}\n  through: {{caches: [{cache.url}], blockBytes: {BLOCK}}}\n"
+                   f"source:\n  uri: {place.uri}\n  through: {{caches: [{url}], blockBytes: {BLOCK}}}\n"
                    f"verify: {{sha256: {{model.safetensors: {hashlib.sha256(DATA).hexdigest()}}}}}\n")
     to = h.fresh()
     return to, h.sluice("load", spec, "--to", to, "--json", "--progress", "none", "--fixed", "usual", env=env)
+
+
+def through_a_share(h, place, published):
+    """The machine that has loaded it gives it to the next one."""
+    process, url = share(h, published)
+    to, done = load(h, place, url, place.env)
+    result = done.expect(0).json()
+    assert sha256_file(os.path.join(to, "model.safetensors")) == hashlib.sha256(DATA).hexdigest()
+    assert result["cached"] >= len(DATA) - HEAD and "warning" not in done.err, done.err
+    h.stop(process)
 
 
 def through_a_cache(h, place, kind):
@@ -157,7 +168,7 @@ def through_a_cache(h, place, kind):
     blocks = (len(DATA) + BLOCK - 1) // BLOCK
     asked, missed, direct = 0, 0, []
     for warm in (False, True):
-        to, done = load(h, place, cache, place.env)
+        to, done = load(h, place, cache.url, place.env)
         result = done.expect(0).json()
         assert sha256_file(os.path.join(to, "model.safetensors")) == hashlib.sha256(DATA).hexdigest()
         assert result["cached"] >= len(DATA) - HEAD, f"{result['cached']} bytes of {len(DATA)} came from the cache: {done.err}"
@@ -166,12 +177,13 @@ def through_a_cache(h, place, kind):
         assert misses - missed == (0 if warm else now - asked), f"{misses - missed} of {now - asked} were fetched"
         assert now - asked <= blocks, (now - asked, blocks)
         direct.append(result["index_requests"] + result["requests"] - (now - asked))
-        asked, missed = now, misses
+        asked, missed, published = now, misses, to
     if place.wrong is not None:
-        to, done = load(h, place, cache, place.wrong)
+        to, done = load(h, place, cache.url, place.wrong)
         assert done.code in (3, 4), (done.code, done.err)
         assert not os.path.exists(os.path.join(to, "model.safetensors")) and cache.lines() == (asked, missed), done.err
     h.stop(cache.process)
+    through_a_share(h, place, published)
     key = "nobody is kept out" if place.wrong is None else "a wrong key gets nothing"
     assert direct[0] == direct[1] <= 4, direct
     return f"the store is asked {direct[0] + missed} times cold, {direct[1]} warm; {key}"
@@ -187,7 +199,7 @@ def add_row(kind):
         finally:
             place.stop()
     row.__name__ = f"through_a_cache_{kind}"
-    row.__doc__ = f"{kind}: a cold cache fetches each block once, a warm one none; a wrong key gets no byte of it."
+    row.__doc__ = f"{kind}: a cold cache fetches each block once, a warm one none; a wrong key gets no byte of it; `sluice share` does as well."
     check(*needs)(row)
 
 

@@ -275,7 +275,8 @@ static enum MHD_Result answer_reading(const struct request *request)
     struct sl_web *web = request->web;
     bool found = false;
     enum MHD_Result result = MHD_NO;
-    if (web->share_fd >= 0)
+    result = web_named_answer(request, &found);
+    if (!found && web->share_fd >= 0)
         result = web_share_answer(request, false, &found);
     if (!found)
         result = web_api_answer(request, &found);
@@ -487,6 +488,7 @@ void sl_web_free(struct sl_web *web)
     sl_node_socket_release(&web->socket);
     events_free(web->events);
     sl_cancel_free(web->stop);
+    web_named_free(web->named);
     if (web->share_fd >= 0)
         close(web->share_fd);
     pthread_mutex_destroy(&web->lock);

@@ -19,6 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "http_through.h"
 #include "mem.h"
 #include "metrics.h"
 #include "own_names.h"
@@ -47,7 +48,8 @@ int web_share_open(struct sl_web *web, const struct sl_web_config *config, struc
         return sl_fail_errno(err, errno == ENOENT ? SL_E_NOT_FOUND : SL_E_USAGE, errno,
                              "cannot share '%s', name a directory that you may read",
                              config->share_directory);
-    return 0;
+    web->named = web_named_new(err);
+    return web->named ? 0 : -1;
 }
 
 /* ---- opening -------------------------------------------------------------------------------- */
@@ -72,7 +74,7 @@ static int open_by_component(int directory, const char *path)
     return at;
 }
 
-static int open_beneath(int directory, const char *path)
+int web_share_open_at(int directory, const char *path)
 {
     struct open_how how = {.flags = OPEN_FLAGS, .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
     long fd = -1;
@@ -125,6 +127,7 @@ struct file {
     int64_t modified;
     bool weak; /* its ETag, while it may change without another one */
     char etag[96];
+    const char *name; /* of its object; NULL: it is asked for by its path */
 };
 
 static uint64_t in_ns(const struct timespec *time)
@@ -203,6 +206,8 @@ static enum MHD_Result answer_bytes(const struct request *request, struct file *
         return MHD_NO;
     add_validators(response, file);
     sl_libmicrohttpd.add_response_header(response, "Content-Type", "application/octet-stream");
+    if (file->name)
+        sl_libmicrohttpd.add_response_header(response, SL_HTTP_THROUGH_NAME, file->name);
     if (status == 206) {
         snprintf(range, sizeof(range), "bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64, file->begin,
                  file->end - 1, file->bytes);
@@ -238,6 +243,23 @@ static enum MHD_Result answer_file(const struct request *request, struct file *f
     if (range == SL_WEB_RANGE_UNSATISFIABLE)
         return answer_empty(request, file, 416);
     return answer_bytes(request, file, range == SL_WEB_RANGE_ONE ? 206 : 200);
+}
+
+enum MHD_Result web_share_send_named(const struct request *request, int *fd, const char *name,
+                                     uint64_t begin, uint64_t end, uint64_t bytes)
+{
+    struct stat stat;
+    struct file file = {.fd = *fd};
+    if (fstat(*fd, &stat) < 0)
+        return MHD_NO;
+    describe(&file, &stat);
+    file.begin = begin;
+    file.end = end;
+    file.bytes = bytes;
+    file.name = name;
+    enum MHD_Result result = answer_bytes(request, &file, 206);
+    *fd = file.fd;
+    return result;
 }
 
 /* "/models" to "/models/", so that the names of the listing are relative to it. To a browser a
@@ -307,7 +329,7 @@ enum MHD_Result web_share_answer(const struct request *request, bool must, bool 
                                      "'%.200s' is being published: try again in a second", path)
                     : MHD_NO;
     }
-    sl_autoclose int fd = open_beneath(request->web->share_fd, path);
+    sl_autoclose int fd = web_share_open_at(request->web->share_fd, path);
     if (fd < 0 && errno == EACCES && must) {
         *found = true;
         return web_send_error(request, 403, SL_E_AUTH, 0, "this user may not read '%.200s'", path);

@@ -95,6 +95,12 @@ const struct sl_command sl_cmd_share = {
         "complete; 503 with\n"
         "Retry-After is the answer meanwhile.\n"
         "\n"
+        "Loads of other machines may name its URL in source.through: objects of stores that lie in "
+        "DIR, or up\n"
+        "to two folders below it, as sluice has published them, come from here. What is not here, "
+        "or is another\n"
+        "version, a part, or made of an object, it refuses with 421, and the store is asked.\n"
+        "\n"
         "The names healthz, readyz, startupz, metrics and v1 answer as those of `sluice "
         "load --listen` do,\n"
         "where DIR has no file of that name.\n"
@@ -105,7 +111,8 @@ const struct sl_command sl_cmd_share = {
     .examples =
         "sluice share /dev/shm/model   # at http://127.0.0.1:9470/\n"
         "sluice share models --listen 127.0.0.1:0 --json   # any free port, in the JSON on stdout\n"
-        "sluice load http://127.0.0.1:9470/ --to /dev/shm/copy   # on the same machine",
+        "sluice load http://127.0.0.1:9470/ --to /dev/shm/copy   # on the same machine\n"
+        "sluice load s3://models/llama/ --to /dev/shm/llama --through http://10.0.0.11:9470",
     .options = &table,
     .operand_min = 1,
     .operand_max = 1,

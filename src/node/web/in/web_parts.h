@@ -37,6 +37,7 @@ enum {
 enum connection_state { CONNECTION_READING, CONNECTION_ANSWERING, CONNECTION_STREAMING };
 struct connection; /* web.c */
 struct events;     /* web_events.c */
+struct named;      /* web_named.c */
 
 struct sl_web {
     struct MHD_Daemon *daemon;
@@ -48,6 +49,7 @@ struct sl_web {
     struct sl_node_socket socket; /* at a path, to be taken away at the end */
     int share_fd;                 /* the shared directory, -1 if none */
     char share_prefix[256];       /* begins and ends with a slash */
+    struct named *named;          /* its objects by their common names; NULL: none is shared */
     char page_policy[320];        /* Content-Security-Policy of the page */
     char listing_policy[320];     /* and of listings, which have its style */
     char node_name[256];
@@ -162,10 +164,20 @@ struct web_text web_page_style(void);
 /** web_share.c. `found` false: no such file, nothing was answered; with `must` a 404 is. */
 enum MHD_Result web_share_answer(const struct request *request, bool must, bool *found);
 int web_share_open(struct sl_web *web, const struct sl_web_config *config, struct sl_err *err);
+/** O_RDONLY, beneath the shared directory, whatever links there are; -1. */
+int web_share_open_at(int share_fd, const char *path);
+/** [begin, end) of a file of so many bytes, which is the object of this name. Takes fd. */
+enum MHD_Result web_share_send_named(const struct request *request, int *fd, const char *name,
+                                     uint64_t begin, uint64_t end, uint64_t bytes);
 /** Is a directory (below the shared one) in the middle of being published? */
 bool web_share_unready(int share_fd, const char *path);
 /** Is the file of this name, a component, a node's own, such as a spec with a password? */
 bool web_share_is_kept(const char *name, const struct stat *stat);
+/** web_named.c: who reads through caches asks for an object: whatever its path, it is one of ours
+ * or 421. `found` false: it is another request. */
+enum MHD_Result web_named_answer(const struct request *request, bool *found);
+struct named *web_named_new(struct sl_err *err);
+void web_named_free(struct named *named);
 /** web_listing.c: a directory, as HTML or JSON. Takes fd. */
 enum MHD_Result web_listing_answer(const struct request *request, int fd);
 
