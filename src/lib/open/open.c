@@ -76,6 +76,9 @@ static int open_it(struct sluice_source *source, const char *uri,
     struct sl_spec *spec = source->specs.items;
     if (source->secret.bytes)
         spec->decrypt.secret = &source->secret.secret;
+    /* Programs read parts, of which few are covered, and may not know of caches (SLUICE_THROUGH).
+     */
+    spec->source.through.unverified = SL_UNVERIFIED_DIRECT;
     if (source->as_files) { /* what is broken is still a file */
         spec->verify.hashes = SL_HASHES_OFF;
         spec->source.incomplete = SL_INCOMPLETE_WARN;
