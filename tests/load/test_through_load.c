@@ -9,6 +9,7 @@
 #include <check.h>
 #include <inttypes.h>
 #include <openssl/evp.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,7 +46,8 @@ static uint8_t *data, *wrong; /* wrong: one bit in each block */
 static char sum[512];         /* what the store says of its checksum */
 static struct sl_err err;
 static struct sl_load_result result;
-static char *said; /* by the last load */
+static char *said;               /* by the last load */
+static struct sl_cancel *cancel; /* of loads; NULL: none */
 
 static bool answer_head(const struct sl_server_request *request, struct sl_server_reply *reply,
                         void *arg)
@@ -159,7 +161,7 @@ static int run_spec(const struct sl_spec *spec)
     sl_log_setup(SL_LOG_WARN, false);
     fake_clock_run();
     err = (struct sl_err)SL_ERR_INIT;
-    int done = sl_load_run(spec, NULL, NULL, &result, &err);
+    int done = sl_load_run(spec, cancel, NULL, &result, &err);
     fake_clock_release();
     dup2(before, STDERR_FILENO);
     struct sl_err why = SL_ERR_INIT;
@@ -866,6 +868,172 @@ SL_TEST_LOOP(an_encrypted_file_comes_through_a_cache, 0, 2)
     ck_assert_uint_gt(asked_of_caches(), 0);
     ck_assert_msg(is_named(0) == (_i == 1), "%s", said);
     ck_assert_uint_le(ranges_at(origin, 0), _i ? AGAIN_MOST : HEADERS);
+}
+
+/* ---- with what else a spec may say ----------------------------------------------------------- */
+
+static const char *file_with(const char *name, const char *text, size_t text_bytes)
+{
+    ck_assert_int_eq(sl_tree_write(scratch_fd, name, text, text_bytes, &err), 0);
+    return at(name);
+}
+
+static void use_tls(struct sl_server **server)
+{
+    sl_server_stop(*server);
+    *server = sl_server_start_tls();
+}
+
+/* Both certificates are of an authority of their own. _i: does the cache have one? */
+SL_TEST_LOOP(a_token_goes_to_a_cache_with_tls_alone, 0, 2)
+{
+    char how[3 * SL_SCRATCH_PATH_BYTES], header[64];
+    sl_autobuf authorities = SL_BUF_INIT(65536);
+    use_tls(&origin);
+    if (_i)
+        use_tls(&caches[0]);
+    put("/bucket/m.bin", data, BYTES);
+    put_sidecar("/bucket/m.bin", "m.bin", data, BYTES);
+    ck_assert_int_eq(sl_buf_read_file(&authorities, sl_server_ca(origin), &err), 0);
+    if (_i)
+        ck_assert_int_eq(sl_buf_read_file(&authorities, sl_server_ca(caches[0]), &err), 0);
+    snprintf(how, sizeof(how), "}, tls: {caFile: \"%s\"}, http: {bearerTokenFile: \"%s\"",
+             file_with("ca.pem", authorities.data, authorities.used), file_with("token", "t0", 2));
+    ck_assert_msg(load(sl_server_url(origin, "/bucket/m.bin"), 1, how, check_of(RANGES)) == 0, "%s",
+                  err.message);
+    ck_assert(sl_model_same(path, "m.bin", data, BYTES));
+    ck_assert_uint_eq(ranges_at(caches[0], 0), _i ? BLOCKS - HEAD / BLOCK : 0);
+    ck_assert_msg((strstr(said, "is not read through caches") == NULL) == _i, "%s", said);
+    for (unsigned i = 0; i < sl_server_request_count(caches[0]); i++) {
+        ck_assert(sl_server_header(sl_server_request_at(caches[0], i), "Authorization", header,
+                                   sizeof(header)));
+        ck_assert_str_eq(header, "Bearer t0");
+    }
+}
+
+/* It would open the object for whoever has it. */
+SL_TEST(a_customers_key_goes_to_no_cache)
+{
+    static const char key[] = "x-amz-server-side-encryption-customer-key: a2V5\n";
+    char how[2 * SL_SCRATCH_PATH_BYTES];
+    snprintf(how, sizeof(how), "}, http: {headersFile: \"%s\"",
+             file_with("headers", key, strlen(key)));
+    ck_assert_msg(load(uri_of(RANGES), CACHES, how, check_of(RANGES)) == 0, "%s", err.message);
+    ck_assert(sl_model_same(path, "m.bin", data, BYTES));
+    ck_assert_uint_eq(asked_of_caches(), 0);
+    ck_assert_msg(strstr(said, "is not read through caches"), "%s", said);
+}
+
+/* source.mirrors: a whole load goes elsewhere, by the same caches. _i: good ones, bad ones. */
+SL_TEST_LOOP(a_load_from_a_mirror_comes_through_caches, 0, 2)
+{
+    char how[256];
+    if (_i)
+        sl_server_put(caches[0], "/bucket/m.bin", wrong, BYTES, "\"v1\"");
+    snprintf(how, sizeof(how), "}, mirrors: [\"%s\"], http: {",
+             sl_server_url(origin, "/bucket/m.bin"));
+    ck_assert_msg(load(sl_server_url(origin, "/gone/m.bin"), 1, how, check_of(RANGES)) == 0, "%s",
+                  err.message);
+    ck_assert(sl_model_same(path, "m.bin", data, BYTES));
+    ck_assert_uint_gt(ranges_at(caches[0], 0), 0);
+    ck_assert_msg(is_named(0) == (_i == 1), "%s", said);
+    if (!_i)
+        ck_assert_uint_eq(ranges_at(origin, 0), 0);
+}
+
+/* The store is asked by the proxy, which has what it has, and the caches are not. */
+SL_TEST(a_proxy_is_not_on_the_way_to_caches)
+{
+    char url[128];
+    struct sl_server *at_origin = origin;
+    struct sl_server *proxy = origin = sl_server_start();
+    snprintf(url, sizeof(url), "%s", sl_server_url(at_origin, "/bucket/m.bin"));
+    sl_server_put(proxy, url, data, BYTES, "\"v1\"");
+    put_sidecar(url, "m.bin", data, BYTES);
+    origin = at_origin;
+    setenv("http_proxy", sl_server_url(proxy, ""), 1);
+    ck_assert_msg(load(url, CACHES, "", check_of(RANGES)) == 0, "%s", err.message);
+    unsetenv("http_proxy");
+    ck_assert(sl_model_same(path, "m.bin", data, BYTES));
+    ck_assert_uint_eq(sl_server_request_count(origin), 0);
+    ck_assert_uint_eq(ranges_at(proxy, 0), 0);
+    ck_assert_uint_gt(sl_server_request_count(proxy), 0);
+    ck_assert_uint_eq(ranges_at_caches(), BLOCKS - HEAD / BLOCK);
+    sl_server_stop(proxy);
+}
+
+/* ---- side by side, and ended ----------------------------------------------------------------- */
+
+static bool end_at_tenth(const struct sl_server_request *request, struct sl_server_reply *reply,
+                         void *arg)
+{
+    unsigned *count = arg;
+    (void)request;
+    (void)reply;
+    if (++*count == 10)
+        sl_cancel_raise(cancel, 0);
+    return false;
+}
+
+SL_TEST(a_load_that_was_ended_goes_on_through_caches)
+{
+    static unsigned count;
+    char more[512];
+    snprintf(more, sizeof(more), "%sreaders: {connections: 1}\n", check_of(RANGES));
+    cancel = sl_cancel_new(&err);
+    sl_server_handle(caches[0], end_at_tenth, &count);
+    ck_assert_int_eq(load(uri_of(RANGES), 1, "", more), -1);
+    ck_assert_int_eq(err.kind, SL_E_CANCELED);
+    sl_server_handle(caches[0], NULL, NULL);
+    sl_cancel_free(sl_steal(&cancel));
+    unsigned before = ranges_at(origin, 0);
+    must_load_kind(RANGES, 1);
+    ck_assert_uint_ge(result.resumed, BLOCK);
+    ck_assert_uint_eq(ranges_at(origin, 0), before);
+}
+
+struct beside {
+    struct sl_specs specs;
+    struct sl_load_result result;
+    struct sl_err err;
+    int done;
+};
+
+static void *load_beside(void *arg)
+{
+    struct beside *beside = arg;
+    beside->done = sl_load_run(&beside->specs.items[0], NULL, NULL, &beside->result, &beside->err);
+    return NULL;
+}
+
+/* As a node has them. One of the caches is bad: each load finds it by itself. */
+SL_TEST(loads_side_by_side_come_through_the_same_caches)
+{
+    enum { LOADS = 3 };
+    static struct beside loads[LOADS];
+    pthread_t threads[LOADS];
+    char text[1024], names[LOADS][16];
+    serve_one(true);
+    for (unsigned i = 0; i < LOADS; i++) {
+        snprintf(names[i], sizeof(names[i]), "model%u", i);
+        snprintf(text, sizeof(text),
+                 "source: {uri: \"%s\", through: {caches: [\"%s\", \"%s\"], blockBytes: 64Ki}}\n%s",
+                 uri_of(RANGES), sl_server_url(caches[0], ""), sl_server_url(caches[1], ""),
+                 check_of(RANGES));
+        sl_model_spec(&loads[i].specs, "", at(names[i]), text);
+    }
+    fake_clock_run();
+    for (unsigned i = 0; i < LOADS; i++)
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, load_beside, &loads[i]), 0);
+    for (unsigned i = 0; i < LOADS; i++)
+        pthread_join(threads[i], NULL);
+    fake_clock_release();
+    for (unsigned i = 0; i < LOADS; i++) {
+        ck_assert_msg(loads[i].done == 0, "%s", loads[i].err.message);
+        ck_assert(sl_model_same(at(names[i]), "m.bin", data, BYTES));
+        ck_assert_uint_gt(loads[i].result.cached, 0);
+        sl_specs_release(&loads[i].specs);
+    }
 }
 
 static bool prepare(void)
