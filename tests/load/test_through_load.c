@@ -842,8 +842,8 @@ static void must_run(const char *const *arguments)
 }
 #define MUST_RUN(...) must_run((const char *const[]){__VA_ARGS__, NULL})
 
-/* _i: a good cache, a bad one. */
-SL_TEST_LOOP(an_encrypted_file_comes_through_a_cache, 0, 2)
+/* A .tensors file, each tensor of which has a hash; sealed: or pieces with MACs. */
+static void must_load_tensors(bool sealed_one, bool bad)
 {
     size_t plain_bytes, bytes;
     char more[2 * SL_SCRATCH_PATH_BYTES + 256];
@@ -852,22 +852,35 @@ SL_TEST_LOOP(an_encrypted_file_comes_through_a_cache, 0, 2)
     MUST_RUN("convert", at("m.safetensors"), at("m.tensors"));
     MUST_RUN("keygen", at("key"));
     MUST_RUN("encrypt", at("m.tensors"), at("sealed.tensors"), "--key-file", at("key"));
-    sl_autofree uint8_t *sealed = sl_model_read(scratch, "sealed.tensors", &bytes);
+    sl_autofree uint8_t *sealed =
+        sl_model_read(scratch, sealed_one ? "sealed.tensors" : "m.tensors", &bytes);
     sl_autofree uint8_t *copy = spoil(sealed, bytes);
     put("/bucket/m.tensors", sealed, bytes);
-    if (_i)
+    if (bad)
         sl_server_put(caches[0], "/bucket/m.tensors", copy, bytes, "\"v1\"");
     snprintf(
         more, sizeof(more),
-        "sink: {tmpfs: {path: \"%s\", layout: safetensors}}\ndecrypt: {keyFile: \"%s\"}\n"
+        "sink: {tmpfs: {path: \"%s\", layout: safetensors}}\n%s%s%s"
         "tensors: {include: [\"*\"]}\n", /* else so small a file is read whole by the planner */
-        path, at("key"));
+        path, sealed_one ? "decrypt: {keyFile: \"" : "", sealed_one ? at("key") : "",
+        sealed_one ? "\"}\n" : "");
     ck_assert_msg(load(sl_server_url(origin, "/bucket/m.tensors"), 1, "", more) == 0, "%s",
                   err.message);
     must_have_tensors(plain, plain_bytes, 4);
     ck_assert_uint_gt(asked_of_caches(), 0);
-    ck_assert_msg(is_named(0) == (_i == 1), "%s", said);
-    ck_assert_uint_le(ranges_at(origin, 0), _i ? AGAIN_MOST : HEADERS);
+    ck_assert_msg(is_named(0) == bad, "%s", said);
+    ck_assert_uint_le(ranges_at(origin, 0), bad ? AGAIN_MOST : HEADERS);
+}
+
+/* _i: a good cache, a bad one. */
+SL_TEST_LOOP(an_encrypted_file_comes_through_a_cache, 0, 2)
+{
+    must_load_tensors(true, _i);
+}
+
+SL_TEST_LOOP(tensors_with_hashes_of_their_own_come_through_a_cache, 0, 2)
+{
+    must_load_tensors(false, _i);
 }
 
 /* ---- with what else a spec may say ----------------------------------------------------------- */

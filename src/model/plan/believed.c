@@ -25,6 +25,13 @@ struct stretch {
     uint64_t begin, end;
 };
 
+/* Of a source: what checks cover of it, and what they cover of what lands, which is some of it. */
+struct covered {
+    struct stretch *stretches;
+    const struct sl_check **placed;
+    size_t stretch_count, placed_count;
+};
+
 static int by_begin(const void *a, const void *b)
 {
     const struct stretch *x = a, *y = b;
@@ -50,14 +57,67 @@ static size_t find_stretches(const struct sl_plan *plan, uint32_t source, struct
     return kept;
 }
 
+static int by_place(const void *a, const void *b)
+{
+    const struct sl_check *x = *(const struct sl_check *const *)a,
+                          *y = *(const struct sl_check *const *)b;
+    if (x->file != y->file)
+        return x->file < y->file ? -1 : 1;
+    return x->file_offset < y->file_offset ? -1 : x->file_offset > y->file_offset;
+}
+
+/* If such a hash does not agree a load begins anew; who reads a part of an opened model cannot. */
+static size_t find_placed(const struct sl_plan *plan, uint32_t source,
+                          const struct sl_check **placed)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < plan->check_count && !plan->own->borrowed; i++) {
+        const struct sl_check *check = &plan->checks[i];
+        if (check->source == source && !check->computed && check->placed)
+            placed[count++] = check;
+    }
+    qsort(placed, count, sizeof(*placed), by_place);
+    return count;
+}
+
+static bool ends_before(const struct sl_check *check, uint32_t file, uint64_t end)
+{
+    return check->file < file ||
+           (check->file == file && check->file_offset + (check->end - check->begin) < end);
+}
+
+static bool is_placed(const struct covered *covered, const struct sl_extent *extent)
+{
+    uint64_t end = extent->file_offset + (extent->end - extent->begin);
+    size_t i = SL_LOWER_BOUND(k, covered->placed_count,
+                              ends_before(covered->placed[k], extent->file, end));
+    const struct sl_check *check = i < covered->placed_count ? covered->placed[i] : NULL;
+    return check && check->file == extent->file && check->file_offset <= extent->file_offset &&
+           extent->begin - check->begin == extent->file_offset - check->file_offset;
+}
+
+static bool has_own_hash(const struct sl_plan *plan, const struct sl_extent *extent,
+                         const struct sl_mapping *mapping)
+{
+    for (uint32_t i = 0; i < mapping->check_count && !plan->own->borrowed; i++) {
+        const struct sl_check *check = &plan->checks[mapping->check_first + i];
+        if (!check->computed && check->begin <= extent->begin && extent->end <= check->end)
+            return true;
+    }
+    return false;
+}
+
 /* Of encrypted data each piece has a MAC, which is checked where they are decrypted. */
 static bool is_covered(const struct sl_plan *plan, const struct sl_extent *extent,
-                       const struct stretch *stretches, size_t count)
+                       const struct covered *covered)
 {
-    if (extent->target && sl_extent_mapping(plan, extent)->piece_bytes)
+    const struct sl_mapping *mapping = extent->target ? sl_extent_mapping(plan, extent) : NULL;
+    if (mapping && (mapping->piece_bytes || has_own_hash(plan, extent, mapping)))
         return true;
-    size_t i = SL_LOWER_BOUND(k, count, stretches[k].end < extent->end);
-    return i < count && stretches[i].begin <= extent->begin;
+    if (!mapping && is_placed(covered, extent))
+        return true;
+    size_t i = SL_LOWER_BOUND(k, covered->stretch_count, covered->stretches[k].end < extent->end);
+    return i < covered->stretch_count && covered->stretches[i].begin <= extent->begin;
 }
 
 /* *bytes: how many are not. */
@@ -66,13 +126,16 @@ static int count_uncovered(const struct sl_plan *plan, uint32_t source, uint64_t
 {
     sl_autofree struct stretch *stretches =
         sl_alloc_array(plan->check_count + 1, sizeof(*stretches), err);
-    if (!stretches)
+    sl_autofree const struct sl_check **placed =
+        sl_alloc_array(plan->check_count + 1, sizeof(*placed), err);
+    if (!stretches || !placed)
         return -1;
-    size_t count = find_stretches(plan, source, stretches);
+    const struct covered covered = {stretches, placed, find_stretches(plan, source, stretches),
+                                    find_placed(plan, source, placed)};
     *bytes = 0;
     for (size_t i = 0; i < plan->extent_count; i++) {
         const struct sl_extent *extent = &plan->extents[i];
-        if (extent->source == source && !is_covered(plan, extent, stretches, count))
+        if (extent->source == source && !is_covered(plan, extent, &covered))
             *bytes = sl_add_capped(*bytes, extent->end - extent->begin);
     }
     return 0;
