@@ -242,4 +242,43 @@ SL_TEST_LOOP(a_wrong_byte_of_a_mirror_in_a_packed_layer_is_read_from_the_registr
     ck_assert_uint_ge(liars[1].lies, 1);
 }
 
+/* ---- caches ---------------------------------------------------------------------------------- */
+
+static int load_through(const char *options)
+{
+    struct sl_specs specs;
+    char text[600];
+    snprintf(text, sizeof(text),
+             "source: {uri: \"oci://127.0.0.1:%u/org/m:v1\", oci: {%s}, through: {caches: "
+             "[\"http://127.0.0.1:%u\"], blockBytes: 64Ki}}\n",
+             sl_server_port(registry), options, sl_server_port(mirror));
+    err = (struct sl_err)SL_ERR_INIT;
+    sl_model_spec(&specs, "", path, text);
+    int done = sl_load_run(&specs.items[0], NULL, NULL, &result, &err);
+    sl_specs_release(&specs);
+    ck_assert(done < 0 || sl_model_same(path, "m.bin", file, FILE_BYTES));
+    return done;
+}
+
+/* The digest is of all of it: nobody knows whose byte it was. _i: the packing, a good cache or a
+ * bad one. */
+SL_TEST_LOOP(a_wrong_byte_of_a_cache_in_a_layer_is_read_from_the_registry, 0, 2 * (PACKINGS + 1))
+{
+    put_layer(GZIP + _i / 2);
+    if (_i % 2)
+        liars[1] = (struct liar){.at = layer_bytes / 2, .from = 1};
+    ck_assert_msg(load_through("") == 0, "%s", err.message);
+    ck_assert_uint_gt(sl_server_request_count(mirror), 0);
+    ck_assert_int_eq(liars[1].lies > 0, _i % 2);
+}
+
+SL_TEST(a_layer_without_hashes_is_refused_with_what_gives_it_some)
+{
+    put_layer(PLAIN);
+    ck_assert_int_eq(load_through(check_up_to(1)), -1);
+    ck_assert_msg(err.kind == SL_E_USAGE && strstr(err.message, "source.through") &&
+                      strstr(err.message, "raise source.oci.checkLayersUpTo"),
+                  "%s", err.message);
+}
+
 SL_CASE(.setup = setup, .teardown = teardown)

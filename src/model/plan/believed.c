@@ -227,13 +227,14 @@ static int judge(struct sl_plan *plan, uint32_t source, struct sl_err *err)
     if (from->checked || unverified == SL_UNVERIFIED_DIRECT ||
         sl_source_is_past_caches(from->source))
         return 0;
+    const char *advice = sl_store_advice(plan->own->store).hash_advice;
     if (unverified == SL_UNVERIFIED_REFUSE)
         return sl_fail(err, SL_E_USAGE,
                        "source.through: %" PRIu64
-                       " bytes of '%s' have no hash to check what caches give: make a sidecar "
-                       "(`sluice sign`), give its SHA-256 in verify.sha256, or set "
-                       "source.through.unverified to warn or direct",
-                       bytes, from->name);
+                       " bytes of '%s' have no hash to check what caches give: %s, give its "
+                       "SHA-256 in verify.sha256, or set source.through.unverified to warn or "
+                       "direct",
+                       bytes, from->name, advice ? advice : "make a sidecar (`sluice sign`)");
     from->sampled = true;
     sl_log(SL_LOG_WARN,
            "%" PRIu64 " bytes of '%s' come through caches and have no hash: samples of them are "

@@ -234,7 +234,8 @@ static int resolve(struct sl_oci *oci, const char *what, struct sl_oci_manifest 
 
 /* ---- the files ------------------------------------------------------------------------------- */
 
-/* What layers turn out to be may be a mirror's fault: then they are read again without it. */
+/* What layers turn out to be may be the fault of a mirror or a cache: then they are read again
+ * without it. */
 static int make(struct sl_oci *oci, const char *what, struct sl_oci_manifest *made,
                 struct sl_err *err)
 {
@@ -245,7 +246,7 @@ static int make(struct sl_oci *oci, const char *what, struct sl_oci_manifest *ma
             return 0;
         sl_oci_manifest_release(made);
         if ((why.kind == SL_E_FORMAT || why.kind == SL_E_INTEGRITY) &&
-            sl_places_blame(&oci->places, &why))
+            sl_store_blame_mirrors(oci->store, &why))
             continue;
         if (err)
             *err = why;
