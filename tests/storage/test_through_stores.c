@@ -327,6 +327,21 @@ SL_TEST_LOOP(mirrors_come_before_caches, 0, 2)
     end_registry();
 }
 
+/* Else mirrors would be believed. */
+SL_TEST(a_cache_that_fails_is_not_a_registry_that_cannot_be_reached)
+{
+    begin_registry();
+    mirrors.options.mirrors.count = 2;
+    mirrors.options.trust_mirrors = true;
+    open_at(mirrors.uri);
+    for (unsigned i = 0; i < CACHES; i++)
+        SL_SCRIPT(caches[i], {.fault = SL_FAULT_STATUS, .status = 503});
+    ck_assert_int_eq(read_some(BLOCK, false), 0);
+    ck_assert_uint_ge(failures(), 2);
+    ck_assert_uint_eq(mirror_case_blobs(mirrors.near) + mirror_case_blobs(mirrors.far), 0);
+    end_registry();
+}
+
 /* A 200 with all of it: that is the cache's fault. */
 SL_TEST(a_cache_that_knows_no_ranges_says_nothing_of_the_registry)
 {

@@ -485,7 +485,8 @@ static int fail_try(struct sl_fetch *fetch, struct sl_err *err)
 static bool move_on(struct sl_fetch *fetch, struct sl_err *err)
 {
     struct sl_places *places = fetch->store->places;
-    if (!places || sl_cancel_check(sl_thread_cancel(fetch->store->config.cancel), err) < 0 ||
+    if (!places || is_led(fetch) ||
+        sl_cancel_check(sl_thread_cancel(fetch->store->config.cancel), err) < 0 ||
         !sl_places_move(places, fetch->source, &fetch->way, err))
         return false;
     sl_log(SL_LOG_DEBUG, "asking '%.100s' for the rest of '%.200s': %s",
