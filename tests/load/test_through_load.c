@@ -290,8 +290,7 @@ static unsigned break_off(const char *uri, const char *check, void (*serve)(bool
     char more[1024];
     snprintf(more, sizeof(more), "%sreaders: {connections: 1, attempts: 1}\n", check);
     ck_assert_msg(load(uri, 1, "", more) == 0, "%s", err.message);
-    unsigned planned = sl_server_request_count(origin),
-             half = sl_server_request_count(caches[0]) / 2;
+    unsigned asked = sl_server_request_count(origin), half = sl_server_request_count(caches[0]) / 2;
     begin_anew();
     if (serve)
         serve(true);
