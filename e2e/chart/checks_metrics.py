@@ -23,7 +23,7 @@ def known_metrics():
     found = set()
     for path in [*glob.glob(os.path.join(ROOT, "src", "core", "observe", "*.[cd]*")),
                  os.path.join(ROOT, "src", "node", "csi", "csi_server.c"),
-                 os.path.join(ROOT, "src", "storage", "net", "host_score.c")]:
+                 os.path.join(ROOT, "src", "storage", "net", "host.c")]:
         text = read(path)
         found |= set(re.findall(r'"((?:sluice|process)_[a-z_]+)"', text))
     return found | {name + end for name in found if name.endswith("_seconds") for end in ("_bucket", "_sum", "_count")}

@@ -89,6 +89,23 @@ SL_TEST(a_quarter_of_the_blocks_may_be_asked_of_the_origin_unless_said)
     }
 }
 
+SL_TEST(loads_without_hedges_wait_for_slow_caches)
+{
+    static const struct {
+        const char *text;
+        bool waits;
+    } rows[] = {{THROUGH("'http://a:1'"), false},
+                {THROUGH("'http://a:1'") "readers: {hedge: off}\n", true},
+                {THROUGH("'http://a:1'") "readers: {fixed: connections=4}\n", true}};
+    unsetenv("SLUICE_FIXED");
+    for (size_t i = 0; i < SL_COUNT(rows); i++) {
+        struct sl_source_config config;
+        must_parse(rows[i].text);
+        sl_spec_source_config(specs.items, NULL, NULL, &config);
+        ck_assert(config.through.waits == rows[i].waits);
+    }
+}
+
 SL_TEST(nothing_is_no_cache)
 {
     static const char *const none[] = {THROUGH(""), THROUGH("[]"), THROUGH("{}"),

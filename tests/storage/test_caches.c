@@ -140,6 +140,20 @@ SL_TEST(a_late_block_is_asked_of_the_next_and_its_cache_rests)
     ck_assert_int_ne(asks[1].cache, 0);
 }
 
+/* Else it depended on time whom it asks. Who is silent is left all the same. */
+SL_TEST(a_load_that_decides_by_no_time_waits_for_late_blocks)
+{
+    caches.waits = true;
+    give_usual(1);
+    ck_assert_int_eq(choose(&asks[0], block_of(0, 0)), SL_ASKED_CACHE);
+    now += LATE_NS;
+    sl_caches_came(&caches, &asks[0], now);
+    ck_assert_int_eq(sl_caches_judge(&caches, &asks[0], now), SL_CACHES_FINE);
+    now += SL_CACHES_SILENCE_MS * SL_NS_PER_MS;
+    ck_assert_uint_eq(sl_caches_judge_ns(&caches, &asks[0]), now);
+    ck_assert_int_eq(sl_caches_judge(&caches, &asks[0], now), SL_CACHES_SILENT);
+}
+
 /* All blocks of all caches are late: it is the link. */
 SL_TEST(no_more_than_a_quarter_of_the_caches_are_slow)
 {

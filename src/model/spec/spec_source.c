@@ -262,6 +262,7 @@ void sl_spec_source_config(const struct sl_spec *spec, struct sl_cancel *cancel,
                     .count = (unsigned)spec->source.through.caches.count,
                     .block_bytes = spec->source.through.block_bytes,
                     .unverified = (enum sl_unverified)spec->source.through.unverified,
+                    .waits = spec->readers.hedge == SL_HEDGE_OFF,
                     .origin_share = origin_share ? strtod(origin_share, NULL) : 0},
     };
     set_patience(spec, config);

@@ -266,10 +266,10 @@ static uint64_t silent_ns(const struct sl_caches *caches, const struct sl_caches
            SL_CACHES_SILENCE_MS * SL_NS_PER_MS;
 }
 
-/* When the block is late; UINT64_MAX: nobody knows yet what they take. */
+/* When the block is late; UINT64_MAX: never, or nobody knows yet what they take. */
 static uint64_t late_ns(const struct sl_caches *caches, const struct sl_caches_ask *ask)
 {
-    uint64_t usual = caches->usual_ns;
+    uint64_t usual = caches->waits ? 0 : caches->usual_ns;
     return usual ? SL_MAX(ask->asked_ns, ask->spared_ns) +
                        SL_MAX(usual * LATE_TIMES, (uint64_t)PATIENCE_NS)
                  : UINT64_MAX;

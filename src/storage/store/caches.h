@@ -52,6 +52,7 @@ struct sl_caches {
         origin_share; /* of the blocks in hand may be asked of the origin because caches failed */
     unsigned in_hand, at_origin;
     unsigned late_credit;
+    bool waits; /* for blocks that are late: whom a load asks depends on no time but silence */
 };
 void sl_caches_init(struct sl_caches *caches, double origin_share);
 void sl_caches_release(struct sl_caches *caches);

@@ -246,6 +246,7 @@ struct sl_through *sl_through_new(const struct sl_through_options *options, stru
         return NULL;
     through->locked.holders = 1;
     sl_caches_init(&through->locked.caches, options->origin_share > 0 ? options->origin_share : 1);
+    through->locked.caches.waits = options->waits;
     through->block_bytes = options->block_bytes ? options->block_bytes : BLOCK_BYTES;
     pthread_mutex_init(&through->mutex, NULL);
     sl_thread_cancel_cond_init(&through->ended);
@@ -370,9 +371,8 @@ enum sl_caches_verdict sl_through_judge(struct sl_through *through, struct sl_ca
     enum sl_caches_verdict verdict = sl_caches_judge(&through->locked.caches, ask, sl_now_ns());
     if (verdict != SL_CACHES_FINE)
         note_failure(through, cache,
-                     verdict == SL_CACHES_SILENT
-                         ? "is silent, others are asked"
-                         : "is much slower than the others, which are asked instead",
+                     verdict == SL_CACHES_SILENT ? "is silent, others are asked"
+                                                 : "takes much longer than usual, others are asked",
                      "");
     return verdict;
 }

@@ -38,6 +38,7 @@ struct sl_through_options {
     unsigned count;          /* 0: none */
     uint64_t block_bytes;    /* 0: 8 MiB */
     enum sl_unverified unverified;
+    bool waits; /* for caches that are slow; those that are silent are left all the same */
     double
         origin_share; /* of blocks in hand may be asked of the origin because caches failed; 0: 1 */
 };
