@@ -1,6 +1,7 @@
 /* One exchange: what it sends, which answers it refuses, how it frames bodies and keeps
  * connections. */
 #include <check.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -293,6 +294,46 @@ SL_TEST(a_silent_server_stalls)
     fake_clock_pass(&work, SL_NS_PER_S); /* not the usual 30 */
     fake_clock_end(&work);
     ck_assert_uint_eq(work.took_ns, SL_NS_PER_S);
+}
+
+static bool raise_cancel(const struct sl_server_request *request, struct sl_server_reply *reply,
+                         void *arg)
+{
+    (void)request;
+    (void)reply;
+    sl_cancel_raise(arg, SIGTERM);
+    return false;
+}
+
+static void get_canceled(void *arg)
+{
+    struct sl_answer answer;
+    struct sl_err err;
+    (void)arg;
+    ck_assert_int_eq(get("/", 100, &answer, &err), -1);
+    ck_assert_int_eq(err.kind, SL_E_CANCELED);
+}
+
+/* An answer that was asked for may be awaited for a while after the end was told; no longer. */
+SL_TEST(who_lingers_waits_for_an_answer_so_long)
+{
+    struct sl_err err = SL_ERR_INIT;
+    struct fake_clock_work work;
+    struct sl_cancel *cancel = sl_cancel_new(&err);
+    const struct sl_connect connect = {.stall_seconds = 20, .cancel = cancel};
+    sl_exchange_free(exchange);
+    ck_assert_ptr_nonnull(exchange = sl_exchange_new(&connect, &err));
+    sl_exchange_linger(exchange, 5);
+    sl_server_handle(server, raise_cancel, cancel);
+    SL_SCRIPT(server, {.fault = SL_FAULT_STALL, .after = -1});
+    fake_clock_hold();
+    fake_clock_begin(&work, get_canceled, NULL);
+    fake_clock_pass(&work, 5 * SL_NS_PER_S);
+    fake_clock_end(&work);
+    ck_assert_uint_eq(work.took_ns, 5 * SL_NS_PER_S);
+    sl_exchange_free(sl_steal(&exchange));
+    sl_server_handle(server, NULL, NULL);
+    sl_cancel_free(cancel);
 }
 
 SL_TEST(every_prefix_of_a_head_is_incomplete)

@@ -355,6 +355,23 @@ SL_TEST(an_upload_that_is_not_finished_is_aborted)
     ck_assert_uint_eq(fake.object_count, 0);
 }
 
+/* What the store has begun has a name that only its answer tells. */
+SL_TEST(cancellation_before_the_upload_has_a_name_aborts_it)
+{
+    SL_AUTO(sl_upload) to = NULL;
+    source.cancel = sl_cancel_new(&err);
+    sl_fake_s3_start(&fake, false);
+    fake.cancels = source.cancel;
+    int opened = sl_upload_open("s3://b/large", LARGE, &config, &to, &err);
+    ck_assert(opened < 0 || sl_upload_write(to, 0, data, LARGE / 2, &err) < 0);
+    ck_assert_int_eq(err.kind, SL_E_CANCELED);
+    sl_upload_free(sl_steal(&to));
+    sl_cancel_free(source.cancel);
+    ck_assert_uint_eq(fake.creates, 1);
+    ck_assert_uint_eq(fake.aborts, 1);
+    ck_assert_uint_eq(fake.open_uploads, 0);
+}
+
 SL_TEST(cancellation_aborts_it)
 {
     SL_AUTO(sl_upload) to = NULL;

@@ -6,6 +6,7 @@
 
 #include <check.h>
 #include <openssl/evp.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -187,6 +188,8 @@ static bool create(struct sl_fake_s3 *fake, const struct sl_server_request *requ
              "</InitiateMultipartUploadResult>",
              upload_id);
     set_body(reply, text);
+    if (fake->cancels)
+        sl_cancel_raise(fake->cancels, SIGTERM);
     return true;
 }
 

@@ -6,6 +6,7 @@
 #define SL_FAKE_S3_H
 
 #include "range_server.h"
+#include "thread.h"
 
 enum { SL_FAKE_PARTS_MAX = 64, SL_FAKE_FAULTS_MAX = 8, SL_FAKE_OBJECTS_MAX = 8 };
 
@@ -35,6 +36,7 @@ struct sl_fake_s3 {
     unsigned object_count, creates, puts, part_puts, completes, aborts;
     unsigned open_uploads;
     bool repaired_region;
+    struct sl_cancel *cancels; /* raised when an upload has begun, before its answer; NULL: none */
 };
 
 /** Starts the server and names it in AWS_ENDPOINT_URL_S3. */

@@ -145,6 +145,9 @@ bool sl_exchange_leads_to(const struct sl_exchange *exchange, const struct sl_ho
 struct sl_cancel *sl_exchange_cancel(const struct sl_exchange *exchange);
 /** Sleep, unless cancel or stop ends it: -1 with SL_E_CANCELED. */
 int sl_exchange_pause(struct sl_exchange *exchange, unsigned ms, struct sl_err *err);
+/** From now on the answer to a request that was sent is waited for so long after the cancellation:
+ * it tells what must be undone. 0: it is not. */
+void sl_exchange_linger(struct sl_exchange *exchange, unsigned seconds);
 /** Block until there is something to do; -1 with SL_E_CANCELED. */
 int sl_exchange_wait(struct sl_exchange *exchange, struct sl_err *err);
 

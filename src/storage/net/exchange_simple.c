@@ -70,19 +70,41 @@ int sl_exchange_pause(struct sl_exchange *exchange, unsigned ms, struct sl_err *
     return check_end(exchange, err);
 }
 
+void sl_exchange_linger(struct sl_exchange *exchange, unsigned seconds)
+{
+    exchange->linger_ns = seconds * SL_NS_PER_S;
+    exchange->linger_end_ns = 0;
+}
+
+/* It has been told to end, and waits for an answer all the same. */
+static bool lingers(struct sl_exchange *exchange)
+{
+    uint64_t now = sl_now_ns();
+    bool sent = exchange->phase == SL_X_HEAD || exchange->phase == SL_X_BODY;
+    if (!exchange->linger_ns || !sent || check_end(exchange, NULL) == 0)
+        return false;
+    if (!exchange->linger_end_ns)
+        exchange->linger_end_ns = now + exchange->linger_ns;
+    return now < exchange->linger_end_ns;
+}
+
 int sl_exchange_wait(struct sl_exchange *exchange, struct sl_err *err)
 {
     struct pollfd fds[SL_IO_POLL_MAX + 2];
     uint64_t deadline_ns, now = sl_now_ns();
     int count = sl_exchange_poll(exchange, fds, &deadline_ns), timeout_ms = -1;
-    fds[count++] = (struct pollfd){sl_cancel_fd(exchange->connect.cancel), POLLIN, 0};
-    fds[count++] = (struct pollfd){sl_cancel_fd(exchange->connect.stop), POLLIN, 0};
+    if (lingers(exchange)) {
+        deadline_ns = SL_MIN(deadline_ns, exchange->linger_end_ns);
+    } else {
+        fds[count++] = (struct pollfd){sl_cancel_fd(exchange->connect.cancel), POLLIN, 0};
+        fds[count++] = (struct pollfd){sl_cancel_fd(exchange->connect.stop), POLLIN, 0};
+    }
     if (deadline_ns <= now)
         timeout_ms = 0;
     else if (deadline_ns != UINT64_MAX)
         timeout_ms = (int)SL_MIN((deadline_ns - now) / SL_NS_PER_MS + 1, 60000);
     poll(fds, (nfds_t)count, timeout_ms);
-    return check_end(exchange, err);
+    return lingers(exchange) ? 0 : check_end(exchange, err);
 }
 
 static int read_body(struct sl_exchange *exchange, struct sl_buf *body, struct sl_err *err)

@@ -57,7 +57,10 @@ static int create(struct sl_s3_upload *s3u, struct sl_exchange *exchange, struct
                                     .answer_limit = SL_S3_ANSWER_BYTES_MAX};
     struct sl_answer answer = {0};
     char algorithm[32];
-    if (sl_s3_call(s3u->s3, exchange, &call, &answer, NULL, err) < 0)
+    sl_exchange_linger(exchange, ABORT_SECONDS); /* without its name it cannot be aborted */
+    int called = sl_s3_call(s3u->s3, exchange, &call, &answer, NULL, err);
+    sl_exchange_linger(exchange, 0);
+    if (called < 0)
         return -1;
     s3u->checksums = s3u->checksums &&
                      sl_answer_header(&answer, checksum[0].name, algorithm, sizeof(algorithm)) &&

@@ -60,15 +60,16 @@ struct sl_exchange {
     enum sl_exchange_chunk chunk;
     size_t trailer_bytes;
 
-    struct sl_err pending;            /* the body failed behind bytes that were delivered */
-    uint64_t window_ns, window_bytes; /* stall */
-    unsigned hedge;                   /* of this request */
-    bool distant;                     /* the server is known to be far away */
-    bool twice;                       /* it has been sent twice */
-    uint64_t hedge_ns;                /* it is when this has passed; 0: never */
-    struct sl_exchange *hedged;       /* which of the two answers first? NULL: there is one */
-    uint64_t away_ns;                 /* when the caller was given data, 0: not */
-    uint64_t moved_ns;                /* when bytes of the answer came last */
+    struct sl_err pending;             /* the body failed behind bytes that were delivered */
+    uint64_t window_ns, window_bytes;  /* stall */
+    unsigned hedge;                    /* of this request */
+    bool distant;                      /* the server is known to be far away */
+    bool twice;                        /* it has been sent twice */
+    uint64_t hedge_ns;                 /* it is when this has passed; 0: never */
+    struct sl_exchange *hedged;        /* which of the two answers first? NULL: there is one */
+    uint64_t away_ns;                  /* when the caller was given data, 0: not */
+    uint64_t moved_ns;                 /* when bytes of the answer came last */
+    uint64_t linger_ns, linger_end_ns; /* sl_exchange_linger(); 0: not yet */
     uint64_t came,
         absent_ns; /* of this request: bytes of the body; time that was not the server's */
     struct sl_bandwidth pace; /* turn_ns: nothing is read before */
