@@ -167,6 +167,7 @@ SL_TEST(a_new_config_changes_what_is_allowed)
     config.spec.pool.uri_prefixes = (struct sl_list){malloc(sizeof(items)), 1};
     memcpy(config.spec.pool.uri_prefixes.items, items, sizeof(items));
     sl_node_reload(c.node, &config);
+    sl_options_release(&sl_spec_through_table, &config.spec.through); /* the first config's */
     struct sluice_model *model = node_case_load(&c, "memory://m/object.safetensors");
     ck_assert_msg(model != NULL, "%s", c.error.message);
     sluice_detach(model);
