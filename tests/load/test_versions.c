@@ -205,6 +205,8 @@ static void load_in_child(struct sl_world *world, const struct sl_spec *spec,
     int go[2], status;
     char byte = 0;
     ck_assert_int_eq(pipe(go), 0);
+    for (size_t i = 0; i < SL_COUNT(worlds); i++)
+        sl_server_quiet(worlds[i].server);
     pid_t child = fork();
     ck_assert_int_ge(child, 0);
     if (child == 0) {

@@ -13,6 +13,7 @@ struct connection {
     pthread_t thread;
     unsigned number;
     int fd;
+    bool joined; /* its thread */
     SSL *tls;
     char in[65536];
     size_t in_bytes;

@@ -4,6 +4,7 @@
  * ends too.
  */
 #include "range_server.h"
+#include "await.h"
 
 #undef NDEBUG
 #include <assert.h>
@@ -336,6 +337,27 @@ static void free_scripts(struct script *script)
     }
 }
 
+/* With a thread for each that has ended: it needs no lock any more. */
+static bool join_ended(struct sl_server *server)
+{
+    bool all = true;
+    pthread_mutex_lock(&server->locked.mutex);
+    for (unsigned i = 0; i < server->locked.connection_count; i++) {
+        struct connection *c = server->locked.connections[i];
+        if (c->fd < 0 && !c->joined)
+            pthread_join(c->thread, NULL);
+        c->joined = c->fd < 0;
+        all = all && c->joined;
+    }
+    pthread_mutex_unlock(&server->locked.mutex);
+    return all;
+}
+
+void sl_server_quiet(struct sl_server *server)
+{
+    SL_AWAIT(join_ended(server), "the end of all connections");
+}
+
 void sl_server_stop(struct sl_server *server)
 {
     if (!server)
@@ -352,7 +374,8 @@ void sl_server_stop(struct sl_server *server)
         if (c->fd >= 0)
             shutdown(c->fd, SHUT_RDWR);
         pthread_mutex_unlock(&server->locked.mutex);
-        pthread_join(c->thread, NULL);
+        if (!c->joined)
+            pthread_join(c->thread, NULL);
         free(c);
     }
     for (unsigned i = 0; i < server->locked.request_count; i++) {

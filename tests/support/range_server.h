@@ -138,6 +138,10 @@ void sl_server_expect(struct sl_server *server, enum sl_server_expect what, unsi
 unsigned sl_server_request_count(struct sl_server *server);
 const struct sl_server_request *sl_server_request_at(struct sl_server *server, unsigned nth);
 unsigned sl_server_connection_count(struct sl_server *server);
+/** Wait until all connections and their threads have ended: before a fork() whose child allocates,
+ * since a thread may hold the allocator's lock, and AddressSanitizer's is not let go in the child.
+ */
+void sl_server_quiet(struct sl_server *server);
 /** Answers that stopped (SL_FAULT_STALL), all bytes of which the client's kernel has. */
 unsigned sl_server_stalled_count(struct sl_server *server);
 
