@@ -187,6 +187,7 @@ static void expect_deposit(uid_t uid, const char *key, float value)
     struct told *own;
     struct sl_early_child *child = begin(DEPOSIT, uid, key, value, 0, &own);
     ck_assert_msg(end(child, own)->failed == 0, "%s", own->error.message);
+    sl_registry_settle(c.node->registry); /* while it is kept for a restart it is busy */
 }
 
 static void expect_refusal(uid_t uid, const char *key, uint64_t bytes, const char *code)
