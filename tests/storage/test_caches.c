@@ -18,6 +18,7 @@ enum {
 };
 #define USUAL_NS (SL_NS_PER_S / 2)
 #define LATE_NS  (4 * USUAL_NS)
+#define STILL_NS (10 * SL_NS_PER_S)
 
 static struct sl_caches caches;
 static struct sl_caches_map *map;
@@ -247,6 +248,25 @@ SL_TEST(a_load_never_waits_for_nothing)
     sl_caches_failed(&caches, &asks[0], now);
     for (int i = 0; i < HAND; i++)
         ck_assert_int_eq(choose(&asks[i], 0), SL_ASKED_ORIGIN);
+}
+
+/* As when somebody takes a stream piece by piece, and reads a tensor in between: the stream holds
+ * the one place at the origin, and would never give it back. */
+SL_TEST(what_does_not_move_at_the_origin_keeps_nobody_waiting)
+{
+    begin_anew(1, 0.01);
+    sl_caches_set_there(&caches, 0, false);
+    ck_assert_int_eq(choose(&asks[0], 0), SL_ASKED_ORIGIN);
+    ck_assert_int_eq(choose(&asks[1], 1), SL_ASKED_WAITS);
+    now += STILL_NS - 1;
+    ck_assert_int_eq(choose(&asks[1], 1), SL_ASKED_WAITS);
+    now++;
+    ck_assert_int_eq(choose(&asks[1], 1), SL_ASKED_ORIGIN);
+    ck_assert_int_eq(choose(&asks[2], 2), SL_ASKED_WAITS);
+    ck_assert_int_eq(choose(&asks[3], 3), SL_ASKED_WAITS);
+    now += STILL_NS - 1;
+    sl_caches_done(&caches, &asks[1], true, now++);
+    ck_assert_int_eq(choose(&asks[2], 2), SL_ASKED_WAITS);
 }
 
 /* Caches are asked again when they are back. */

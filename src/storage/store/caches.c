@@ -25,6 +25,7 @@ enum {
     ROUND_PART = 8,  /* of the blocks are a round */
     ROUND_MAX = 128, /* blocks, unless there are more caches */
     LACKING_MAX = 64,
+    STILL_MS = 10 * 1000, /* nothing moves at the origin: whoever waits goes there, too */
 };
 
 /* The finalizer of MurmurHash3 (Austin Appleby, public domain): all bits of the input reach all of
@@ -190,9 +191,11 @@ static int find(struct sl_caches *caches, struct sl_caches_map *map, uint64_t bl
 }
 
 /* May one more be asked of the origin? Where nobody else has it there is nothing to wait for. */
-static bool has_room_at_origin(const struct sl_caches *caches, const struct sl_caches_map *map)
+static bool has_room_at_origin(const struct sl_caches *caches, const struct sl_caches_map *map,
+                               uint64_t now_ns)
 {
-    if (!caches->at_origin || caches->at_origin < caches->origin_share * caches->in_hand)
+    if (!caches->at_origin || caches->at_origin < caches->origin_share * caches->in_hand ||
+        now_ns >= caches->origin_ns + STILL_MS * SL_NS_PER_MS)
         return true;
     for (size_t i = 0; i < caches->count; i++)
         if (caches->of[i].state != SL_CACHE_GONE && !lacks(map, i))
@@ -211,11 +214,12 @@ void sl_caches_choose(struct sl_caches *caches, struct sl_caches_map *map, uint6
     ask->spared_ns = 0;
     ask->asked_ns = now_ns;
     ask->cache = find(caches, map, block, ask, now_ns);
-    if (ask->cache == SL_CACHES_NONE && !has_room_at_origin(caches, map)) {
+    if (ask->cache == SL_CACHES_NONE && !has_room_at_origin(caches, map, now_ns)) {
         set_asked(ask, SL_ASKED_WAITS);
     } else if (ask->cache == SL_CACHES_NONE) {
         set_asked(ask, SL_ASKED_ORIGIN);
         caches->at_origin++;
+        caches->origin_ns = now_ns;
     } else {
         set_asked(ask, SL_ASKED_CACHE);
         struct sl_cache *cache = &caches->of[ask->cache];
@@ -328,6 +332,8 @@ void sl_caches_done(struct sl_caches *caches, struct sl_caches_ask *ask, bool wh
         caches->late_credit++;
         if (whole)
             learn(caches, now_ns - ask->asked_ns);
+    } else if (ask->asked == SL_ASKED_ORIGIN) {
+        caches->origin_ns = now_ns;
     }
     sl_caches_drop(caches, ask);
 }

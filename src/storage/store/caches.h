@@ -51,6 +51,7 @@ struct sl_caches {
     double
         origin_share; /* of the blocks in hand may be asked of the origin because caches failed */
     unsigned in_hand, at_origin;
+    uint64_t origin_ns; /* when a block was asked of the origin last, or had come from there */
     unsigned late_credit;
     bool waits; /* for blocks that are late: whom a load asks depends on no time but silence */
 };
@@ -91,7 +92,9 @@ struct sl_caches_ask {
     /*
      *     NOBODY ──choose()──▶ CACHE ──failed(), judge()──▶ NOBODY    with the cache as tried
      *        │ └─────────────▶ ORIGIN ──drop()──▶ NOBODY
-     *        └───────────────▶ WAITS: enough are at the origin. choose() again, soon
+     *        └───────────────▶ WAITS: enough are at the origin. choose() again, soon. Where
+     *                          nothing moves there for 10 s, one more is asked: those that hold
+     *                          its places may be of a reader who does something else meanwhile
      */
     enum sl_caches_asked {
         SL_ASKED_NOBODY,
