@@ -80,6 +80,52 @@ SL_TEST(a_deposit_is_answered_when_there_is_room)
     sl_registry_release(registry, ref);
 }
 
+/* Its bytes are being given to the service manager. */
+static void deposit_and_keep(void)
+{
+    fake.keeps_gated = true;
+    define("m", 20, 1);
+    touch("m");
+    ck_assert_int_eq(sl_registry_deposit_begin(registry, &offer, &err), 0);
+    ck_assert_int_eq(sl_registry_deposit_commit(registry, 7, NULL, 50, &err), 0);
+    SL_LOCKED(&lock);
+    while (!fake.keeping)
+        pthread_cond_wait(&moved, &lock);
+}
+
+SL_TEST(what_is_evicted_while_it_is_kept_goes_when_it_is)
+{
+    uint64_t bytes = 0;
+    deposit_and_keep();
+    ck_assert_int_eq(sl_registry_evict_derived(registry, "m", "k", &bytes, &err), 0);
+    ck_assert_uint_eq(bytes, 50);
+    ck_assert_uint_eq(counts().held_bytes, 70);
+    permit(1);
+    sl_registry_settle(registry);
+    ck_assert_uint_eq(fake.kept, 1);
+    ck_assert_uint_eq(fake.dropped, 1);
+    ck_assert_uint_eq(counts().held_bytes, 20);
+}
+
+SL_TEST(what_somebody_has_by_then_stays)
+{
+    uint64_t bytes;
+    const struct sl_derived_view view = {0};
+    deposit_and_keep();
+    ck_assert_int_eq(sl_registry_evict_derived(registry, "m", "k", &bytes, &err), 0);
+    struct sl_model_ref *ref = sl_registry_hold_derived(registry, "m", "k", &view, "a test", &err);
+    ck_assert_msg(ref, "%s", err.message);
+    permit(1);
+    sl_registry_settle(registry);
+    ck_assert_uint_eq(fake.dropped, 0);
+    sl_registry_release(registry, ref);
+    sl_registry_settle(registry);
+    ck_assert_uint_eq(counts().held_bytes, 70);
+    ck_assert_int_eq(sl_registry_evict_derived(registry, "m", "k", &bytes, &err), 0);
+    sl_registry_settle(registry);
+    ck_assert_uint_eq(counts().held_bytes, 20);
+}
+
 SL_TEST(one_that_ends_meanwhile_is_answered_at_once)
 {
     struct sl_model_ref *ref = fill();

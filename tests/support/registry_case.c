@@ -135,6 +135,12 @@ static void fake_keep(void *self, void *body)
     (void)self;
     (void)body;
     SL_LOCKED(&lock);
+    fake.keeping++;
+    pthread_cond_broadcast(&moved);
+    while (fake.keeps_gated && !fake.permits)
+        pthread_cond_wait(&moved, &lock);
+    if (fake.keeps_gated)
+        fake.permits--;
     fake.kept++;
 }
 

@@ -23,7 +23,9 @@ struct registry_fake {
     unsigned earlier_dropped;
     bool drop_fails;
     bool drops_gated; /* drops wait for a permit, too */
-    unsigned kept;    /* bodies that were to be kept */
+    bool keeps_gated; /* … and what keeps bodies */
+    unsigned keeping; /* bodies that were to be kept … */
+    unsigned kept;    /* … and are */
     char gone[256];   /* names of what was dropped, in order */
 };
 extern struct registry_fake fake;

@@ -649,6 +649,13 @@ static struct resident *take_dropping(struct sl_registry *registry)
     return NULL;
 }
 
+void registry_evict(struct sl_registry *registry, struct resident *resident)
+{
+    resident->to_evict = resident->busy;
+    if (!resident->busy)
+        registry_mark(registry, resident, true);
+}
+
 /* What is to be kept; nobody drops it meanwhile. */
 static struct resident *take_keeping(struct sl_registry *registry)
 {
@@ -668,6 +675,10 @@ static void keep(struct sl_registry *registry, struct resident *resident)
     resident->holder->keep(resident->holder->self, resident->body);
     REGISTRY_LOCKED(registry);
     resident->busy--;
+    if (resident->to_evict && !resident->ref_count)
+        registry_evict(registry, resident);
+    resident->to_evict = false;
+    registry_update_gauges(registry);
     pthread_cond_broadcast(&registry->changed);
 }
 

@@ -477,11 +477,6 @@ int sl_registry_evict_derived(struct sl_registry *registry, const char *name, co
     const struct model *model = registry_find(registry, name);
     for (const struct resident *at = model ? model->residents : NULL; at; at = at->next) {
         found += is_of_key(at, key);
-        if (is_of_key(at, key) && at->busy)
-            return sl_fail_code(err, SL_E_USAGE, "busy",
-                                "the model '%s' with this key is being given to the service "
-                                "manager: evict it in a moment",
-                                name);
         if (is_of_key(at, key) && at->ref_count)
             return sl_fail_code(err, SL_E_USAGE, "busy",
                                 "the model '%s' with this key is in use (%u references): it is "
@@ -495,7 +490,7 @@ int sl_registry_evict_derived(struct sl_registry *registry, const char *name, co
     for (struct resident *at = model->residents; at; at = at->next)
         if (is_of_key(at, key)) {
             *bytes += registry_copies(registry, at) * at->bytes;
-            registry_mark(registry, at, true);
+            registry_evict(registry, at);
         }
     registry_update_gauges(registry);
     return 0;

@@ -73,6 +73,7 @@ struct resident {
     unsigned busy;    /* jobs that work with it */
     bool stuck;       /* it could not be dropped */
     bool to_keep;     /* READY: its holder is to keep it for the next process */
+    bool to_evict;    /* once it is kept, unless somebody has it by then */
     bool was_current; /* found: as what the name stood for when its holder had it last */
     struct { /* of a deposit that waits for what is being dropped; err: what could not be */
         struct sl_err err;
@@ -422,6 +423,8 @@ int registry_check_room(struct sl_registry *registry, struct resident *resident,
 bool registry_is_abandoned(const struct resident *resident);
 /** Mark a resident as one that goes: MARKED for the janitor, or DROPPING for the caller to drop. */
 void registry_mark(struct sl_registry *registry, struct resident *resident, bool for_janitor);
+/** Somebody wants it out of memory, and nobody has it: as soon as nobody works with it. */
+void registry_evict(struct sl_registry *registry, struct resident *resident);
 /** What was marked to be dropped by the caller is the janitor's. */
 void registry_leave_to_janitor(struct sl_registry *registry, const struct victims *victims);
 /** Without the lock: drop a DROPPING resident, then remove it; kept as PARTIAL on failure. */
