@@ -140,8 +140,8 @@ static int write_texts(struct sl_err *why)
     sl_autobuf help = SL_BUF_INIT(SL_PAGE_BYTES_MAX), man = SL_BUF_INIT(SL_PAGE_BYTES_MAX);
     sl_autobuf page = SL_BUF_INIT(SL_PAGE_BYTES_MAX), schema = SL_BUF_INIT(SL_PAGE_BYTES_MAX);
     const struct sl_command *load = sl_command_find("load");
-    if (sl_cli_write_command_help(load, &help, why) < 0 || sl_cli_write_man(load, &man, why) < 0 ||
-        sl_cli_write_command_page(load, &page, why) < 0)
+    if (sl_cli_write_command_help(load, true, &help, why) < 0 ||
+        sl_cli_write_man(load, &man, why) < 0 || sl_cli_write_command_page(load, &page, why) < 0)
         return -1;
     return sl_cli_write_topic("schema", &schema, why);
 }

@@ -298,8 +298,8 @@ int sl_cli_uri_specs(struct sl_cli *cli, const char *uri, const char *to, struct
 static int print_help(const struct sl_command *command, FILE *where, struct sl_err *err)
 {
     sl_autobuf text = SL_BUF_INIT(SL_PAGE_BYTES_MAX);
-    int done =
-        command ? sl_cli_write_command_help(command, &text, err) : sl_cli_write_help(&text, err);
+    int done = command ? sl_cli_write_command_help(command, false, &text, err)
+                       : sl_cli_write_help(&text, err);
     if (done == 0)
         fwrite(sl_buf_string(&text), 1, text.used, where);
     return done;

@@ -158,17 +158,33 @@ static int write_group(const struct sl_command *command, enum sl_flag_group grou
     return count ? sl_buf_text(out, "\n", err) : 0;
 }
 
+/* Many: a screen shows those that are the command's own, and this one instead of all. */
+static int write_spec_group(const struct sl_command *command, bool all, struct sl_buf *out,
+                            struct sl_err *err)
+{
+    struct sl_flag flags[SL_FLAGS_MAX];
+    size_t count = sl_cli_group_flags(command, SL_FLAG_SPEC, flags);
+    if (all || count < 2)
+        return write_group(command, SL_FLAG_SPEC, "Flags for keys of the spec (`sluice docs spec`)",
+                           out, err);
+    const struct sl_flag *set = &flags[count - 1];
+    if (sl_buf_printf(out, err, "Flags for keys of the spec; %zu more are in `sluice help %s`:\n",
+                      count - 1, command->name) < 0 ||
+        write_flag(set, out, err) < 0)
+        return -1;
+    return sl_buf_text(out, "\n", err);
+}
+
 /* ---- texts ---------------------------------------------------------------------------------- */
 
-int sl_cli_write_command_help(const struct sl_command *command, struct sl_buf *out,
+int sl_cli_write_command_help(const struct sl_command *command, bool all, struct sl_buf *out,
                               struct sl_err *err)
 {
     if (sl_buf_printf(out, err, "Usage: %s\n\n", command->usage) < 0 ||
         paragraphs(out, command->summary, err) < 0 ||
         paragraphs(out, command->description, err) < 0 ||
         write_group(command, SL_FLAG_OWN, "Flags", out, err) < 0 ||
-        write_group(command, SL_FLAG_SPEC, "Flags for keys of the spec (`sluice docs spec`)", out,
-                    err) < 0 ||
+        write_spec_group(command, all, out, err) < 0 ||
         write_group(command, SL_FLAG_GLOBAL, "Flags of every command", out, err) < 0)
         return -1;
     const char *line = command->examples;

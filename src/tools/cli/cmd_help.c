@@ -13,7 +13,7 @@ static int run(struct sl_cli *cli, struct sl_err *err)
     if (!topic)
         done = sl_cli_write_help(&text, err);
     else if (command)
-        done = sl_cli_write_command_help(command, &text, err);
+        done = sl_cli_write_command_help(command, true, &text, err);
     else
         done = sl_cli_write_topic(topic, &text, err);
     if (done == 0)
@@ -26,8 +26,8 @@ const struct sl_command sl_cmd_help = {
     .usage = "sluice help [COMMAND | TOPIC]",
     .summary = "explain a command or a topic",
     .description = "Without an operand, lists the commands. With the name of a command, prints "
-                   "what `sluice COMMAND "
-                   "--help` prints. With a topic, prints the page that `sluice docs TOPIC` prints.",
+                   "what `sluice COMMAND --help` prints, and all flags for keys of the spec. With "
+                   "a topic, prints the page that `sluice docs TOPIC` prints.",
     .examples = "sluice help load      # the flags of load\n"
                 "sluice help sources   # where models can be loaded from",
     .operand_min = 0,

@@ -49,9 +49,10 @@ void sl_command_line_release(struct sl_command_line *line);
 
 /* ---- pages; cli_help.c, cli_docs.c, cli_man.c ------------------------------------------------ */
 
-/** What `sluice --help` prints; and `sluice COMMAND --help`. */
+/** What `sluice --help` prints; and `sluice COMMAND --help`, or, with all flags, `sluice help
+ * COMMAND`. */
 int sl_cli_write_help(struct sl_buf *out, struct sl_err *err);
-int sl_cli_write_command_help(const struct sl_command *command, struct sl_buf *out,
+int sl_cli_write_command_help(const struct sl_command *command, bool all, struct sl_buf *out,
                               struct sl_err *err);
 /** roff of sluice.1 (command NULL) or sluice-COMMAND.1. */
 int sl_cli_write_man(const struct sl_command *command, struct sl_buf *out, struct sl_err *err);
