@@ -458,6 +458,18 @@ SL_TEST_LOOP(every_refusal_says_what_it_is_and_what_to_do, 0, SL_COUNT(refusals)
     ck_assert_int_eq(err.http_status, r->status);
 }
 
+SL_TEST(a_bucket_that_stands_in_the_endpoint_too_is_told_of)
+{
+    start();
+    setenv("AWS_ENDPOINT_URL_S3", sl_server_url(server, "/bucket"), 1);
+    SL_SCRIPT(server, {NULL, 0, 0, SL_FAULT_STATUS, 0, 404, "", FAULT("NoSuchKey", "")});
+    expect_refusal("s3://bucket/m", SL_E_NOT_FOUND, "the endpoint ends in '/bucket', as the");
+    SL_SCRIPT(server, {NULL, 0, 0, SL_FAULT_STATUS, 0, 404, "", ""});
+    expect_refusal("s3://bucket/m", SL_E_NOT_FOUND, "the endpoint ends in '/bucket', as the");
+    expect_refusal("s3://ucket/m", SL_E_NOT_FOUND, "check the name");
+    ck_assert_ptr_null(strstr(err.message, "the endpoint ends in"));
+}
+
 SL_TEST(a_refusal_without_credentials_says_that_there_were_none)
 {
     start();

@@ -317,6 +317,9 @@ static int judge_refusal(const struct sl_pool_link *link, const char *path,
             return waits > 0 ? 0 : -1;
     }
     errno = number;
+    if (number == ENOENT)
+        return sl_api_fail(error, SLUICE_NETWORK, "no socket '%s': is `sluice serve` running?",
+                           path);
     return sl_api_fail_errno(error, SLUICE_NETWORK,
                              "cannot connect to the pool at '%s': is `sluice serve` running?",
                              path);

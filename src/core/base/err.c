@@ -1,6 +1,7 @@
 /* Errors are values: formatting into a fixed buffer, so that failing can never fail itself. */
 #include "err.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -157,8 +158,9 @@ int sl_fail_errno(struct sl_err *err, enum sl_err_kind kind, int errno_value, co
     if (err) {
         char text[128];
         size_t used = strlen(err->message);
-        snprintf(err->message + used, sizeof(err->message) - used, ": %s",
-                 strerror_r(errno_value, text, sizeof(text)));
+        snprintf(err->message + used, sizeof(err->message) - used, ": %s%s",
+                 strerror_r(errno_value, text, sizeof(text)),
+                 errno_value == EMFILE ? ": raise the limit of open files (ulimit -n)" : "");
     }
     return -1;
 }

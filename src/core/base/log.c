@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/time.h>
 #include <time.h>
@@ -17,17 +18,32 @@
 enum { LINE_BYTES_MAX = 16384 };
 
 static enum sl_log_level log_level = SL_LOG_INFO;
-static bool log_json, log_silent;
+static bool log_json, log_silent, log_color;
 static void (*hook_before)(void), (*hook_after)(void);
 static pthread_mutex_t write_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static const char *const names[] = {"error", "warn", "info", "debug", "trace"};
 static const char *const words[] = {"error: ", "warning: ", "", "debug: ", "trace: "};
+static const char *const colored[] = {"\x1b[1;31merror: \x1b[0m", "\x1b[33mwarning: \x1b[0m", "",
+                                      "debug: ", "trace: "};
+
+bool sl_log_terminal(void)
+{
+    const char *term = getenv("TERM");
+    return isatty(STDERR_FILENO) && term && *term && strcmp(term, "dumb") != 0;
+}
+
+bool sl_log_colors(void)
+{
+    const char *no_color = getenv("NO_COLOR");
+    return sl_log_terminal() && !(no_color && *no_color);
+}
 
 void sl_log_setup(enum sl_log_level level, bool json)
 {
     log_level = level;
     log_json = json;
+    log_color = !json && sl_log_colors();
 }
 
 void sl_log_silence(void)
@@ -80,7 +96,8 @@ void sl_log(enum sl_log_level level, const char *format, ...)
     sl_sanitize_message(message, sizeof(message));
     if (!log_json) {
         char line[4200];
-        int length = snprintf(line, sizeof(line), "sluice: %s%s\n", words[level], message);
+        int length = snprintf(line, sizeof(line), "sluice: %s%s\n",
+                              (log_color ? colored : words)[level], message);
         write_line(line, (size_t)length);
         return;
     }

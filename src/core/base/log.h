@@ -18,9 +18,15 @@ void sl_log_silence(void);
 bool sl_log_wants(enum sl_log_level level);
 /** Whether events are JSON objects. */
 bool sl_log_is_json(void);
+/** Is stderr a terminal that moves its cursor? And shows colors, which NO_COLOR forbids? Any
+ * thread.
+ */
+bool sl_log_terminal(void);
+bool sl_log_colors(void);
 
 /**
- * One event: a short sentence without a full stop. Text: "sluice: warning: MESSAGE". JSON:
+ * One event: a short sentence without a full stop. Text: "sluice: warning: MESSAGE", in colors
+ * at a terminal. JSON:
  * {"time":"…Z","level":"warn","message":"…"}. Any thread; lines never mix. Blocks as stderr does.
  */
 void sl_log(enum sl_log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));

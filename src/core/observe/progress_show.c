@@ -232,23 +232,16 @@ static bool terminal_is_utf8(void)
     return locale && (strcasestr(locale, "utf-8") || strcasestr(locale, "utf8"));
 }
 
-static bool terminal_can_move(void)
-{
-    const char *term = getenv("TERM");
-    return isatty(STDERR_FILENO) && term && *term && strcmp(term, "dumb") != 0;
-}
-
 int sl_progress_show_start(enum sl_progress_mode mode, struct sl_err *err)
 {
     if (mode == SL_PROGRESS_NONE || show.stop)
         return 0;
-    const char *no_color = getenv("NO_COLOR");
     show.bar = mode == SL_PROGRESS_BAR ||
-               (mode == SL_PROGRESS_AUTO && terminal_can_move() && !sl_log_is_json());
+               (mode == SL_PROGRESS_AUTO && sl_log_terminal() && !sl_log_is_json());
     show.style = (struct sl_progress_style){
         .width = 80,
         .utf8 = terminal_is_utf8(),
-        .color = terminal_can_move() && !(no_color && *no_color),
+        .color = sl_log_colors(),
     };
     struct sl_cancel *stop = sl_cancel_new(err);
     if (!stop)

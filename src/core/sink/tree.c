@@ -42,9 +42,11 @@ static const char *advice(int number)
     case EEXIST:
         return "something that is not of this load is in the way: choose another directory, or "
                "move it away if it is yours";
+    case ENOENT:
+        return "it is not there, or is a link to what is not: make it, or name another place";
     case EMFILE:
     case ENFILE:
-        return "no descriptors left: raise the limit of open files (ulimit -n)";
+        return "no descriptors left";
     default:
         return "look at the destination's file system";
     }

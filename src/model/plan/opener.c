@@ -192,6 +192,17 @@ static int settle_checksums(struct sl_candidate *candidate, const struct sl_sour
     return known && !candidate->sums ? -1 : 0;
 }
 
+/* Other tools find all objects of such a name; here '*' is a letter. */
+static int fail_open(const struct sl_candidate *candidate, struct sl_err *err)
+{
+    size_t used = err ? strlen(err->message) : 0;
+    if (err && err->kind == SL_E_NOT_FOUND && strchr(candidate->name, '*'))
+        snprintf(err->message + used, sizeof(err->message) - used,
+                 "; '*' stands for itself in a URI: load the folder, which ends in '/', with "
+                 "--set 'source.include=[PATTERN]'");
+    return -1;
+}
+
 static int open_one(struct opener *opener, struct sl_candidate *candidate, struct sl_err *err)
 {
     struct sl_plan_own *own = opener->plan->own;
@@ -200,7 +211,7 @@ static int open_one(struct opener *opener, struct sl_candidate *candidate, struc
     struct sl_source *source = NULL;
     if (sl_source_open(own->store, candidate->name, candidate->probe ? SL_INDEX_HEAD_BYTES : 1,
                        &source, err) < 0)
-        return -1;
+        return fail_open(candidate, err);
     if (settle_checksums(candidate, source, err) < 0) {
         sl_source_free(source);
         return -1;

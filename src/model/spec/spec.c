@@ -107,10 +107,10 @@ static void check_twins(struct reading *reading, const struct sl_yaml_node *root
     }
 }
 
-static bool is_node(const struct sl_yaml_node *root)
+static bool is_of_kind(const struct sl_yaml_node *root, const char *kind)
 {
     const struct sl_yaml_pair *pair = sl_yaml_get(root, "kind");
-    return pair && pair->value->kind == SL_YAML_TEXT && strcmp(pair->value->text, "Node") == 0;
+    return pair && pair->value->kind == SL_YAML_TEXT && strcmp(pair->value->text, kind) == 0;
 }
 
 /* What is there of the first document of a config. */
@@ -118,6 +118,12 @@ static int read_node(struct reading *reading, struct sl_yaml_tree *tree, struct 
 {
     if (reading->node_count++) {
         sl_complain(&reading->complaints, tree->root->mark, "a second Node in one file");
+        return 0;
+    }
+    if (is_of_kind(tree->root, "Model")) {
+        sl_complain(&reading->complaints, tree->root->mark,
+                    "this is of kind 'Model': a config begins with a document of kind 'Node'; "
+                    "models stand behind it, or in files that it names below 'models'");
         return 0;
     }
     if (sl_spec_decode_table(&sl_node_spec_table, tree->root, reading->node, &reading->complaints,
@@ -141,7 +147,7 @@ static int put_place(struct reading *reading, struct sl_yaml_tree *tree, struct 
 
 static int read_document(struct reading *reading, struct sl_yaml_tree *tree, struct sl_err *err)
 {
-    if (reading->node && (is_node(tree->root) || !reading->node_count))
+    if (reading->node && (is_of_kind(tree->root, "Node") || !reading->node_count))
         return read_node(reading, tree, err);
     struct sl_specs *specs = &reading->specs;
     if (sl_grow(&specs->items, &reading->capacity, specs->count + 1, sizeof(*specs->items), err) <

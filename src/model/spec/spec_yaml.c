@@ -104,14 +104,30 @@ static int refuse_byte(struct sl_yaml *yaml, struct sl_err *err)
     return stop(yaml, mark_at_byte(yaml, offset), err, why);
 }
 
-/* Marks count characters; a tab where a token should begin has nothing but blanks before it. */
-static bool is_tab(const struct sl_yaml *yaml, yaml_mark_t mark)
+/* Marks count characters; right where nothing but ASCII stands before it. 0: there is none. */
+static char char_at(const struct sl_yaml *yaml, yaml_mark_t mark)
 {
     const uint8_t *at = yaml->text, *end = yaml->text + yaml->bytes;
     for (size_t line = 0; at && line < mark.line; line++)
         if ((at = memchr(at, '\n', (size_t)(end - at))))
             at++;
-    return at && (size_t)(end - at) > mark.column && at[mark.column] == '\t';
+    return at && (size_t)(end - at) > mark.column ? (char)at[mark.column] : 0;
+}
+
+/* A tab where a token should begin has nothing but blanks before it. */
+static bool is_tab(const struct sl_yaml *yaml, yaml_mark_t mark)
+{
+    return char_at(yaml, mark) == '\t';
+}
+
+/* "include: *.safetensors" begins an alias, '@' and '`' are reserved. */
+static bool is_unquoted(const struct sl_yaml *yaml, yaml_mark_t *mark)
+{
+    const char *context = yaml->parser.context ? yaml->parser.context : "";
+    if (strstr(context, "an alias") || strstr(context, "an anchor"))
+        *mark = yaml->parser.context_mark;
+    char begins = char_at(yaml, *mark);
+    return begins && strchr("*&@`%", begins);
 }
 
 /* What is missing is found only where the next thing begins, lines after the bracket. */
@@ -137,6 +153,9 @@ static int next_event(struct sl_yaml *yaml, yaml_event_t *event, struct sl_err *
              parser->context ? ", " : "", parser->context ? parser->context : "");
     if (parser->error == YAML_SCANNER_ERROR && is_tab(yaml, mark))
         snprintf(why, sizeof(why), "a tab: YAML is indented with spaces");
+    if (parser->error == YAML_SCANNER_ERROR && is_unquoted(yaml, &mark))
+        snprintf(why, sizeof(why), "a value that begins with '%c' needs quotes around it",
+                 char_at(yaml, mark));
     if (is_open_bracket(parser)) {
         mark = parser->context_mark;
         snprintf(why, sizeof(why), "this bracket is not closed: %s in line %zu", parser->problem,

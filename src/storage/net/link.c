@@ -451,6 +451,11 @@ static int fail_curl(struct sl_link *link, CURLcode code, struct sl_err *err)
     if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE ||
         code == CURLE_SSL_ISSUER_ERROR) {
         fail_trust(link, code, reason, err);
+    } else if (code == CURLE_SSL_CONNECT_ERROR && strstr(reason, "wrong version number")) {
+        sl_fail(err, SL_E_NET,
+                "'%s' answers, but not in TLS: write http://%s if it has none (an address without "
+                "a scheme is taken for https)",
+                link->authority, link->authority);
     } else if (code == CURLE_SSL_CONNECT_ERROR && !broken_off) {
         sl_fail(err, SL_E_NET, "'%s' refuses TLS: %s; is the port right, and is it https?",
                 link->authority, reason);

@@ -75,6 +75,8 @@ static int take_host(const char *uri, const char **rest, struct sl_oci_uri *part
     bool host = is_host(*rest, bytes) && (*rest)[bytes] == '/';
     if (host && !sl_oci_is_host(*rest, bytes))
         return refuse(uri, err, "names no registry");
+    if (!(*rest)[bytes] && memchr(*rest, '.', strcspn(*rest, ":@")))
+        return refuse(uri, err, "names a registry and no repository");
     parts->host = host ? sl_strndup(*rest, bytes, err) : sl_strdup("docker.io", err);
     *rest += host ? bytes + 1 : 0;
     return parts->host ? 0 : -1;

@@ -205,8 +205,8 @@ static int by_status(const struct sl_s3_subject *subject, const struct sl_s3_rep
     return -1;
 }
 
-int sl_s3_refuse(const struct sl_s3_subject *subject, const struct sl_s3_reply *reply,
-                 struct sl_s3_fault *fault, struct sl_err *err)
+static int refuse(const struct sl_s3_subject *subject, const struct sl_s3_reply *reply,
+                  struct sl_s3_fault *fault, struct sl_err *err)
 {
     sl_s3_fault_parse(reply->body, reply->body_bytes, fault);
     const char *request_id = *fault->request_id ? fault->request_id : reply->request_id;
@@ -233,5 +233,17 @@ int sl_s3_refuse(const struct sl_s3_subject *subject, const struct sl_s3_reply *
     err->retryable = rule->retry;
     if (rule->retry && reply->retry_after)
         err->retry_after_ms = sl_retry_after_ms(reply->retry_after, (int64_t)time(NULL));
+    return -1;
+}
+
+int sl_s3_refuse(const struct sl_s3_subject *subject, const struct sl_s3_reply *reply,
+                 struct sl_s3_fault *fault, struct sl_err *err)
+{
+    refuse(subject, reply, fault, err);
+    size_t used = strlen(err->message);
+    if (err->kind == SL_E_NOT_FOUND && subject->named_twice)
+        snprintf(err->message + used, sizeof(err->message) - used,
+                 "; the endpoint ends in '/%.63s', as the bucket is called: take that out of it",
+                 subject->bucket);
     return -1;
 }

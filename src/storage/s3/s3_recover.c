@@ -27,16 +27,25 @@ static void note(struct sl_s3 *s3, const struct sl_s3_reply *reply, const struct
     }
 }
 
+/* "…/B/B": of an endpoint that has the bucket in its path, which comes once more behind it. */
+static bool ends_twice(const char *base)
+{
+    const char *last = strrchr(base, '/');
+    size_t bytes = last ? strlen(last) : 0;
+    return bytes > 1 && (size_t)(last - base) >= bytes && strncmp(last - bytes, last, bytes) == 0;
+}
+
 int sl_s3_refused(struct sl_s3 *s3, const char *what, enum sl_s3_verb verb,
                   const struct sl_s3_reply *reply, struct sl_err *err)
 {
     struct sl_s3_fault fault;
     char region[SL_S3_REGION_MAX];
     const struct sl_s3_options *options = sl_source_options(&s3->store->config, &sl_s3_table);
-    bool anonymous = options && options->anonymous;
+    bool anonymous = options && options->anonymous, named_twice;
     {
         SL_LOCKED(&s3->locked.mutex);
         memcpy(region, s3->locked.region, sizeof(region));
+        named_twice = ends_twice(s3->locked.endpoint.base);
     }
     const struct sl_s3_subject subject = {
         .what = what,
@@ -45,6 +54,7 @@ int sl_s3_refused(struct sl_s3 *s3, const char *what, enum sl_s3_verb verb,
         .origin = sl_creds_origin(s3->creds),
         .anonymous = anonymous,
         .none_found = !anonymous && sl_creds_none_found(s3->creds),
+        .named_twice = named_twice,
         .verb = verb,
     };
     sl_s3_refuse(&subject, reply, &fault, err);

@@ -148,12 +148,52 @@ static int check_login(const struct sl_store_kind *kind, const char *uri, struct
                  : -1;
 }
 
+/* Of a hub, as the browser shows it: scheme and path are those of the repository then. */
+static const struct page {
+    const char *begin, *scheme;
+} pages[] = {
+    {"https://huggingface.co/", "hf"},
+    {"https://hf.co/", "hf"},
+    {"https://modelscope.cn/models/", "ms"},
+    {"https://www.modelscope.cn/models/", "ms"},
+};
+
+/* "ORG/NAME", and what hubs have beside repositories stands in the place of ORG. */
+static bool is_repository(const char *path)
+{
+    static const char *const others[] = {"api",    "datasets", "spaces", "collections", "docs",
+                                         "models", "papers",   "blog",   "resources"};
+    size_t org = strcspn(path, "/");
+    for (size_t i = 0; i < SL_COUNT(others); i++)
+        if (strlen(others[i]) == org && strncmp(others[i], path, org) == 0)
+            return false;
+    size_t name = path[org] ? strcspn(path + org + 1, "/?#") : 0;
+    const char *rest = path + org + 1 + name;
+    return org && name &&
+           (!*rest || strcmp(rest, "/") == 0 || strncmp(rest, "/tree/", 6) == 0 ||
+            strncmp(rest, "/files", 6) == 0 || strncmp(rest, "/summary", 8) == 0);
+}
+
+static int check_page(const char *uri, struct sl_err *err)
+{
+    for (const struct page *page = pages; page < pages + SL_COUNT(pages); page++) {
+        size_t bytes = strlen(page->begin);
+        const char *path = uri + bytes;
+        if (strncasecmp(uri, page->begin, bytes) != 0 || !is_repository(path))
+            continue;
+        int org = (int)strcspn(path, "/"), name = (int)strcspn(path + org + 1, "/?#");
+        return sl_fail(err, SL_E_USAGE, "'%.300s' is the web page of a repository: write %s://%.*s",
+                       uri, page->scheme, org + 1 + name, path);
+    }
+    return 0;
+}
+
 static const struct sl_store_kind *find_readable(const char *uri, struct sl_err *err)
 {
     const struct sl_store_kind *kind = sl_stores_find(uri);
     char known[SL_STORES_SCHEMES_MAX * 16];
     if (kind)
-        return check_login(kind, uri, err) < 0 ? NULL : kind;
+        return check_login(kind, uri, err) < 0 || check_page(uri, err) < 0 ? NULL : kind;
     name_schemes(known, sizeof(known), "a path", false);
     sl_fail(err, SL_E_USAGE, "no source reads '%.*s://': use %s", (int)SL_MIN(word_bytes(uri), 64),
             uri, known);

@@ -335,7 +335,8 @@ int sl_cli_main(int argc, char **argv)
     sl_descriptors_raise();
     /* `sluice --version` is what people try first. */
     char word[] = "version", *version[] = {argv[0], word, NULL};
-    bool asks_version = argc == 2 && strcmp(argv[1], "--version") == 0;
+    bool asks_version =
+        argc == 2 && (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0);
     int done = sl_command_line_parse(&line, argc, asks_version ? version : argv, &err);
     sl_log_setup((enum sl_log_level)line.globals.log_level, log_is_json(&line.globals));
     if (done < 0)

@@ -187,6 +187,9 @@ static int unknown_flag(const struct sl_command *command, const struct flag_text
         names[i] = flags[i].name;
     int typed = (int)strcspn(text->whole, "=");
     const char *near = sl_nearest(text->name, names, count);
+    for (size_t i = 0, bytes = strlen(text->name); !near && bytes && i < count; i++)
+        if (strncmp(names[i], text->name, bytes) == 0 && names[i][bytes] == '-')
+            near = names[i];
     if (near)
         return sl_fail(err, SL_E_USAGE, "unknown flag '%.*s', did you mean '--%s'?",
                        SL_MIN(typed, 100), text->whole, near);
@@ -323,6 +326,11 @@ static int take_command(struct sl_command_line *line, const char *name, struct s
     return line->cli.options ? sl_options_init(line->command->options, line->cli.options, err) : -1;
 }
 
+static bool becomes_command(const struct sl_command *command)
+{
+    return strstr(command->usage, "-- COMMAND") != NULL;
+}
+
 static int check_operands(const struct sl_command_line *line, struct sl_err *err)
 {
     const struct sl_command *command = line->command;
@@ -333,8 +341,10 @@ static int check_operands(const struct sl_command_line *line, struct sl_err *err
         return sl_fail(err, SL_E_USAGE, "'sluice %s' needs %s: %s", command->name,
                        command->operand_min == 1 ? "an operand" : "more operands", command->usage);
     if (command->operand_max >= 0 && count > command->operand_max)
-        return sl_fail(err, SL_E_USAGE, "'%.100s' is one operand too many: %s",
-                       line->cli.operands[command->operand_max], command->usage);
+        return sl_fail(err, SL_E_USAGE, "'%.100s' is one operand too many%s: %s",
+                       line->cli.operands[command->operand_max],
+                       becomes_command(command) ? ", unless '--' stands before a command" : "",
+                       command->usage);
     return 0;
 }
 
@@ -344,7 +354,7 @@ static int take_dashes(struct sl_command_line *line, char **rest, struct sl_err 
 {
     if (!line->command)
         return sl_fail(err, SL_E_USAGE, "'--' before any command: see `sluice help`");
-    if (strstr(line->command->usage, "-- COMMAND")) {
+    if (becomes_command(line->command)) {
         if (!*rest)
             return sl_fail(err, SL_E_USAGE, "no command after '--': %s", line->command->usage);
         line->cli.after_dashes = rest;

@@ -2,6 +2,7 @@
  * sluice status: what is in a directory that sluice loads into: a published model, whole or
  * changed; a load at work; what an interrupted one left; nothing. Nothing is written.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -15,6 +16,7 @@
 #include "cli.h"
 #include "initializer.h"
 #include "json.h"
+#include "own_names.h"
 #include "owners.h"
 #include "pages.h"
 #include "publish.h"
@@ -75,11 +77,30 @@ static int look(const char *path, struct state *state, struct sl_err *err)
     return 0;
 }
 
+/* Of other people, or not of a load; what is ours is told of by itself. */
+static uint64_t count_foreign(const char *path)
+{
+    uint64_t count = 0;
+    DIR *folder = opendir(path);
+    for (const struct dirent *entry; folder && (entry = readdir(folder));)
+        count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
+                 !sl_own_name(entry->d_name, strlen(entry->d_name));
+    if (folder)
+        closedir(folder);
+    return count;
+}
+
 static void print_text(const char *path, const struct state *state)
 {
     const struct sl_publish_facts *facts = &state->facts;
     char size[32], staged[32], unhashed[32];
-    printf("%s: %s, on %s\n", path, state->text, sl_pages_of_path(path));
+    char foreign[40];
+    uint64_t others = strcmp(state->text, "empty") == 0 ? count_foreign(path) : 0;
+    if (others)
+        printf("%s: %s, none published by sluice, on %s\n", path,
+               sl_human_count(others, "file", foreign), sl_pages_of_path(path));
+    else
+        printf("%s: %s, on %s\n", path, state->text, sl_pages_of_path(path));
     if (facts->files) {
         printf("  model       %s\n  source      %s\n  version     %.16s\n  published   %s\n",
                facts->name, facts->uri, facts->identity, facts->time);

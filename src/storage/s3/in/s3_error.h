@@ -33,6 +33,7 @@ struct sl_s3_subject {
     const char *origin; /* of the credentials */
     bool anonymous;     /* the request was not signed */
     bool none_found;    /* because there were no credentials */
+    bool named_twice;   /* the endpoint's path ends as the bucket is called */
     enum sl_s3_verb verb;
 };
 /** Always -1: err gets kind, code (the store's), http_status, whether to retry, and a message that
