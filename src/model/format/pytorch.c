@@ -176,7 +176,7 @@ static int place_storages(struct sl_zip *zip, struct sl_pytorch *torch, struct s
         return -1;
     for (size_t i = 0; i < torch->storage_count; i++) {
         struct sl_err why = SL_ERR_INIT;
-        torch->storages[i]->begin = entries[i]->begin;
+        torch->storages[i]->begin = zip->base + entries[i]->begin;
         torch->storages[i]->hash = sl_pytorch_entry_hash(torch->index, entries[i], &why);
         if (why.kind) {
             *err = why;
@@ -203,7 +203,7 @@ static int read_object(struct sl_zip *zip, struct sl_pytorch *torch, const char 
 
 static int read_archive(struct sl_zip *zip, struct sl_pytorch *torch, struct sl_err *err)
 {
-    if (sl_zip_open(zip, torch->index->sources[0], err) < 0 || check_script(zip, err) < 0)
+    if (check_script(zip, err) < 0)
         return -1;
     struct sl_zip_entry *entry = find(zip, "data.pkl");
     if (!entry)
@@ -217,6 +217,24 @@ static int read_archive(struct sl_zip *zip, struct sl_pytorch *torch, struct sl_
     rules.arg = torch;
     torch->pickle = data ? sl_pickle_new(&rules, err) : NULL;
     return torch->pickle ? read_object(zip, torch, data, entry->bytes, err) : -1;
+}
+
+int sl_pytorch_piece(struct sl_source *source, const struct sl_zip_window *window,
+                     struct sl_index *index, struct sl_tensor *tensor, struct sl_err *err)
+{
+    struct sl_pytorch torch = {.index = index, .object_bytes = window->bytes};
+    struct sl_zip zip = {0};
+    int result = sl_zip_open_window(&zip, source, window, err);
+    if (result == 0)
+        result = read_archive(&zip, &torch, err);
+    if (result == 0 && (index->tensor_count != 1 || index->tensors[0].path_count != 0))
+        result = sl_fail_code(err, SL_E_FORMAT, "pt.tensor", "it is not one tensor");
+    if (result == 0)
+        *tensor = index->tensors[0];
+    index->tensor_count = 0;
+    sl_pytorch_release(&torch);
+    sl_zip_release(&zip);
+    return result;
 }
 
 /* ---- the format ------------------------------------------------------------------------------ */
@@ -234,13 +252,14 @@ static int read_index(struct sl_index *index, bool quick, struct sl_err *err)
     uint8_t data[SL_FORMAT_PROBE_BYTES];
     struct sl_format_head head = {.data = data,
                                   .bytes = SL_MIN(sl_source_bytes(source), (uint64_t)sizeof(data))};
-    struct sl_pytorch torch = {.index = index, .quick = quick};
+    struct sl_pytorch torch = {
+        .index = index, .quick = quick, .object_bytes = sl_source_bytes(source)};
     struct sl_zip zip = {0};
     int result;
     if (head.bytes > 0 && sl_source_read(source, 0, data, head.bytes, err) < 0)
         return -1;
     if (head.bytes >= 4 && memcmp(data, zip_magic, sizeof(zip_magic)) == 0)
-        result = read_archive(&zip, &torch, err);
+        result = sl_zip_open(&zip, source, err) < 0 ? -1 : read_archive(&zip, &torch, err);
     else if (head.bytes > 0 && data[0] == 0x80)
         result = sl_pytorch_legacy(&torch, err);
     else if (is_tar(&head))

@@ -72,7 +72,8 @@ static int read_parts(struct sl_zip *zip, struct sl_index *index, struct sl_err 
 /* The old stream has no end record: only its pickles say how long it is. */
 static int read_stream(struct sl_index *index, struct sl_err *err)
 {
-    struct sl_pytorch torch = {.index = index, .quick = true};
+    struct sl_pytorch torch = {
+        .index = index, .quick = true, .object_bytes = sl_source_bytes(index->sources[0])};
     int result = sl_pytorch_legacy(&torch, err);
     sl_pytorch_release(&torch);
     index->tensor_count = 0;

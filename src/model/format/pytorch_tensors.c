@@ -129,9 +129,8 @@ static int place(struct sl_tensor *tensor, const struct sl_pytorch_tensor *from,
 /* Views may repeat a few bytes without end: whoever hashes or converts them would work for ever. */
 static int count_bytes(struct walk *walk, const struct sl_tensor *tensor, struct sl_err *err)
 {
-    const struct sl_index *index = walk->torch->index; /* without an object in tests of pickles */
-    uint64_t have = index->source_count ? sl_source_bytes(index->sources[0]) : 0;
-    walk->tensor_bytes += tensor->bytes; /* at most a million of at most 1 TiB */
+    uint64_t have = walk->torch->object_bytes; /* 0 in tests of pickles */
+    walk->tensor_bytes += tensor->bytes;       /* at most a million of at most 1 TiB */
     if (walk->tensor_bytes <= REPEATED_BYTES_MAX ||
         (walk->tensor_bytes - REPEATED_BYTES_MAX) / REPEATED_TIMES_MAX <= have)
         return 0;

@@ -153,16 +153,21 @@ static int check_places(struct sl_zip *zip, struct sl_err *err)
     return 0;
 }
 
-/* Bytes of the object, from head or tail if they hold them. */
+static bool is_held(const struct sl_zip *zip, uint64_t begin, size_t bytes)
+{
+    return begin >= zip->tail_begin || begin + bytes <= zip->head_bytes;
+}
+
+/* Bytes of the archive, from head or tail if they hold them. */
 static int read_bytes(const struct sl_zip *zip, uint64_t begin, void *data, size_t bytes,
                       struct sl_err *err)
 {
     if (begin >= zip->tail_begin)
         memcpy(data, zip->tail + (begin - zip->tail_begin), bytes);
-    else if (begin + bytes <= zip->head_bytes)
+    else if (is_held(zip, begin, bytes))
         memcpy(data, zip->head + begin, bytes);
     else
-        return sl_source_read(zip->source, begin, data, bytes, err);
+        return sl_source_read(zip->source, zip->base + begin, data, bytes, err);
     return 0;
 }
 
@@ -173,7 +178,7 @@ static int extend_tail(struct sl_zip *zip, uint64_t begin, struct sl_err *err)
         return 0;
     size_t more = zip->tail_begin - begin;
     sl_autofree char *tail = sl_alloc(more + zip->tail_bytes + 1, err);
-    if (!tail || sl_source_read(zip->source, begin, tail, more, err) < 0)
+    if (!tail || sl_source_read(zip->source, zip->base + begin, tail, more, err) < 0)
         return -1;
     memcpy(tail + more, zip->tail, zip->tail_bytes);
     free(zip->tail);
@@ -185,23 +190,57 @@ static int extend_tail(struct sl_zip *zip, uint64_t begin, struct sl_err *err)
 
 int sl_zip_keep_head(struct sl_zip *zip, uint64_t end, struct sl_err *err)
 {
-    if (end <= SL_INDEX_HEAD_BYTES)
-        return 0; /* the source holds it */
-    zip->head = sl_format_read(zip->source, 0, end, err);
-    zip->head_bytes = zip->head ? end : 0;
-    return zip->head ? 0 : -1;
+    if (end <= zip->head_bytes || zip->base + end <= sl_source_held(zip->source))
+        return 0;
+    char *head = sl_format_read(zip->source, zip->base, end, err);
+    if (!head)
+        return -1;
+    free(zip->head);
+    zip->head = head;
+    zip->head_bytes = end;
+    return 0;
+}
+
+static char *copy_bytes(const uint8_t *data, size_t bytes, struct sl_err *err)
+{
+    char *copy = sl_alloc(bytes, err);
+    if (copy)
+        memcpy(copy, data, bytes);
+    return copy;
+}
+
+/* What is in memory already, and the end. */
+static int take_window(struct sl_zip *zip, const struct sl_zip_window *window, struct sl_err *err)
+{
+    if (window->head_bytes) {
+        zip->head = copy_bytes(window->head, window->head_bytes, err);
+        if (!zip->head)
+            return -1;
+        zip->head_bytes = window->head_bytes;
+    }
+    zip->tail_bytes = SL_MIN(window->bytes, (uint64_t)TAIL_BYTES);
+    if (window->tail_bytes)
+        zip->tail_bytes = window->tail_bytes;
+    zip->tail_begin = window->bytes - zip->tail_bytes;
+    zip->tail = window->tail_bytes ? copy_bytes(window->tail, window->tail_bytes, err)
+                                   : sl_format_read(zip->source, zip->base + zip->tail_begin,
+                                                    zip->tail_bytes, err);
+    return zip->tail ? 0 : -1;
 }
 
 int sl_zip_open(struct sl_zip *zip, struct sl_source *source, struct sl_err *err)
 {
-    uint64_t bytes = sl_source_bytes(source);
+    const struct sl_zip_window all = {.bytes = sl_source_bytes(source)};
+    return sl_zip_open_window(zip, source, &all, err);
+}
+
+int sl_zip_open_window(struct sl_zip *zip, struct sl_source *source,
+                       const struct sl_zip_window *window, struct sl_err *err)
+{
+    uint64_t bytes = window->bytes;
     struct sl_zip_ends ends = {0};
-    *zip = (struct sl_zip){.source = source,
-                           .tail_bytes = SL_MIN(bytes, (uint64_t)TAIL_BYTES),
-                           .alignment = ALIGNMENT};
-    zip->tail_begin = bytes - zip->tail_bytes;
-    zip->tail = sl_format_read(source, zip->tail_begin, zip->tail_bytes, err);
-    if (!zip->tail)
+    *zip = (struct sl_zip){.source = source, .base = window->begin, .alignment = ALIGNMENT};
+    if (take_window(zip, window, err) < 0)
         return -1;
     if (zip->tail_begin == 0 &&
         (bytes < 4 || sl_get_le32((uint8_t *)zip->tail) != SL_ZIP_LOCAL_MAGIC))
@@ -298,10 +337,14 @@ static int read_locals(struct sl_zip *zip, size_t count, size_t bytes, struct sl
         if (!entry->wanted || entry->begin)
             continue;
         size_t length = SL_ZIP_LOCAL_BYTES + entry->name_bytes;
-        items[number++] = (struct sl_gather_item){entry->header, entry->header + length, at};
+        uint64_t begin = zip->base + entry->header;
+        if (!is_held(zip, entry->header, length))
+            items[number++] = (struct sl_gather_item){begin, begin + length, at};
+        else if (read_bytes(zip, entry->header, at, length, err) < 0)
+            return -1;
         at += length;
     }
-    if (sl_gather(zip->source, items, count, err) < 0)
+    if (number && sl_gather(zip->source, items, number, err) < 0)
         return -1;
     at = data;
     for (size_t i = 0; i < zip->count; i++) {

@@ -44,7 +44,8 @@ struct sl_pytorch {
     struct sl_pytorch_storage **storages; /* as they come; sorted by sl_pytorch_storages() */
     size_t storage_count, storage_capacity;
     bool legacy, big_endian;
-    bool quick; /* places are computed where they can be; nobody reads the tensors */
+    bool quick;            /* places are computed where they can be; nobody reads the tensors */
+    uint64_t object_bytes; /* of the archive or stream */
 };
 void sl_pytorch_release(struct sl_pytorch *torch);
 
@@ -76,6 +77,16 @@ const char *sl_pytorch_storage_class(enum sl_dtype dtype);
 /** The format's plan of an edit. */
 struct sl_edit;
 int sl_pytorch_edit(struct sl_edit *edit, struct sl_err *err);
+
+/**
+ * The one tensor that torch.save wrote as an archive within an object. Its places are the object's.
+ *
+ * @index   what the tensor points to lives with it; it has no tensors, and has none then.
+ * @tensor  out: without a name.
+ */
+struct sl_zip_window;
+int sl_pytorch_piece(struct sl_source *source, const struct sl_zip_window *window,
+                     struct sl_index *index, struct sl_tensor *tensor, struct sl_err *err);
 
 /** The stream of five pickles before 1.6 (section 10). */
 int sl_pytorch_legacy(struct sl_pytorch *torch, struct sl_err *err);

@@ -20,8 +20,16 @@ struct sl_zip_entry {
     bool wanted;            /* for sl_zip_locate() */
 };
 
+/** An archive within an object, and what of it is in memory already. */
+struct sl_zip_window {
+    uint64_t begin, bytes;
+    const uint8_t *head, *tail; /* its first and its last bytes */
+    size_t head_bytes, tail_bytes;
+};
+
 struct sl_zip {
     struct sl_source *source;     /* borrowed */
+    uint64_t base;                /* where it begins in the object; all below counts from there */
     struct sl_zip_entry *entries; /* in the order of their headers */
     size_t count;
     uint32_t *by_name;
@@ -40,6 +48,10 @@ struct sl_zip {
  * sl_zip_release(), which takes half-opened archives too.
  */
 int sl_zip_open(struct sl_zip *zip, struct sl_source *source, struct sl_err *err);
+/** The same of an archive within an object. What is in memory is copied, and not asked for again.
+ */
+int sl_zip_open_window(struct sl_zip *zip, struct sl_source *source,
+                       const struct sl_zip_window *window, struct sl_err *err);
 void sl_zip_release(struct sl_zip *zip);
 
 /** The entry root/NAME, NULL if there is none. */
