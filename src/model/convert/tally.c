@@ -56,7 +56,7 @@ static void find_hashes(struct sl_item *item)
 static bool is_checkable(const struct sl_item *item)
 {
     const struct sl_tensor *from = item->target->from;
-    return !item->target->slice && !from->strides && !from->swap_bytes;
+    return !item->target->slice && !from->strides && !from->chunks && !from->swap_bytes;
 }
 
 int sl_item_choose_checks(struct sl_item *item, const struct sl_spec *spec, struct sl_err *err)

@@ -9,11 +9,19 @@
 #include "log.h"
 #include "names.h"
 
+static bool is_in_strides(const struct sl_tensor *tensor)
+{
+    bool some = tensor->strides != NULL;
+    for (size_t i = 0; i < tensor->chunk_count; i++)
+        some = some || tensor->chunks[i].tensor.strides;
+    return some;
+}
+
 static int refuse_strided(const struct sl_plan *plan, struct sl_err *err)
 {
     for (size_t i = 0; i < plan->target_count; i++) {
         const struct sl_tensor *from = plan->targets[i].from;
-        if (from->strides)
+        if (is_in_strides(from))
             return sl_fail_code(err, SL_E_INTEGRITY, "E_SIDECAR",
                                 "tensor '%.*s' is not stored in one piece, so its sidecar cannot "
                                 "check it, and verify.sidecar is 'require': use 'auto', and "

@@ -246,15 +246,31 @@ static int check_stored(struct sl_index *index, const struct sl_tensor *tensor, 
     return done;
 }
 
+/* Are the bytes of the file something else than those of the tensor? */
+static bool is_composed(const struct sl_tensor *tensor)
+{
+    return tensor->chunks || sl_is_strided(tensor);
+}
+
+static int hash_composed(struct sl_index *index, const struct sl_tensor *tensor, bool verify,
+                         struct sl_sha256 *sha, struct sl_err *err)
+{
+    if (verify && tensor->hash_count && check_stored(index, tensor, err) < 0)
+        return -1;
+    for (size_t i = 0; verify && i < tensor->chunk_count; i++)
+        if (tensor->chunks[i].tensor.hash_count &&
+            check_stored(index, &tensor->chunks[i].tensor, err) < 0)
+            return -1;
+    return tensor->chunks ? sl_tensor_hash(index, tensor, NULL, sha, err)
+                          : sl_strided_hash(index, tensor, NULL, sha, err);
+}
+
 /* One whose stored bytes are not its plaintext. */
-static int digest_strided(struct sl_index *index, struct walk *walk, struct sl_err *err)
+static int digest_composed(struct sl_index *index, struct walk *walk, struct sl_err *err)
 {
     uint8_t digest[32];
-    const struct sl_tensor *tensor = walk->sorted[0];
-    if (walk->verify && tensor->hash_count && check_stored(index, tensor, err) < 0)
-        return -1;
     SL_AUTO(sl_sha256) sha = sl_sha256_new(err);
-    if (!sha || sl_strided_hash(index, walk->sorted[0], NULL, sha, err) < 0)
+    if (!sha || hash_composed(index, walk->sorted[0], walk->verify, sha, err) < 0)
         return -1;
     sl_sha256_finish(sha, digest);
     return walk->each(walk->arg, walk->sorted[0], digest, err);
@@ -267,8 +283,8 @@ static int digest_run(struct sl_index *index, struct walk *walk, struct sl_err *
     uint64_t end = first->end;
     for (size_t i = 1; i < walk->count; i++)
         end = SL_MAX(end, walk->sorted[i]->end);
-    if (sl_is_strided(first))
-        return digest_strided(index, walk, err);
+    if (is_composed(first))
+        return digest_composed(index, walk, err);
     walk->next = 0;
     walk->cancel = sl_store_cancel(sl_source_store(index->sources[first->source]));
     walk->at = first->begin;
@@ -296,9 +312,9 @@ static int by_place(const void *a, const void *b)
 static size_t run_length(const struct sl_tensor *const *sorted, size_t count)
 {
     size_t length = 1;
-    if (sl_is_strided(sorted[0]))
+    if (is_composed(sorted[0]))
         return 1;
-    while (length < count && !sl_is_strided(sorted[length]) &&
+    while (length < count && !is_composed(sorted[length]) &&
            sorted[length]->source == sorted[0]->source &&
            sorted[length]->begin >= sorted[length - 1]->end &&
            sorted[length]->begin - sorted[length - 1]->end <= SL_GATHER_GAP_BYTES)

@@ -96,7 +96,9 @@ struct sl_tensor *sl_index_add_tensor(struct sl_index *index, struct sl_err *err
     if (sl_grow(&index->tensors, &index->tensor_capacity, index->tensor_count + 1,
                 sizeof(*index->tensors), err) < 0)
         return NULL;
-    return &index->tensors[index->tensor_count++];
+    struct sl_tensor *tensor = &index->tensors[index->tensor_count++];
+    *tensor = (struct sl_tensor){0}; /* there may have been another one */
+    return tensor;
 }
 
 int sl_index_plain_name(struct sl_index *index, struct sl_tensor *tensor, const char *name,

@@ -38,6 +38,7 @@ struct sl_path_part {
 /** What a tensor was in the module it comes from; only .tensors files say it. */
 enum sl_tensor_role { SL_ROLE_ENTRY, SL_ROLE_PARAMETER, SL_ROLE_BUFFER };
 
+struct sl_tensor_chunk;
 struct sl_tensor {
     const char *name; /* for people and filters: plain name, or parts joined with '.'; may hold any
                          byte but is NUL-terminated */
@@ -55,6 +56,9 @@ struct sl_tensor {
                                 row: [begin, end) is then all that they span. NULL: contiguous */
     unsigned swap_bytes; /* elements (halves of complex ones) are stored big-endian: so many bytes
                             change places each; 0: little-endian */
+    const struct sl_tensor_chunk *chunks; /* each element is in exactly one of these: [begin, end)
+                                             is empty. NULL: it lies in one place */
+    size_t chunk_count;
     enum sl_tensor_role role;
     uint16_t module_index; /* .tensors: number of the module; else 0 */
     bool meta;             /* no stored bytes although bytes > 0: reads as zeros */
@@ -67,6 +71,13 @@ struct sl_tensor {
     unsigned hash_count;
     int refused; /* listed but cannot be read: the enum sl_err_kind, 0 if readable */
     const char *refused_code, *refused_why;
+};
+
+/** A box of a tensor that lies elsewhere, as a tensor of its own: of the same name, dtype and rank,
+ * not empty, stored in any way but in chunks or encrypted. */
+struct sl_tensor_chunk {
+    const uint64_t *at; /* where it begins in each dimension */
+    struct sl_tensor tensor;
 };
 
 struct sl_meta_pair {

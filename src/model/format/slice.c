@@ -139,18 +139,7 @@ static int read_slice(struct sl_index *index, const struct sl_slice_runs *runs,
     if (runs->tensor->meta && bytes > SL_META_DIGEST_BYTES_MAX)
         return sl_fail_code(err, SL_E_FORMAT, "E_LENGTH",
                             "a slice of more than 1 GiB of zeros, which are not hashed");
-    SL_AUTO(sl_tensor_reader) reader = sl_tensor_reader_own(index, err);
-    sl_autofree uint8_t *data = sl_alloc(SL_MIN(bytes, (uint64_t)STEP_BYTES), err);
-    if (!reader || !data)
-        return -1;
-    for (uint64_t at = 0; at < bytes;) {
-        uint64_t end = SL_MIN(bytes, at + STEP_BYTES);
-        if (sl_tensor_read(reader, runs->tensor, runs->slice, at, end, data, err) < 0)
-            return -1;
-        sl_sha256_update(sha, data, end - at);
-        at = end;
-    }
-    return 0;
+    return sl_tensor_hash(index, runs->tensor, runs->slice, sha, err);
 }
 
 static int hash_slice(struct sl_index *index, const struct sl_tensor *tensor,
@@ -162,7 +151,8 @@ static int hash_slice(struct sl_index *index, const struct sl_tensor *tensor,
     sl_slice_runs_plan(&runs, tensor, slice);
     if (sl_slice_runs_check(&runs, err) < 0)
         return -1;
-    bool stream = !tensor->meta && !tensor->encrypted && runs.run_bits / 8 > LONG_RUN_BYTES;
+    bool stream = !tensor->meta && !tensor->encrypted && !tensor->chunks &&
+                  runs.run_bits / 8 > LONG_RUN_BYTES;
     return stream ? stream_runs(index, &runs, sha, err) : read_slice(index, &runs, sha, err);
 }
 

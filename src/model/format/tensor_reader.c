@@ -1,8 +1,9 @@
 /*
- * Bytes of a tensor, or of a slice of it, as the plaintext that they stand for. One of four ways,
+ * Bytes of a tensor, or of a slice of it, as the plaintext that they stand for. One of five ways,
  * by what is stored: nothing (zeros of meta tensors), the bytes themselves, ciphertext
- * (piece_reader.c), elements in another order (strided.c). A slice is taken run by run; runs of
- * plain bytes that lie near each other share a request.
+ * (piece_reader.c), elements in another order (strided.c); or chunks, each of which is a tensor
+ * that is stored in one of these ways (chunked.c). A slice is taken run by run; runs of plain bytes
+ * that lie near each other share a request.
  */
 #include "tensor_reader.h"
 
@@ -10,13 +11,20 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "chunked.h"
 #include "gather.h"
+#include "hash.h"
 #include "names.h"
 #include "piece_reader.h"
 #include "slice_runs.h"
 #include "strided.h"
 
-enum { ITEMS_MAX = 16384 }; /* runs fetched at once */
+enum {
+    ITEMS_MAX = 16384, /* runs fetched at once */
+    BOX_BYTES_MAX = 8 * 1024 * 1024,
+    HASH_BYTES = 4 * 1024 * 1024,
+    ITEM_BYTES_MAX = 16,
+};
 
 struct sl_tensor_reader {
     struct sl_index *index;
@@ -29,6 +37,8 @@ struct sl_tensor_reader {
         bool sliced;
         struct sl_slice slice;
     } last;
+    uint8_t *box; /* of a chunk whose elements are apart in what is asked for */
+    size_t box_bytes;
 };
 
 static struct sl_tensor_reader *reader_new(struct sl_index *index, bool own, struct sl_err *err)
@@ -62,6 +72,7 @@ void sl_tensor_reader_free(struct sl_tensor_reader *reader)
         sl_source_free(reader->sources[i]);
     free(reader->sources);
     sl_piece_reader_release(&reader->pieces);
+    free(reader->box);
     free(reader);
 }
 
@@ -214,6 +225,59 @@ static int read_part(struct sl_tensor_reader *reader, const struct sl_tensor *te
     return result;
 }
 
+/* ---- chunks ---------------------------------------------------------------------------------- */
+
+/* What the chunk has of a box. */
+static int read_chunk(struct sl_tensor_reader *reader, const struct sl_tensor_chunk *chunk,
+                      const struct sl_slice *box, size_t item, uint8_t *out, struct sl_err *err)
+{
+    struct sl_chunked_part part;
+    if (!sl_chunked_part(chunk, box, &part))
+        return 0;
+    size_t bytes = part.elements * item;
+    if (part.run == part.elements)
+        return sl_tensor_read(reader, &chunk->tensor, &part.slice, 0, bytes,
+                              out + part.first * item, err);
+    if (sl_grow(&reader->box, &reader->box_bytes, bytes, 1, err) < 0 ||
+        sl_tensor_read(reader, &chunk->tensor, &part.slice, 0, bytes, reader->box, err) < 0)
+        return -1;
+    sl_chunked_scatter(chunk, box, &part, item, reader->box, out);
+    return 0;
+}
+
+static int read_box(struct sl_tensor_reader *reader, const struct sl_tensor *tensor,
+                    const struct sl_slice *box, size_t item, uint8_t *out, struct sl_err *err)
+{
+    for (size_t i = 0; i < tensor->chunk_count; i++)
+        if (read_chunk(reader, &tensor->chunks[i], box, item, out, err) < 0)
+            return -1;
+    return 0;
+}
+
+static int read_chunks(struct sl_tensor_reader *reader, const struct sl_tensor *tensor,
+                       const struct sl_slice *slice, uint64_t begin, uint64_t end, uint8_t *out,
+                       struct sl_err *err)
+{
+    size_t item = sl_dtype_row(tensor->dtype)->bits / 8;
+    struct sl_slice box;
+    while (begin < end) {
+        uint8_t one[ITEM_BYTES_MAX];
+        uint64_t skip = begin % item, most = SL_MIN(end - begin, (uint64_t)BOX_BYTES_MAX) / item;
+        bool whole = !skip && most; /* else a part of one element */
+        uint64_t count = sl_chunked_box(tensor, slice, begin / item, whole ? most : 1, &box);
+        uint64_t bytes = whole ? count * item : SL_MIN(item - skip, end - begin);
+        if (read_box(reader, tensor, &box, item, whole ? out : one, err) < 0)
+            return -1;
+        if (!whole)
+            memcpy(out, one + skip, bytes);
+        out += bytes;
+        begin += bytes;
+    }
+    return 0;
+}
+
+/* ---- any tensor ------------------------------------------------------------------------------ */
+
 int sl_tensor_read(struct sl_tensor_reader *reader, const struct sl_tensor *tensor,
                    const struct sl_slice *slice, uint64_t begin, uint64_t end, void *out,
                    struct sl_err *err)
@@ -227,6 +291,8 @@ int sl_tensor_read(struct sl_tensor_reader *reader, const struct sl_tensor *tens
         memset(out, 0, end - begin);
         return 0;
     }
+    if (tensor->chunks)
+        return read_chunks(reader, tensor, slice, begin, end, out, err);
     struct sl_source *source = source_of(reader, tensor->source, err);
     if (!source)
         return -1;
@@ -235,4 +301,22 @@ int sl_tensor_read(struct sl_tensor_reader *reader, const struct sl_tensor *tens
     if (slice)
         return read_part(reader, tensor, slice, begin, end, out, err);
     return read_range(reader, source, tensor, begin, end, out, err);
+}
+
+int sl_tensor_hash(struct sl_index *index, const struct sl_tensor *tensor,
+                   const struct sl_slice *slice, struct sl_sha256 *sha, struct sl_err *err)
+{
+    uint64_t bytes = slice ? sl_slice_bytes(tensor, slice, NULL) : tensor->bytes;
+    SL_AUTO(sl_tensor_reader) reader = sl_tensor_reader_own(index, err);
+    sl_autofree uint8_t *data = sl_alloc(SL_MIN(bytes, (uint64_t)HASH_BYTES), err);
+    if (!reader || !data)
+        return -1;
+    for (uint64_t at = 0; at < bytes;) {
+        uint64_t end = SL_MIN(bytes, at + HASH_BYTES);
+        if (sl_tensor_read(reader, tensor, slice, at, end, data, err) < 0)
+            return -1;
+        sl_sha256_update(sha, data, end - at);
+        at = end;
+    }
+    return 0;
 }

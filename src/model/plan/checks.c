@@ -155,7 +155,7 @@ static int require_hash(const struct sl_plan *plan, const struct sl_mapping *map
     const struct sl_tensor *from = mapping->target->from;
     if (plan->own->spec->verify.hashes != SL_HASHES_REQUIRE || from->encrypted ||
         (sl_plan_sidecar(plan, mapping->source) && !mapping->composed) || mapping->check_count ||
-        from->begin >= from->end || from->meta || mapping->selected.total == 0)
+        (from->begin >= from->end && !from->chunks) || from->meta || mapping->selected.total == 0)
         return 0;
     if (from->hash_count && mapping->composed)
         return sl_fail(err, SL_E_INTEGRITY,

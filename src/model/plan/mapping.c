@@ -198,7 +198,7 @@ int sl_mapping_init(struct sl_mapping *mapping, const struct sl_target *target, 
         .in_item = 1,
         .out_item = 1,
         .swap_bytes = from->swap_bytes > 1 ? from->swap_bytes : 0,
-        .composed = from->strides != NULL,
+        .composed = from->strides || from->chunks,
     };
     if (from->dtype != target->out.dtype) {
         mapping->in_item = item_bytes(from->dtype);

@@ -128,6 +128,19 @@ static void mix_destination(struct sl_sha256 *sha, const struct sl_plan *plan)
                          plan->deferred_headers[i].header->prefix_bytes);
 }
 
+static void mix_chunk(struct sl_sha256 *sha, const struct sl_tensor_chunk *chunk)
+{
+    const struct sl_tensor *tensor = &chunk->tensor;
+    mix_number(sha, tensor->source);
+    mix_number(sha, tensor->begin);
+    mix_number(sha, tensor->swap_bytes);
+    for (unsigned d = 0; d < tensor->rank; d++) {
+        mix_number(sha, chunk->at[d]);
+        mix_number(sha, tensor->shape[d]);
+        mix_number(sha, tensor->strides ? tensor->strides[d] : 0);
+    }
+}
+
 /* What becomes of stored bytes; names, types and shapes are in the headers already. Keys are not:
  * bytes that a wrong one gives never land. */
 static void mix_targets(struct sl_sha256 *sha, const struct sl_plan *plan)
@@ -148,6 +161,8 @@ static void mix_targets(struct sl_sha256 *sha, const struct sl_plan *plan)
         mix_number(sha, (uint64_t)target->overflow);
         for (unsigned d = 0; from->strides && d < from->rank; d++)
             mix_number(sha, from->strides[d]);
+        for (size_t c = 0; c < from->chunk_count; c++)
+            mix_chunk(sha, &from->chunks[c]);
         for (unsigned d = 0; target->slice && d < from->rank; d++) {
             mix_number(sha, target->slice->begin[d]);
             mix_number(sha, target->slice->end[d]);

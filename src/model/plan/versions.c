@@ -60,6 +60,16 @@ static bool is_covered(const struct stretch *pinned, size_t count, const struct 
     return last && last->source == wanted->source && last->end >= wanted->end;
 }
 
+/* Every object that the tensor is put together of. */
+static void mark_composed(const struct sl_mapping *mapping, bool *unpinned)
+{
+    const struct sl_tensor *from = mapping->target->from;
+    uint32_t first = mapping->source - from->source;
+    unpinned[mapping->source] = true;
+    for (size_t i = 0; i < from->chunk_count; i++)
+        unpinned[first + from->chunks[i].tensor.source] = true;
+}
+
 /* unpinned[i]: of source i bytes are read that no hash of the user covers. */
 static int find_unpinned(const struct sl_plan *plan, bool *unpinned, struct sl_err *err)
 {
@@ -80,7 +90,7 @@ static int find_unpinned(const struct sl_plan *plan, bool *unpinned, struct sl_e
             !read[i] && sl_source_bytes(plan->sources[i].source) > 0 && !sl_plan_sidecar(plan, i);
     for (size_t i = 0; plan->mappings && i < plan->target_count; i++)
         if (sl_mapping_composed(&plan->mappings[i]))
-            unpinned[plan->mappings[i].source] = true;
+            mark_composed(&plan->mappings[i], unpinned);
     return 0;
 }
 
