@@ -92,10 +92,21 @@ static const struct sl_format *by_suffix(const char *name, size_t *suffix_bytes)
     return NULL;
 }
 
+/* How much of the name says that it is an index of the format's objects; 0: nothing does. */
+static size_t index_ending(const struct sl_format *format, const char *name)
+{
+    const char *slash = strrchr(name, '/'), *file = slash ? slash + 1 : name;
+    if (format->index_name && strcmp(file, format->index_name) == 0)
+        return strlen(file);
+    return format->index_suffix && sl_format_has_suffix(name, format->index_suffix)
+               ? strlen(format->index_suffix)
+               : 0;
+}
+
 const struct sl_format *sl_format_of_index(const char *name)
 {
     for (size_t i = 0; i < SL_COUNT(formats); i++)
-        if (formats[i]->index_suffix && sl_format_has_suffix(name, formats[i]->index_suffix))
+        if (index_ending(formats[i], name))
             return formats[i];
     return NULL;
 }
@@ -106,7 +117,7 @@ const struct sl_format *sl_format_of_name(const char *name, size_t *stem_bytes)
     const struct sl_format *format = sl_format_of_index(name);
     size_t suffix_bytes = 0;
     if (format)
-        suffix_bytes = strlen(format->index_suffix);
+        suffix_bytes = index_ending(format, name);
     else if (!(format = by_suffix(name, &suffix_bytes)) && dot && (!slash || dot > slash + 1))
         suffix_bytes = strlen(dot);
     if (stem_bytes)

@@ -37,6 +37,7 @@ struct sl_format {
     bool fallback;     /* left out where the same weights lie beside in another format */
     bool encrypts;     /* its tensors may be encrypted */
     const char *index_suffix; /* of an index of such objects (shard_index.c); NULL: none */
+    const char *index_name;   /* the whole name of such an index, in its folder; NULL: none */
     /* Codes of what a newer or another writer may write, up to a NULL: it cannot be read, and may
      * be fine as a file. */
     const char *unread[SL_FORMAT_UNREAD_MAX + 1];

@@ -116,21 +116,25 @@ static bool has_dots(const char *name)
 }
 
 /* An index that names an index is refused too: it could name itself. */
+bool sl_shard_name_fits(const char *name, size_t bytes)
+{
+    bool hostile = bytes == 0 || bytes > SHARD_NAME_BYTES_MAX || strlen(name) != bytes ||
+                   name[0] == '/' || strchr(name, '\\') || has_scheme(name) || has_dots(name) ||
+                   sl_format_has_suffix(name, sl_shard_index_format.suffixes[0]);
+    for (size_t i = 0; i < bytes; i++)
+        hostile = hostile || (unsigned char)name[i] < 0x20;
+    return !hostile;
+}
+
 static int check_shard_name(const struct sl_shard_place *place, struct sl_err *err)
 {
-    const char *name = place->shard;
-    bool hostile = place->shard_bytes == 0 || place->shard_bytes > SHARD_NAME_BYTES_MAX ||
-                   strlen(name) != place->shard_bytes || name[0] == '/' || strchr(name, '\\') ||
-                   has_scheme(name) || has_dots(name) ||
-                   sl_format_has_suffix(name, sl_shard_index_format.suffixes[0]);
-    for (size_t i = 0; i < place->shard_bytes; i++)
-        hostile = hostile || (unsigned char)name[i] < 0x20;
-    return hostile ? sl_fail_code(
-                         err, SL_E_FORMAT, "idx.path",
-                         "tensor '%.*s' is in '%.*s' by the index, which is not a path below it",
-                         SL_NAME_ARGS(place->tensor, place->tensor_bytes),
-                         SL_NAME_ARGS(name, place->shard_bytes))
-                   : 0;
+    return sl_shard_name_fits(place->shard, place->shard_bytes)
+               ? 0
+               : sl_fail_code(err, SL_E_FORMAT, "idx.path",
+                              "tensor '%.*s' is in '%.*s' by the index, which is not a path below "
+                              "it",
+                              SL_NAME_ARGS(place->tensor, place->tensor_bytes),
+                              SL_NAME_ARGS(place->shard, place->shard_bytes));
 }
 
 static int by_shard(const void *a, const void *b)

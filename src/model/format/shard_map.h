@@ -38,6 +38,10 @@ struct sl_shard_map {
 int sl_shard_map_parse(char *text, size_t bytes, struct sl_shard_map *map, struct sl_err *err);
 void sl_shard_map_release(struct sl_shard_map *map);
 
+/** Is the name, which ends in a NUL after `bytes` bytes, a path below the folder that names it, and
+ * of no index? */
+bool sl_shard_name_fits(const char *name, size_t bytes);
+
 /** The row of a tensor, borrowed; NULL: the map has none. */
 struct sl_shard_place *sl_shard_map_find(const struct sl_shard_map *map, const char *tensor,
                                          size_t bytes);

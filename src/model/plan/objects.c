@@ -371,7 +371,7 @@ int sl_plan_gather(struct sl_plan *plan, const struct sl_source_config *config, 
 /* An index of shards, or a part of a set, stands for others. */
 static bool stands_for_others(const char *name)
 {
-    return sl_plan_names_files(name) || strstr(name, "-of-");
+    return sl_plan_names_files(name) || sl_format_of_index(name) || strstr(name, "-of-");
 }
 
 static int measure_object(struct sl_plan_own *own, uint64_t *bytes, struct sl_err *err)

@@ -305,8 +305,8 @@ int sl_plan_drop_shards(struct sl_plan_own *own, const struct sl_index *index, s
 
 static bool is_first_choice(const struct sl_candidate *candidate)
 {
-    const struct sl_format *shards = sl_format_of_index(candidate->name);
-    return (shards && !shards->fallback) || sl_format_name_says(candidate->name) == SL_SAYS_MODEL;
+    const struct sl_format *format = sl_format_of_name(candidate->name, NULL);
+    return format && !format->fallback && sl_format_name_says(candidate->name) >= SL_SAYS_MODEL;
 }
 
 static bool is_ruling(const struct sl_candidate *candidate)
