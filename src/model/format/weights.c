@@ -12,10 +12,13 @@
 
 #include "buf.h"
 
-static const char *const others[] = {".h5",     ".hdf5",      ".keras",  ".msgpack", ".ot",
-                                     ".onnx",   ".onnx_data", ".tflite", ".pkl",     ".pickle",
-                                     ".joblib", ".npz",       ".distcp", ".engine",  ".mlmodel",
-                                     ".bst",    ".ggml",      ".pb",     ".nemo",    ".llamafile"};
+/* A rank with nothing to save writes such a file: whether it is needed, .metadata says. */
+static const char may_be_empty[] = ".distcp";
+
+static const char *const others[] = {".h5",     ".hdf5",      ".keras",  ".msgpack",  ".ot",
+                                     ".onnx",   ".onnx_data", ".tflite", ".pkl",      ".pickle",
+                                     ".joblib", ".npz",       ".engine", ".mlmodel",  ".bst",
+                                     ".ggml",   ".pb",        ".nemo",   ".llamafile"};
 
 bool sl_weights_named(const char *name)
 {
@@ -84,7 +87,7 @@ int sl_weights_judge_page(const struct sl_format_head *head, struct sl_err *err)
 int sl_weights_judge(const struct sl_format_head *head, struct sl_err *err)
 {
     static const char pointer[] = "version https://git-lfs.github.com/spec/";
-    if (head->object_bytes == 0)
+    if (head->object_bytes == 0 && !sl_format_has_suffix(head->name, may_be_empty))
         return sl_fail_code(err, SL_E_FORMAT, "E_EMPTY",
                             "it is empty: the upload broke off, store it again");
     if (begins(head, 0, pointer))

@@ -433,9 +433,10 @@ static int check_files(struct check *check, const struct sl_candidate *candidate
         sl_autofree char *name = beside(candidate->name, file, check->err);
         if (!name)
             return -1;
-        if (!present(check->own, name) && !sl_plan_leaves_out(check->own, name))
-            return find(check, false, "'%.200s' names '%.200s', which is not there",
-                        candidate->name, file);
+        const struct sl_candidate *found = present(check->own, name);
+        if (found ? found->bytes == 0 : !sl_plan_leaves_out(check->own, name))
+            return find(check, false, "'%.200s' names '%.200s', which is %s", candidate->name, file,
+                        found ? "empty" : "not there");
     }
     return 0;
 }
