@@ -1,14 +1,19 @@
-"""Headers of a checkpoint with one changed byte: sluice never reads other bytes than torch's own reader without a word."""
+"""Checkpoints as torch writes them: with one changed byte sluice never reads other bytes than torch's own reader without a word, and
+distributed ones are what was saved."""
 import json
 import os
+import shutil
 import subprocess
 import zipfile
 
+import torch2
+from checks_python_doors import need_torch2
 from harness import ROOT, Skip, check
 
 ROOMS = ("model/format",)
 TORCH = "/usr/bin/python3"  # the Python of Debian's python3-torch
 READER = os.path.join(ROOT, "e2e", "torch_reader.py")
+SAVER = os.path.join(ROOT, "tests", "data", "golden", "dcp", "make_golden.py")
 
 
 def torch_reads(*arguments):
@@ -54,3 +59,33 @@ def changed_headers_are_read_as_torch_reads_them_or_refused(h):
         assert found is None or found == right, f"byte {name} changed: other tensors than those that were saved"
         assert found is None or expected is None or found == expected, f"byte {name} changed: torch reads other tensors"
     assert others > 0, "torch found nothing else anywhere: does the check change headers?"
+
+
+def same_tensors(h, uri, expected, env):
+    done = h.sluice("--json", "inspect", "--digest", uri, env=env).expect(0).json()
+    found = {t["name"]: (t["shape"], t["bytes"], t["sha256"]) for t in done["tensors"]}
+    assert found == {t["name"]: (t["shape"], t["nbytes"], t["sha256"]) for t in expected["tensors"]}, uri
+
+
+@check("versitygw")
+def distributed_checkpoints_are_what_torch_saved(h, store):
+    """One process and four save; from S3 each tensor has the same bytes, read in place, converted and loaded."""
+    need_torch2()
+    folder, place = h.directory("torch-dcp"), os.path.join(store.root, "e2e", "dcp")
+    done = subprocess.run([torch2.PYTHON, "-W", "ignore", SAVER, folder], capture_output=True, text=True, timeout=600, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stderr[-600:]
+    shutil.copytree(folder, place)
+    names = sorted(name for name in os.listdir(folder) if os.path.isdir(os.path.join(folder, name)))
+    assert len(names) >= 6, names
+    for name in names:
+        with open(os.path.join(folder, name + ".json")) as file:
+            expected = json.load(file)
+        source, out, loaded = f"s3://e2e/dcp/{name}/", os.path.join(folder, name + ".safetensors"), h.fresh()
+        same_tensors(h, source, expected, store.env())
+        h.sluice("convert", source, out, env=store.env()).expect(0)
+        same_tensors(h, out, expected, None)
+        h.load(source, loaded, "--set", "sink.tmpfs.layout=safetensors", env=store.env()).expect(0)
+        same_tensors(h, os.path.join(loaded, "model.safetensors"), expected, None)
+    os.remove(os.path.join(place, "fsdp", ".metadata"))
+    refused = h.sluice("inspect", "s3://e2e/dcp/fsdp/", env=store.env()).expect(10)
+    assert "was not saved to its end" in refused.err, refused.err
