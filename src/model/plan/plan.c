@@ -7,17 +7,12 @@
  * describes with a strong ETag are pinned by it, without a request.
  * - A file that is of a known format but breaks its rules is refused, unless the layout is verbatim
  * and `verify.hashes` is `off`: then it is plain data, with a warning.
- * - The identity covers the store, every version, extents before they are cut, files, literals and
- * checks, but not the sizes of ranges or the number of connections: a load may resume with others,
- * and may not take over what was checked less.
  */
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "hash.h"
 #include "mapping.h"
 #include "plan_parts.h"
-#include "sidecar.h"
 
 static void own_free(struct sl_plan_own *own)
 {
@@ -63,163 +58,6 @@ void sl_plan_free(struct sl_plan *plan)
     free(plan->mappings);
     own_free(plan->own);
     free(plan);
-}
-
-static void mix_number(struct sl_sha256 *sha, uint64_t value)
-{
-    uint8_t bytes[8];
-    sl_put_le64(bytes, value);
-    sl_sha256_update(sha, bytes, sizeof(bytes));
-}
-
-/* With its NUL, so that neighbours cannot flow into each other. */
-static void mix_text(struct sl_sha256 *sha, const char *text)
-{
-    sl_sha256_update(sha, text, strlen(text) + 1);
-}
-
-static void mix_sources(struct sl_sha256 *sha, const struct sl_plan *plan)
-{
-    mix_number(sha, plan->source_count);
-    for (size_t i = 0; i < plan->source_count; i++) {
-        const struct sl_plan_source *source = &plan->sources[i];
-        const struct sl_version *version = sl_source_version(source->source);
-        const struct sl_sidecar *sidecar = sl_plan_sidecar(plan, (uint32_t)i);
-        mix_text(sha, source->name);
-        mix_number(sha, sl_source_bytes(source->source));
-        mix_number(sha, source->version);
-        if (sidecar) /* the checks may be of its CRCs alone */
-            sl_sha256_update(sha, sidecar->tree, sizeof(sidecar->tree));
-        if (source->version == SL_PLAN_VERSION_HASH)
-            continue; /* it stands among the checks, and what the store says counts for nothing */
-        mix_text(sha, version->etag);
-        mix_text(sha, version->version_id);
-        mix_text(sha, version->last_modified);
-        if (version->pin[0])
-            mix_text(sha, version->pin);
-    }
-    sl_sha256_update(sha, plan->own->nonce, sizeof(plan->own->nonce));
-}
-
-static void mix_destination(struct sl_sha256 *sha, const struct sl_plan *plan)
-{
-    mix_number(sha, plan->file_count);
-    for (size_t i = 0; i < plan->file_count; i++) {
-        mix_text(sha, plan->files[i].name);
-        mix_number(sha, plan->files[i].bytes);
-    }
-    mix_number(sha, plan->extent_count);
-    for (size_t i = 0; i < plan->extent_count; i++) {
-        const struct sl_extent *extent = &plan->extents[i];
-        mix_number(sha, extent->source);
-        mix_number(sha, extent->begin);
-        mix_number(sha, extent->end);
-        mix_number(sha, extent->file);
-        mix_number(sha, extent->file_offset);
-    }
-    mix_number(sha, plan->literal_count);
-    for (size_t i = 0; i < plan->literal_count; i++) {
-        mix_number(sha, plan->literals[i].file);
-        mix_number(sha, plan->literals[i].bytes);
-        sl_sha256_update(sha, plan->literals[i].data, plan->literals[i].bytes);
-    }
-    for (size_t i = 0; i < plan->deferred_header_count; i++)
-        sl_sha256_update(sha, plan->deferred_headers[i].header->prefix,
-                         plan->deferred_headers[i].header->prefix_bytes);
-}
-
-static void mix_chunk(struct sl_sha256 *sha, const struct sl_tensor_chunk *chunk)
-{
-    const struct sl_tensor *tensor = &chunk->tensor;
-    mix_number(sha, tensor->source);
-    mix_number(sha, tensor->begin);
-    mix_number(sha, tensor->swap_bytes);
-    for (unsigned d = 0; d < tensor->rank; d++) {
-        mix_number(sha, chunk->at[d]);
-        mix_number(sha, tensor->shape[d]);
-        mix_number(sha, tensor->strides ? tensor->strides[d] : 0);
-    }
-}
-
-/* What becomes of stored bytes; names, types and shapes are in the headers already. Keys are not:
- * bytes that a wrong one gives never land. */
-static void mix_targets(struct sl_sha256 *sha, const struct sl_plan *plan)
-{
-    for (size_t i = 0; plan->mappings && i < plan->target_count; i++) {
-        const struct sl_target *target = &plan->targets[i];
-        const struct sl_tensor *from = target->from;
-        if (!plan->mappings[i].changes && !target->slice && !plan->mappings[i].composed)
-            continue; /* its extents say all */
-        mix_number(sha, i);
-        mix_number(sha, from->encrypted);
-        mix_number(sha, from->swap_bytes);
-        mix_number(sha, plan->mappings[i].file);
-        mix_number(sha, plan->mappings[i].file_offset);
-        mix_number(sha, target->source);
-        mix_number(sha, from->begin);
-        mix_text(sha, from->dtype_name);
-        mix_number(sha, (uint64_t)target->overflow);
-        for (unsigned d = 0; from->strides && d < from->rank; d++)
-            mix_number(sha, from->strides[d]);
-        for (size_t c = 0; c < from->chunk_count; c++)
-            mix_chunk(sha, &from->chunks[c]);
-        for (unsigned d = 0; target->slice && d < from->rank; d++) {
-            mix_number(sha, target->slice->begin[d]);
-            mix_number(sha, target->slice->end[d]);
-        }
-    }
-}
-
-/* What the pool's index tells beside the slabs: no header has it. */
-static void mix_index(struct sl_sha256 *sha, const struct sl_plan *plan)
-{
-    if (plan->own->output.layout != SL_LAYOUT_SLABS)
-        return;
-    for (size_t i = 0; i < plan->target_count; i++) {
-        const struct sl_tensor *out = &plan->targets[i].out;
-        mix_number(sha, out->name_bytes);
-        sl_sha256_update(sha, out->name, out->name_bytes);
-        mix_text(sha, out->dtype_name);
-        mix_number(sha, out->rank);
-        for (unsigned d = 0; d < out->rank; d++)
-            mix_number(sha, out->shape[d]);
-    }
-    mix_number(sha, plan->metadata_count);
-    for (size_t i = 0; i < plan->metadata_count; i++) {
-        mix_text(sha, plan->metadata[i].key);
-        mix_text(sha, plan->metadata[i].value);
-    }
-}
-
-static void mix_checks(struct sl_sha256 *sha, const struct sl_plan *plan)
-{
-    mix_number(sha, plan->check_count);
-    for (size_t i = 0; i < plan->check_count; i++) {
-        const struct sl_check *check = &plan->checks[i];
-        if (check->sample) /* that they are there is in the count */
-            continue;
-        mix_number(sha, check->kind);
-        mix_number(sha, check->source);
-        mix_number(sha, check->begin);
-        mix_number(sha, check->end);
-        sl_sha256_update(sha, check->expected, sl_hash_bytes(check->kind));
-    }
-}
-
-static int identify(struct sl_plan *plan, struct sl_err *err)
-{
-    SL_AUTO(sl_sha256) sha = sl_sha256_new(err);
-    if (!sha)
-        return -1;
-    mix_text(sha, "sluice plan 2");
-    mix_text(sha, sl_store_uri(plan->own->store));
-    mix_sources(sha, plan);
-    mix_destination(sha, plan);
-    mix_targets(sha, plan);
-    mix_index(sha, plan);
-    mix_checks(sha, plan);
-    sl_sha256_finish(sha, plan->identity);
-    return 0;
 }
 
 struct sl_plan_output sl_plan_output_of_spec(const struct sl_spec *spec)
@@ -370,7 +208,7 @@ int sl_plan_make_listed(const struct sl_spec *spec, bool as_files,
     plan->own->lists = true;
     if (make_targets(plan, config, out, err) < 0)
         return -1;
-    return identify(*out, err);
+    return sl_plan_identify(*out, err);
 }
 
 static int take_index(struct sl_plan *plan, const struct sl_index *index, struct sl_err *err)
@@ -429,7 +267,7 @@ int sl_plan_make(const struct sl_spec *spec, const struct sl_plan_output *output
         return 0;
     }
     if (sl_plan_assemble(plan, err) < 0 || sl_plan_check(plan, err) < 0 ||
-        sl_plan_judge_versions(plan, err) < 0 || identify(plan, err) < 0 ||
+        sl_plan_judge_versions(plan, err) < 0 || sl_plan_identify(plan, err) < 0 ||
         sl_plan_cut(plan, err) < 0)
         return -1;
     *out = sl_steal(&plan);

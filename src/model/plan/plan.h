@@ -57,6 +57,10 @@ struct sl_deferred_header {
 struct sl_plan_file {
     char *name;
     uint64_t bytes;
+    /* SHA-256 over the objects that it is made of, what becomes of them and how they are checked:
+     * files of equal identities, of whatever plans, hold equal bytes. */
+    uint8_t identity[32];
+    bool identified; /* else it is like no other */
 };
 /** What tells the bytes of an object from those of another version. */
 enum sl_plan_version {

@@ -4,6 +4,8 @@
  * it. A date has a resolution: what was told within it can change again without another date (RFC
  * 9110 section 8.8.2.2), so it counts only if it was old by then.
  */
+#include "version.h"
+
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -52,6 +54,35 @@ bool sl_source_common_name(const struct sl_source *source, char name[SL_SOURCE_N
     sl_sha256_finish(sha, digest);
     sl_hex(digest, sizeof(digest), name);
     return true;
+}
+
+/* What counts first. */
+static const char *text_of(const struct sl_version *version)
+{
+    return version->pin[0]                    ? version->pin
+           : sl_etag_is_strong(version->etag) ? version->etag
+           : id_counts(version->version_id)   ? version->version_id
+                                              : version->last_modified;
+}
+
+int sl_version_name(const struct sl_source *source, uint8_t name[32], struct sl_err *err)
+{
+    const struct sl_version *version = &source->version;
+    uint8_t bytes[8];
+    const char *blob = source->piece_of ? NULL : source->blob; /* that is what it is a piece of */
+    bool own = !source->queried && (!source->piece_of || version->pin[0]);
+    if (!sl_version_is_known(version) || (!own && !blob))
+        return 0;
+    SL_AUTO(sl_sha256) sha = sl_sha256_new(err);
+    if (!sha)
+        return -1;
+    const char *const words[] = {blob ? "" : source->uri, blob ? blob : text_of(version)};
+    for (size_t i = 0; i < SL_COUNT(words); i++)
+        sl_sha256_update(sha, words[i], strlen(words[i]) + 1);
+    sl_put_le64(bytes, sl_source_bytes(source));
+    sl_sha256_update(sha, bytes, sizeof(bytes));
+    sl_sha256_finish(sha, name);
+    return 1;
 }
 
 static bool parse_date(const char *text, int64_t *seconds)

@@ -219,6 +219,8 @@ int sl_plan_judge_versions(struct sl_plan *plan, struct sl_err *err);
 void sl_plan_weigh(struct sl_plan *plan);
 /** weighing.c: plan->rows, of the ranges. */
 void sl_plan_count_rows(struct sl_plan *plan);
+/** identity.c: plan->identity and those of its files, before it is cut. SL_E_NO_SPACE. */
+int sl_plan_identify(struct sl_plan *plan, struct sl_err *err);
 /** ranges.c: choose sizes, cut and merge extents into ranges, order them. */
 int sl_plan_cut(struct sl_plan *plan, struct sl_err *err);
 
