@@ -208,6 +208,54 @@ SL_TEST(a_kill_at_any_step_leaves_old_or_new)
     version_release(&new);
 }
 
+static const char *const first_names[] = {"a", "b", NULL}, *const next_names[] = {"a", "c", NULL};
+
+/* Both files are those of the old version, one of them under another name. */
+static int publish_links(const struct version *version)
+{
+    struct sl_err err = SL_ERR_INIT;
+    struct sl_publish *publish = open_publish();
+    ck_assert_int_eq(sl_publish_discard(publish, false, NULL), 0);
+    int staging = sl_publish_staging(publish, NULL);
+    for (int i = 0; i < 2; i++)
+        ck_assert_int_eq(linkat(publish->root_fd, first_names[i], staging, next_names[i], 0), 0);
+    int done =
+        sl_publish_commit(publish, version->plan, &version->specs.items[0], NULL, NULL, &err);
+    sl_publish_free(publish);
+    return done;
+}
+
+SL_TEST(a_kill_at_any_step_leaves_old_or_new_where_files_are_linked)
+{
+    struct version old, new;
+    struct sl_err err = SL_ERR_INIT;
+    unsigned completed = 0;
+    version_make(&old, first_names, "old");
+    version_make(&new, next_names, "old");
+    for (unsigned at = 1; at < 30; at++) {
+        ck_assert_int_eq(publish_version(&old, "old", &err), 0);
+        pid_t child = fork();
+        if (child == 0) {
+            die_at = at;
+            publish_before_steps(count_step);
+            _exit(publish_links(&new) == 0 ? 0 : 1);
+        }
+        int status;
+        ck_assert_int_eq(waitpid(child, &status, 0), child);
+        ck_assert(WIFEXITED(status) && WEXITSTATUS(status) != 1);
+        bool is_new = is_current(&new); /* completes what was begun */
+        ck_assert(is_new || is_current(&old));
+        ck_assert(sl_model_same(path, "a", "old", 3));
+        ck_assert_int_eq(sl_model_same(path, "b", "old", 3), !is_new);
+        ck_assert_int_eq(sl_model_same(path, "c", "old", 3), is_new);
+        completed += WEXITSTATUS(status) == 0;
+    }
+    ck_assert_uint_gt(completed, 5);
+    ck_assert_uint_lt(completed, 20);
+    version_release(&old);
+    version_release(&new);
+}
+
 SL_TEST(what_vanished_from_a_marked_commit_is_loaded_again)
 {
     struct version old, new;

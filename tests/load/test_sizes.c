@@ -299,9 +299,9 @@ SL_TEST(claims_from_a_seed_are_judged_too)
 
 /* What a node does: the plan is made, and its size is held against the budget. */
 static int admit_none(void *arg, const struct sl_plan *plan, char path[SL_PUBLISH_PATH_MAX],
-                      struct sl_err *problem)
+                      char older[SL_PUBLISH_PATH_MAX], struct sl_err *problem)
 {
-    (void)path;
+    (void)path, (void)older;
     *(uint64_t *)arg = plan->sink_bytes;
     return sl_fail_code(problem, SL_E_NO_SPACE, "budget", "the budget is smaller");
 }

@@ -15,6 +15,7 @@
 #include "metrics.h"
 #include "model_maker.h"
 #include "node_pool.h"
+#include "publish.h"
 #include "registry_settle.h"
 #include "scratch.h"
 #include "tree.h"
@@ -208,6 +209,45 @@ SL_TEST(a_new_version_leaves_the_files_of_the_old_one_alone)
     ck_assert_int_eq(sl_model_same(new, "config.json", "{1}", 3), 1);
     sl_registry_release(node->registry, ref);
     ck_assert_int_eq(sl_registry_evict(node->registry, "m", NULL, &err), -1); /* pinned */
+    sl_node_free(node);
+}
+
+static struct stat look_at(const char *folder, const char *name)
+{
+    char file[SL_PUBLISH_PATH_MAX + 64];
+    struct stat status;
+    snprintf(file, sizeof(file), "%s/%s", folder, name);
+    ck_assert_int_eq(lstat(file, &status), 0);
+    return status;
+}
+
+/* While pods have the old one, the new one costs what is new in it. */
+SL_TEST(versions_share_the_files_that_did_not_change)
+{
+    char old[SL_PUBLISH_PATH_MAX], new[SL_PUBLISH_PATH_MAX];
+    struct sl_node *node = open_node(MODEL("m", ""));
+    struct sl_model_ref *ref = must(node, "m");
+    sl_model_ref_path(ref, old);
+    struct stat before = look_at(old, "model.safetensors");
+    ck_assert_int_eq(sl_memory_put("m/config.json", "{1}", 3, NULL), 0);
+    ck_assert_int_eq(sl_registry_load(node->registry, "m", &err), 0);
+    sl_registry_settle(node->registry);
+    find(node, "m", new);
+    ck_assert_str_ne(old, new);
+    struct stat after = look_at(new, "model.safetensors");
+    ck_assert_uint_eq(after.st_ino, before.st_ino);
+    ck_assert_uint_eq(after.st_nlink, 2);
+    ck_assert_int_eq(sl_publish_verify(old, NULL, NULL, NULL, &err), 0);
+    ck_assert_int_eq(sl_publish_verify(new, NULL, NULL, NULL, &err), 0);
+    ck_assert_int_eq(sl_model_same(old, "config.json", "{}", 2), 1);
+    sl_registry_release(node->registry, ref);
+    sl_node_free(node);
+    node = open_node(MODEL("m", "")); /* it finds both, whole */
+    ref = must(node, "m");
+    sl_model_ref_path(ref, old);
+    ck_assert_str_eq(old, new);
+    ck_assert_uint_eq(look_at(new, "model.safetensors").st_ino, before.st_ino);
+    sl_registry_release(node->registry, ref);
     sl_node_free(node);
 }
 

@@ -124,7 +124,7 @@ int sl_metrics_write_process(struct sl_buf *out, int openmetrics, struct sl_err 
 struct model {
     char label[LABEL_BYTES_MAX]; /* escaped */
     enum sl_load_state state;
-    double value[8]; /* in the order of `families` */
+    double value[9]; /* in the order of `families` */
 };
 static const struct {
     const char *name, *unit, *help;
@@ -134,11 +134,12 @@ static const struct {
     {"sluice_load_verified_bytes", "bytes", "Bytes whose hash was checked and right"},
     {"sluice_load_fetched_bytes", "bytes", "Bytes that came from the source, retries included"},
     {"sluice_load_resumed_bytes", "bytes", "Bytes kept from an interrupted load"},
+    {"sluice_load_inherited_bytes", "bytes", "Bytes taken over from another version"},
     {"sluice_load_duration_seconds", "seconds", "Time since the load began, until it ended"},
     {"sluice_load_retries", "", "Requests that the load repeated"},
     {"sluice_load_connections", "", "Connections that fetch for the load now"},
 };
-_Static_assert(SL_COUNT(families) == 8, "one value for each family");
+_Static_assert(SL_COUNT(families) == 9, "one value for each family");
 
 struct models {
     struct model *items;
@@ -184,9 +185,15 @@ static void collect(const struct sl_progress_view *view, void *arg)
     }
     model->state = view->state;
     const double value[] = {
-        (double)view->bytes_total,   (double)view->bytes_done,    (double)view->bytes_verified,
-        (double)view->bytes_fetched, (double)view->bytes_resumed, view->seconds,
-        (double)view->retries,       (double)view->connections,
+        (double)view->bytes_total,
+        (double)view->bytes_done,
+        (double)view->bytes_verified,
+        (double)view->bytes_fetched,
+        (double)view->bytes_resumed,
+        (double)view->bytes_inherited,
+        view->seconds,
+        (double)view->retries,
+        (double)view->connections,
     };
     _Static_assert(sizeof(value) == sizeof(model->value), "one value for each family");
     memcpy(model->value, value, sizeof(value));

@@ -30,7 +30,7 @@ struct sl_progress {
     char name[64], uri[512], path[512];
     bool hidden;
     _Atomic int state;
-    _Atomic uint64_t bytes_total, bytes_resumed, bytes_fetched, bytes_verified;
+    _Atomic uint64_t bytes_total, bytes_resumed, bytes_inherited, bytes_fetched, bytes_verified;
     _Atomic int64_t bytes_done;
     _Atomic uint64_t tensors_total, objects_total, retries, refetched, hedged, wasted, fallbacks,
         mirrored, cached;
@@ -202,15 +202,26 @@ void sl_progress_begin_again(struct sl_progress *progress)
         return;
     count_rate(progress, -atomic_exchange(&progress->bytes_done, 0));
     atomic_store(&progress->bytes_resumed, 0);
+    atomic_store(&progress->bytes_inherited, 0);
     atomic_store(&progress->bytes_verified, 0);
+}
+
+static void add_kept(struct sl_progress *progress, _Atomic uint64_t *of, uint64_t bytes)
+{
+    add(of, bytes);
+    atomic_fetch_add(&progress->bytes_done, (int64_t)bytes);
 }
 
 void sl_progress_add_resumed(struct sl_progress *progress, uint64_t bytes)
 {
-    if (!progress)
-        return;
-    add(&progress->bytes_resumed, bytes);
-    atomic_fetch_add(&progress->bytes_done, (int64_t)bytes);
+    if (progress)
+        add_kept(progress, &progress->bytes_resumed, bytes);
+}
+
+void sl_progress_add_inherited(struct sl_progress *progress, uint64_t bytes)
+{
+    if (progress)
+        add_kept(progress, &progress->bytes_inherited, bytes);
 }
 
 void sl_progress_add_fetched(struct sl_progress *progress, uint64_t bytes)
@@ -380,8 +391,8 @@ static double rate_now(struct sl_progress *progress, uint64_t now)
 /* Over the whole load: what an ended one shows. */
 static double rate_total(const struct sl_progress_view *view)
 {
-    uint64_t own =
-        view->bytes_done > view->bytes_resumed ? view->bytes_done - view->bytes_resumed : 0;
+    uint64_t kept = view->bytes_resumed + view->bytes_inherited;
+    uint64_t own = view->bytes_done > kept ? view->bytes_done - kept : 0;
     return view->seconds > 0 ? (double)own / view->seconds : 0;
 }
 
@@ -406,6 +417,7 @@ static void view_counters(struct sl_progress *progress, struct sl_progress_view 
     view->bytes_done = done > 0 ? (uint64_t)done : 0;
     view->bytes_total = atomic_load(&progress->bytes_total);
     view->bytes_resumed = atomic_load(&progress->bytes_resumed);
+    view->bytes_inherited = atomic_load(&progress->bytes_inherited);
     struct sl_progress_counts counts = sl_progress_counts(progress);
     view->bytes_fetched = counts.fetched;
     view->bytes_verified = counts.verified;
@@ -505,6 +517,7 @@ void sl_progress_json(struct sl_json *json, const struct sl_progress_view *view)
     sl_json_key_uint(json, "bytes_total", view->bytes_total);
     sl_json_key_uint(json, "bytes_done", view->bytes_done);
     sl_json_key_uint(json, "bytes_resumed", view->bytes_resumed);
+    sl_json_key_uint(json, "bytes_inherited", view->bytes_inherited);
     sl_json_key_uint(json, "bytes_fetched", view->bytes_fetched);
     sl_json_key_uint(json, "bytes_verified", view->bytes_verified);
     sl_json_key_uint(json, "tensors_total", view->tensors_total);

@@ -54,6 +54,8 @@ void sl_progress_add_bytes(struct sl_progress *progress, uint64_t bytes);
 void sl_progress_begin_again(struct sl_progress *progress);
 /** Found from an earlier load; counted as landed too. */
 void sl_progress_add_resumed(struct sl_progress *progress, uint64_t bytes);
+/** Found in another version; counted as landed too. */
+void sl_progress_add_inherited(struct sl_progress *progress, uint64_t bytes);
 /** Received from the source, retries included. */
 void sl_progress_add_fetched(struct sl_progress *progress, uint64_t bytes);
 void sl_progress_add_verified(struct sl_progress *progress, uint64_t bytes);
@@ -95,7 +97,7 @@ struct sl_progress_view {
     bool hidden; /* metrics leave it out, and so does whoever tells strangers */
     char name[64], uri[512], path[512];
     enum sl_load_state state;
-    uint64_t bytes_total, bytes_done, bytes_resumed, bytes_fetched, bytes_verified;
+    uint64_t bytes_total, bytes_done, bytes_resumed, bytes_inherited, bytes_fetched, bytes_verified;
     uint64_t tensors_total, objects_total, retries, refetched, hedged, wasted, fallbacks;
     uint64_t cached; /* of bytes_fetched: from caches */
     struct sl_supplier suppliers[SL_SUPPLIERS_SHOWN];

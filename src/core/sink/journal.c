@@ -272,8 +272,9 @@ int sl_journal_replay(struct sl_journal *journal, struct sl_sink *sink,
     struct stretch stretch = {.keep = keep, .arg = arg};
     for (size_t i = 0; i < count; i++) {
         const struct record *record = &records[i];
-        if (record->file == stretch.file && record->end <= stretch.end)
-            continue; /* within what is proven already */
+        if (sink->files[record->file].inherited ||
+            (record->file == stretch.file && record->end <= stretch.end))
+            continue; /* proven already, or within what is */
         int right = is_right(journal, sink, record, buffer, err);
         if (right < 0 || (right && extend(&stretch, record, err) < 0))
             return -1;

@@ -26,6 +26,7 @@ struct sl_sink;
 struct sl_sink_file {
     const char *name; /* relative, already judged safe by sl_name_check() */
     uint64_t bytes;
+    bool inherited; /* it lies there already, whole, right and final: nobody reads or writes it */
 };
 
 struct sl_place {

@@ -125,6 +125,8 @@ static int open_file(struct tmpfs *tmpfs, uint32_t number, ino_t *inode, struct 
 {
     const struct sl_sink_file *file = &tmpfs->base.files[number];
     const char *leaf;
+    if (file->inherited)
+        return sl_fail(err, SL_E_INTERNAL, "'%s' is of another version, too", file->name);
     int parent = sl_tree_enter(&tmpfs->locked.walk, file->name, &leaf);
     if (parent < 0)
         return sl_tree_fail(err, errno, "make the directory of", file->name);
@@ -240,7 +242,7 @@ static int finish_file(struct tmpfs *tmpfs, uint32_t number, struct sl_err *err)
 static int tmpfs_finish(struct sl_sink *sink, struct sl_err *err)
 {
     for (size_t i = 0; i < sink->file_count; i++)
-        if (finish_file((struct tmpfs *)sink, (uint32_t)i, err) < 0)
+        if (!sink->files[i].inherited && finish_file((struct tmpfs *)sink, (uint32_t)i, err) < 0)
             return -1;
     return 0;
 }
@@ -259,6 +261,8 @@ static void tmpfs_allocate(struct sl_sink *sink, bool (*more)(const void *arg), 
     struct tmpfs *tmpfs = (struct tmpfs *)sink;
     bool went = true;
     for (size_t i = 0; went && i < sink->file_count; i++) {
+        if (sink->files[i].inherited)
+            continue;
         int fd = use(tmpfs, (uint32_t)i, NULL);
         if (fd < 0)
             return;
@@ -334,6 +338,8 @@ struct sl_sink *sl_tmpfs_open(int directory_fd, const struct sl_sink_file *files
     for (size_t i = 0; i < count; i++)
         tmpfs->locked.files[i].fd = -1;
     for (size_t i = 0; i < count && i < tmpfs->open_max; i++) {
+        if (files[i].inherited)
+            continue;
         if (use(tmpfs, (uint32_t)i, err) < 0)
             return NULL;
         drop(tmpfs, (uint32_t)i);

@@ -24,8 +24,12 @@ struct directory {
     struct sl_load_destination base;
     const struct sl_load_place *place; /* who chooses it; NULL: the spec names it */
     char chosen[SL_PUBLISH_PATH_MAX];  /* what was chosen */
+    char older[SL_PUBLISH_PATH_MAX];   /* the same: another version; "": none */
     struct sl_publish *publish;        /* holds its lock; NULL: not taken */
+    struct sl_publish *other;          /* of older; NULL: it is not open */
     struct sl_sink_file *files;        /* of the sink */
+    struct sl_inheritance *inheritance;
+    uint64_t linked; /* bytes of inherited files */
 };
 
 /* ---- the place ------------------------------------------------------------------------------ */
@@ -143,7 +147,8 @@ static int prepare_chosen(struct sl_load_destination *to, const struct sl_load_a
 {
     struct directory *directory = (struct directory *)to;
     const struct sl_load_place *place = directory->place;
-    if (place->choose(place->arg, attempt->plan, directory->chosen, err) < 0)
+    *directory->older = 0;
+    if (place->choose(place->arg, attempt->plan, directory->chosen, directory->older, err) < 0)
         return -1;
     to->path = directory->chosen;
     if (refuse_overlap(attempt->spec->source.uri, to->path, err) < 0)
@@ -173,8 +178,8 @@ static int current(struct sl_load_destination *to, const struct sl_load_attempt 
     if (!current)
         return 0;
     if (sl_tmpfs_owner(&attempt->spec->sink.tmpfs, &owner, &group, err) < 0 ||
-        sl_publish_give(publish, attempt->plan, owner, group, err) < 0 ||
-        sl_publish_discard(publish, false, err) < 0)
+        sl_publish_discard(publish, false, err) < 0 || /* with links to these files */
+        sl_publish_give(publish, attempt->plan, owner, group, err) < 0)
         return -1;
     return 1;
 }
@@ -197,15 +202,35 @@ static struct sl_journal *open_journal(struct sl_publish *publish, const struct 
     return sl_steal(&journal);
 }
 
-/* The old version goes first, unless even without it there is too little room. */
-static int make_place(struct sl_publish *publish, const struct sl_plan *plan, const char *path,
-                      struct sl_err *err)
+/* The old version goes first, unless even without it there is too little room. What is linked is
+ * counted among the staged. */
+static int make_place(struct directory *directory, const struct sl_plan *plan, struct sl_err *err)
 {
+    struct sl_publish *publish = directory->publish;
+    uint64_t old = sl_publish_published_bytes(publish);
     uint64_t freed =
-        sl_add_capped(sl_publish_staged_bytes(publish), sl_publish_published_bytes(publish));
-    if (sl_room_check(path, plan->sink_bytes, freed, NULL, err) < 0)
+        sl_add_capped(sl_publish_staged_bytes(publish), old - SL_MIN(old, directory->linked));
+    if (sl_room_check(directory->base.path, plan->sink_bytes, freed, NULL, err) < 0)
         return -1;
     return sl_publish_withdraw(publish, err);
+}
+
+/* From what is there, or from the version that whoever chose the place knows. */
+static int inherit(struct directory *directory, const struct sl_load_attempt *attempt,
+                   struct sl_err *err)
+{
+    struct sl_err why = SL_ERR_INIT;
+    if (attempt->afresh)
+        return 0;
+    if (*directory->older)
+        directory->other = sl_publish_open_own(directory->older, true, attempt->cancel, &why);
+    if (why.kind)
+        sl_log(SL_LOG_DEBUG, "nothing is taken over from '%s': %s", directory->older, why.message);
+    directory->inheritance =
+        sl_inherit(directory->publish, directory->place ? directory->other : directory->publish,
+                   attempt->plan, &attempt->spec->sink.tmpfs, directory->base.journal,
+                   directory->files, &directory->linked, err);
+    return directory->inheritance ? 0 : -1;
 }
 
 /* Whoever mistyped a path below /dev/shm learns it before the disk is full. */
@@ -226,21 +251,24 @@ static int begin(struct sl_load_destination *to, const struct sl_load_attempt *a
     log_disk(to->path);
     const struct sl_tmpfs_options *tmpfs = &attempt->spec->sink.tmpfs;
     const struct sl_plan *plan = attempt->plan;
-    (void)config;
     to->journal = open_journal(publish, plan, err);
     if (!to->journal || sl_publish_look_ahead(publish, plan, err) < 0)
         return -1;
-    if (tmpfs->replace == 1 && make_place(publish, plan, to->path, err) < 0)
+    directory->files = sl_plan_sink_files(plan, err);
+    if (!directory->files || inherit(directory, attempt, err) < 0)
+        return -1;
+    if (tmpfs->replace == 1 && make_place(directory, plan, err) < 0)
         return -1;
     uint64_t staged = sl_publish_staged_bytes(publish);
     if (sl_room_check(to->path, plan->sink_bytes, staged, NULL, err) < 0)
         return -1;
-    directory->files = sl_plan_sink_files(plan, err);
-    int staging_fd = directory->files ? sl_publish_staging(publish, err) : -1;
+    int staging_fd = sl_publish_staging(publish, err);
     if (staging_fd < 0)
         return -1;
     to->sink = sl_tmpfs_open(staging_fd, directory->files, plan->file_count, tmpfs, err);
-    return to->sink ? 0 : -1;
+    if (!to->sink || !directory->inheritance || tmpfs->replace == 1) /* the old one is gone */
+        return to->sink ? 0 : -1;
+    return sl_inherit_copy(directory->inheritance, to->sink, to->journal, &config->copied, err);
 }
 
 static int finish(struct sl_load_destination *to, const struct sl_load_attempt *attempt,
@@ -265,6 +293,9 @@ static void end(struct sl_load_destination *to, const struct sl_load_attempt *at
     sl_sink_free(sl_steal(&to->sink));
     sl_journal_free(sl_steal(&to->journal));
     free(sl_steal(&directory->files));
+    sl_inheritance_free(sl_steal(&directory->inheritance));
+    sl_publish_free(sl_steal(&directory->other));
+    directory->linked = 0;
     bool worthless = why && directory->publish &&
                      (attempt->worthless || !sl_publish_staged_bytes(directory->publish));
     if (worthless && sl_publish_discard(directory->publish, false, &worse) < 0)

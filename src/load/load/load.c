@@ -254,7 +254,8 @@ static bool kept_wrong(const struct load *load, const struct sl_progress_counts 
                        const struct sl_err *why)
 {
     struct sl_progress_counts now = sl_progress_counts(load->progress);
-    bool mixed = load->doubtful || load->result->reading.resumed > 0;
+    const struct sl_reader_outcome *reading = &load->result->reading;
+    bool mixed = load->doubtful || reading->resumed > 0 || reading->inherited > 0;
     return mixed && is_wrong_hash(why) && now.refetched == before->refetched;
 }
 
@@ -266,7 +267,8 @@ static int load_from(struct load *load, const char *uri, struct sl_err *err)
     SL_AUTO(sl_plan) plan = NULL;
     spec.source.uri = (char *)(uintptr_t)uri;
     int done = make_plan(load, &spec, &plan, &why);
-    struct sl_load_attempt attempt = {&spec, plan, load->cancel, load->progress, false};
+    struct sl_load_attempt attempt = {&spec,          plan,  load->cancel,
+                                      load->progress, false, load->stale};
     if (done == 0)
         done = carry_out(load, &attempt, &why);
     load->blamed = done < 0 && plan && blame_mirrors(plan, &why);
@@ -331,7 +333,7 @@ static int run(void *arg, struct sl_cancel *cancel, struct sl_err *err)
 {
     struct load *load = arg;
     struct sl_load_destination *to = load->to;
-    const struct sl_load_attempt begun = {load->spec, NULL, cancel, load->progress, false};
+    const struct sl_load_attempt begun = {load->spec, NULL, cancel, load->progress, false, false};
     load->cancel = cancel;
     int done = to->ops->open ? to->ops->open(to, &begun, err) : 0;
     if (done == 0)
@@ -363,6 +365,7 @@ static void note_end(struct load *load)
     snprintf(result->path, sizeof(result->path), "%.511s", load->to->path);
     result->seconds = seconds_since(load->began_ns);
     result->resumed = result->reading.resumed;
+    result->inherited = result->reading.inherited;
     if (load->to->ops->lands_late) {
         result->read_seconds += result->publish_seconds;
         result->publish_seconds = 0;

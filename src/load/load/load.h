@@ -14,6 +14,7 @@
 struct sl_load_result {
     bool already; /* the same version was there: nothing was read */
     uint64_t bytes, fetched, resumed, verified, unhashed; /* at the destination; received; … */
+    uint64_t inherited;                                   /* taken over from another version */
     uint64_t tensors, objects, files;
     uint64_t decrypted, cast, sliced; /* of the tensors */
     uint64_t gpu_decrypted, gpu_cast; /* of these, by a GPU (whoever fills it sets them) */
@@ -50,12 +51,13 @@ int sl_load_run(const struct sl_spec *spec, struct sl_cancel *cancel, struct sl_
 /**
  * Where a model goes, decided when its version and size are known but nothing is read: fill path,
  * an absolute directory that is there, in a folder of this process alone (sl_publish_open_own), or
- * refuse (-1 with err). It runs on the load's thread, and once more where
+ * refuse (-1 with err); and older, one of the same kind with another version of which files may be
+ * taken over, or "". It runs on the load's thread, and once more where
  * a load starts over: the object changed, or a mirror is tried.
  */
 struct sl_load_place {
     int (*choose)(void *arg, const struct sl_plan *plan, char path[SL_PUBLISH_PATH_MAX],
-                  struct sl_err *err);
+                  char older[SL_PUBLISH_PATH_MAX], struct sl_err *err);
     void *arg;
 };
 /** As sl_load_run(), into the directory that place chooses instead of sink.tmpfs.path. */

@@ -32,6 +32,7 @@ struct sl_load_attempt {
     struct sl_cancel *cancel; /* of the whole load, its time limit included */
     struct sl_progress *progress;
     bool worthless; /* in end(): nothing that was read is worth keeping */
+    bool afresh;    /* in begin(): nothing is taken over from another version */
 };
 
 struct sl_load_destination;

@@ -47,6 +47,7 @@ void sl_load_result_json(struct sl_json *json, const struct sl_load_result *resu
     sl_json_key_uint(json, "bytes", result->bytes);
     sl_json_key_uint(json, "fetched", result->fetched);
     sl_json_key_uint(json, "resumed", result->resumed);
+    sl_json_key_uint(json, "inherited", result->inherited);
     sl_json_key_uint(json, "verified", result->verified);
     sl_json_key_uint(json, "unhashed", result->unhashed);
     sl_json_key_uint(json, "checks", result->checks);
@@ -161,6 +162,8 @@ static void add_checks(char text[SUMMARY_BYTES], const struct sl_load_result *re
     char hashes[40], times[40], bytes[32];
     if (result->resumed)
         add(text, ", %s kept from an earlier run", sl_human_bytes(result->resumed, bytes));
+    if (result->inherited)
+        add(text, ", %s taken over from another version", sl_human_bytes(result->inherited, bytes));
     if (result->checks)
         add(text, "; %s checked and right", sl_human_count(result->checks, "hash", hashes));
     if (result->refetched_ranges)
@@ -178,7 +181,7 @@ static void add_checks(char text[SUMMARY_BYTES], const struct sl_load_result *re
 double sl_load_rate(const struct sl_load_result *result)
 {
     double seconds = result->read_seconds > 0 ? result->read_seconds : result->seconds;
-    uint64_t read = result->bytes - SL_MIN(result->bytes, result->resumed);
+    uint64_t read = result->bytes - SL_MIN(result->bytes, result->resumed + result->inherited);
     return seconds > 0 && !result->already ? (double)read / seconds : 0;
 }
 

@@ -29,11 +29,6 @@
 
 enum { READ_BUFFER_BYTES = 256 * 1024, FOLDER_DEPTH_MAX = 600 };
 
-static uint64_t mtime_ns(const struct stat *status)
-{
-    return (uint64_t)status->st_mtim.tv_sec * 1000000000ull + (uint64_t)status->st_mtim.tv_nsec;
-}
-
 /* ---- from the marker on --------------------------------------------------------------------- */
 
 static int compare_names(const void *a, const void *b)
@@ -103,7 +98,7 @@ static int check_placed(struct sl_tree_walk *root, const struct sl_published_fil
         return sl_fail_errno(err, sl_tree_is_gone(errno) ? SL_E_INTEGRITY : SL_E_NO_SPACE, errno,
                              "'%s' vanished while it was published", file->name);
     if (!S_ISREG(status.st_mode) || (uint64_t)status.st_size != file->bytes ||
-        mtime_ns(&status) != file->mtime_ns)
+        sl_publish_mtime_ns(&status) != file->mtime_ns)
         return sl_fail(err, SL_E_INTEGRITY,
                        "'%s' was changed by another process while it was published", file->name);
     return 0;
@@ -285,7 +280,7 @@ static int describe(struct sl_tree_walk *staging, const struct sl_plan_file *fro
         return sl_fail(err, SL_E_INTEGRITY, "the staged file '%s' was changed by another process",
                        from->name);
     *file = (struct sl_published_file){
-        .name = from->name, .bytes = from->bytes, .mtime_ns = mtime_ns(&status)};
+        .name = from->name, .bytes = from->bytes, .mtime_ns = sl_publish_mtime_ns(&status)};
     if (crc) {
         file->crc32c = *crc;
         return 0;

@@ -73,6 +73,8 @@ static int take_file(struct reading *reading, struct sl_published_file *file)
             crc = true;
         } else if (token == SL_PULL_STRING && strcmp(key, "object") == 0) {
             file->object = pull->string;
+        } else if (token == SL_PULL_STRING && strcmp(key, "identity") == 0) {
+            file->identity = pull->string;
         } else if (token == SL_PULL_NUMBER && strcmp(key, "bytes") == 0) {
             if (file->bytes != UINT64_MAX || !sl_pull_uint(pull, &file->bytes))
                 return broken(reading, "the size of a file is none, or is there twice");
@@ -328,6 +330,11 @@ static int write_files(struct sl_json *json, const struct sl_plan *plan,
         sl_json_key_uint(json, "mtime_ns", file->mtime_ns);
         sl_json_key_string(json, "crc32c", hex);
         write_object_name(json, plan, i < plan->file_count ? whole[i] : 0);
+        if (i < plan->file_count && plan->files[i].identified) {
+            char identity[65];
+            sl_hex(plan->files[i].identity, 32, identity);
+            sl_json_key_string(json, "identity", identity);
+        }
         sl_json_end(json);
     }
     sl_json_end(json);

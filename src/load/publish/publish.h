@@ -101,6 +101,43 @@ int sl_publish_commit(struct sl_publish *publish, const struct sl_plan *plan,
                       const struct sl_spec *spec, const uint32_t *crcs, const bool *known,
                       struct sl_err *err);
 
+/** Files that a version takes over from another one (inherit.c). */
+struct sl_inheritance;
+/**
+ * Find files of a plan that are equal to published ones of `old`, and link those that may be linked
+ * into the staging directory; the journal learns of them.
+ *
+ * @old      whose files they are: the publish itself, or another; NULL: none. Borrowed until the
+ *           free, as are publish and plan.
+ * @options  whose the plan's files will be.
+ * @files    of the plan, as for a sink: `inherited` is set of what is linked.
+ * @linked   out: its bytes.
+ * @return   NULL: SL_E_NO_SPACE, SL_E_CANCELED. An old file that is not as it was is left alone.
+ */
+struct sl_inheritance *sl_inherit(struct sl_publish *publish, struct sl_publish *old,
+                                  const struct sl_plan *plan,
+                                  const struct sl_tmpfs_options *options,
+                                  struct sl_journal *journal, struct sl_sink_file *files,
+                                  uint64_t *linked, struct sl_err *err);
+/**
+ * Copy the others into a sink of these files; the journal learns of what came right.
+ *
+ * @copied  out: its bytes.
+ * @return  0, or -1 with SL_E_NO_SPACE or SL_E_CANCELED.
+ */
+int sl_inherit_copy(struct sl_inheritance *inheritance, struct sl_sink *sink,
+                    struct sl_journal *journal, uint64_t *copied, struct sl_err *err);
+/** What is linked stays. NULL is fine. */
+void sl_inheritance_free(struct sl_inheritance *inheritance);
+SL_AUTO_DEFINE(sl_inheritance)
+/** What a load into a directory takes over from what is published there. */
+struct sl_inheritable {
+    uint64_t bytes, fetch_bytes; /* of its files; of the objects, which are not fetched */
+};
+/** As far as the manifest there tells. SL_E_NO_SPACE. */
+int sl_publish_inheritable(const char *path, const struct sl_plan *plan,
+                           struct sl_inheritable *there, struct sl_err *err);
+
 struct sl_room_limit {
     char what[160];     /* "tmpfs /models", "cgroup /kubepods/…: memory.max" */
     uint64_t available; /* bytes; UINT64_MAX: no limit */

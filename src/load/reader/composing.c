@@ -116,6 +116,10 @@ static int compose_block(struct composer *composer, const struct sl_mapping *map
     uint64_t end = SL_MIN(begin + BLOCK_BYTES, sl_mapping_composed(mapping));
     uint64_t first = mapping->file_offset + begin / mapping->in_item * mapping->out_item;
     uint64_t bytes = (end - begin) / mapping->in_item * mapping->out_item;
+    if (sl_is_inherited(reader->sink, mapping->file)) {
+        sl_reader_count_inherited(reader, end - begin);
+        return 0;
+    }
     if (sl_work_keeps(&reader->work, mapping->file, first, first + bytes)) {
         sl_counter_add(&reader->resumed, end - begin);
         sl_progress_add_resumed(reader->config->progress, end - begin);

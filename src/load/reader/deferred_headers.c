@@ -71,6 +71,11 @@ static int read_back(void *arg, uint32_t file, uint64_t offset, void *data, size
     return sl_sink_read(reader->sink, file, offset, data, bytes, err);
 }
 
+static bool is_passed(void *arg, const struct sl_check *check)
+{
+    return sl_is_inherited(((struct sl_deferred *)arg)->reader->sink, check->file);
+}
+
 static void fill_checks(struct sl_deferred *deferred, const struct sl_plan *plan)
 {
     for (size_t i = 0; i < plan->deferred_header_count * HASHES; i++) {
@@ -108,7 +113,8 @@ int sl_deferred_new(struct sl_deferred **out, struct sl_reader *reader, struct s
     if (!deferred->checks || !deferred->locked.digests)
         return -1;
     fill_checks(deferred, plan);
-    struct sl_verify_config config = {.read = read_back, .computed = on_digest, .arg = deferred};
+    struct sl_verify_config config = {
+        .read = read_back, .passes = is_passed, .computed = on_digest, .arg = deferred};
     deferred->verify =
         sl_verify_new(deferred->checks, plan->deferred_header_count * HASHES, &config, err);
     if (!deferred->verify)

@@ -47,6 +47,11 @@ static int read_back(void *arg, uint32_t file, uint64_t offset, void *data, size
     return sl_sink_read(reader->sink, file, offset, data, bytes, err);
 }
 
+static bool is_passed(void *arg, const struct sl_check *check)
+{
+    return sl_is_inherited(((struct sl_reader *)arg)->sink, check->file);
+}
+
 static void on_mismatch(void *arg, const struct sl_check *check)
 {
     struct sl_reader *reader = arg;
@@ -249,6 +254,7 @@ static void report_outcome(const struct sl_reader *reader)
     if (outcome)
         *outcome = (struct sl_reader_outcome){
             .resumed = sl_counter_get(&reader->resumed),
+            .inherited = sl_counter_get(&reader->inherited),
             .buffer_bytes = SL_MAX(reader->locked.window_most, concurrency->buffer_bytes),
             .first = SL_MIN(concurrency->connections.first, reader->plan->connections.most),
             .most = reader->locked.slots_most,
@@ -334,23 +340,52 @@ static int scatter(struct sl_reader *reader, struct sl_err *err)
     return sl_work_scatter(&reader->work, plan, seed, err);
 }
 
+void sl_reader_count_inherited(struct sl_reader *reader, uint64_t bytes)
+{
+    sl_counter_add(&reader->inherited, bytes);
+    sl_progress_add_inherited(reader->config->progress, bytes);
+    sl_metric_add(SL_M_INHERITED_BYTES, (int64_t)bytes);
+}
+
+/* The plan's own bytes; headers of files that are there are counted with them. */
+static int write_literals(struct sl_reader *reader, struct sl_err *err)
+{
+    const struct sl_plan *plan = reader->plan;
+    for (size_t i = 0; i < plan->deferred_header_count; i++)
+        if (sl_is_inherited(reader->sink, plan->deferred_headers[i].file))
+            sl_reader_count_inherited(reader, plan->deferred_headers[i].header->bytes);
+    for (size_t i = 0; i < plan->literal_count; i++) {
+        if (sl_is_inherited(reader->sink, plan->literals[i].file))
+            sl_reader_count_inherited(reader, plan->literals[i].bytes);
+        else if (sl_cancel_check(reader->config->cancel, err) < 0 ||
+                 sl_writer_literal(reader, &plan->literals[i], err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static void count_kept(struct sl_reader *reader)
+{
+    uint64_t kept = reader->work.resumed_bytes, copied = SL_MIN(reader->config->copied, kept);
+    sl_counter_add(&reader->resumed, kept - copied);
+    sl_progress_add_resumed(reader->config->progress, kept - copied);
+    sl_metric_add(SL_M_RESUMED_BYTES, (int64_t)(kept - copied));
+    sl_reader_count_inherited(reader, reader->work.inherited_bytes + copied);
+}
+
 static int read_all(struct sl_reader *reader, struct sl_err *err)
 {
     const struct sl_plan *plan = reader->plan;
     struct sl_progress *progress = reader->config->progress;
-    for (size_t i = 0; i < plan->literal_count; i++)
-        if (sl_cancel_check(reader->config->cancel, err) < 0 ||
-            sl_writer_literal(reader, &plan->literals[i], err) < 0)
-            return -1;
+    if (write_literals(reader, err) < 0)
+        return -1;
     if (reader->journal)
         sl_journal_set_cancel(reader->journal, reader->config->cancel);
     if (sl_work_make(&reader->work, plan, reader->sink, reader->journal, reader->verify,
                      reader->deferred, err) < 0 ||
         scatter(reader, err) < 0)
         return -1;
-    sl_counter_add(&reader->resumed, reader->work.resumed_bytes);
-    sl_progress_add_resumed(progress, reader->work.resumed_bytes);
-    sl_metric_add(SL_M_RESUMED_BYTES, (int64_t)reader->work.resumed_bytes);
+    count_kept(reader);
     if (make_jobs(reader, err) < 0)
         return -1;
     join_others(reader);
@@ -384,6 +419,7 @@ enum sl_vouch sl_reader_vouch(const struct sl_reader *reader, uint32_t source)
 static int run_reader(struct sl_reader *reader, struct sl_err *err)
 {
     struct sl_verify_config config = {.read = read_back,
+                                      .passes = is_passed,
                                       .mismatch = on_mismatch,
                                       .agreed = on_agreed,
                                       .repair = on_wrong_bytes,

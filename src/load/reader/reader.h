@@ -16,6 +16,7 @@
 /** What a run did, told when it has ended, well or not. */
 struct sl_reader_outcome {
     uint64_t resumed;     /* bytes that the journal vouched for, as they are fetched */
+    uint64_t inherited;   /* the same, that another version had */
     size_t buffer_bytes;  /* the longest window of a connection */
     unsigned first, most; /* connections: begun with; open at a time, stand-ins included */
     enum sl_connections_why why;
@@ -35,12 +36,14 @@ struct sl_reader_outcome {
 };
 
 struct sl_reader_config {
-    unsigned connections;     /* fixed number, or 0: grow by feedback within plan->connections */
-    unsigned threads;         /* 0: auto (concurrency.h) */
-    uint64_t memory_bytes;    /* bound on all staging buffers; 0: 48 MiB */
-    enum sl_hedge hedge;      /* whether slow ranges are asked for again on another connection */
-    int hashes;               /* enum sl_verify_hashes, already applied by the plan */
-    struct sl_cancel *cancel; /* borrowed for the run; may be NULL */
+    unsigned connections;  /* fixed number, or 0: grow by feedback within plan->connections */
+    unsigned threads;      /* 0: auto (concurrency.h) */
+    uint64_t memory_bytes; /* bound on all staging buffers; 0: 48 MiB */
+    enum sl_hedge hedge;   /* whether slow ranges are asked for again on another connection */
+    uint64_t copied;       /* of what the journal vouches for: not of an earlier try, but of another
+                              version; files that are inherited besides */
+    int hashes;            /* enum sl_verify_hashes, already applied by the plan */
+    struct sl_cancel *cancel;             /* borrowed for the run; may be NULL */
     struct sl_progress *progress;         /* the same */
     const struct sl_stage_device *device; /* NULL: the plan leaves nothing to one */
     struct sl_reader_outcome *outcome;    /* out, of this run; NULL: not wanted */

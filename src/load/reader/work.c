@@ -207,6 +207,23 @@ static int keep(uint32_t file, uint64_t begin, uint64_t end, void *arg, struct s
     return 0;
 }
 
+/* Nothing is read of a file that is there already. */
+static int keep_inherited(struct keeper *keeper, const struct sl_sink *sink, struct sl_err *err)
+{
+    const struct sl_plan *plan = keeper->plan;
+    for (uint32_t i = 0; i < plan->extent_count; i++) {
+        const struct sl_extent *extent = &plan->extents[i];
+        if (!sl_is_inherited(sink, extent->file))
+            continue;
+        if (sl_grow(&keeper->kept, &keeper->kept_capacity, keeper->kept_count + 1,
+                    sizeof(*keeper->kept), err) < 0)
+            return -1;
+        keeper->kept[keeper->kept_count++] = (struct kept){i, extent->begin, extent->end};
+        keeper->work->inherited_bytes += sl_extent_bytes(plan, extent);
+    }
+    return 0;
+}
+
 /* ---- what is missing ------------------------------------------------------------------------ */
 
 struct cutter {
@@ -300,7 +317,8 @@ static int resume(struct sl_work *work, struct keeper *keeper, struct sl_sink *s
     for (size_t i = 0; i < plan->extent_count; i++)
         keeper->by_file[i] = (uint32_t)i;
     qsort_r(keeper->by_file, plan->extent_count, sizeof(*keeper->by_file), by_file, plan->extents);
-    if (sl_journal_replay(journal, sink, keep, keeper, err) < 0)
+    if (keep_inherited(keeper, sink, err) < 0 ||
+        sl_journal_replay(journal, sink, keep, keeper, err) < 0)
         return -1;
     if (!keeper->kept_count)
         return 0;

@@ -21,6 +21,8 @@ struct sl_verify_config {
     /** Read landed bytes back. Any thread. */
     int (*read)(void *arg, uint32_t file, uint64_t offset, void *data, size_t bytes,
                 struct sl_err *err);
+    /** Not asked: its bytes lie there already, and agreed with it when they came. NULL: all are. */
+    bool (*passes)(void *arg, const struct sl_check *check);
     /** A check did not match; called once for each, from the thread that found it. May be NULL. */
     void (*mismatch)(void *arg, const struct sl_check *check);
     /** A check agreed; once for each, from the thread that found it. May be NULL. */

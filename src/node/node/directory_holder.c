@@ -99,8 +99,34 @@ struct loading {
     char version[SL_VERSION_TEXT];
 };
 
+/* The version that the link names; "" if there is none of ours. */
+static void read_current(int model_fd, char current[SL_VERSION_TEXT])
+{
+    struct stat status;
+    char target[SL_VERSION_TEXT] = "";
+    *current = 0;
+    if (fstatat(model_fd, CURRENT, &status, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISLNK(status.st_mode) ||
+        !sl_node_is_own(&status) ||
+        readlinkat(model_fd, CURRENT, target, sizeof(target)) != SL_VERSION_TEXT - 1)
+        return;
+    memcpy(current, target, SL_VERSION_TEXT);
+}
+
+/* The version before this one, if it is there. What is evicted meanwhile is not found. */
+static void find_older(const struct loading *loading, int model_fd, char older[SL_PUBLISH_PATH_MAX])
+{
+    char current[SL_VERSION_TEXT];
+    const char *name = loading->job->name;
+    read_current(model_fd, current);
+    if (!*current || strcmp(current, loading->version) == 0)
+        return;
+    sl_autoclose int fd = open_version(loading->holder, model_fd, name, current, false, NULL);
+    if (fd >= 0)
+        work_path(loading->holder, name, current, older);
+}
+
 static int choose(void *arg, const struct sl_plan *plan, char path[SL_PUBLISH_PATH_MAX],
-                  struct sl_err *err)
+                  char older[SL_PUBLISH_PATH_MAX], struct sl_err *err)
 {
     struct loading *loading = arg;
     const struct sl_holder_job *job = loading->job;
@@ -114,6 +140,7 @@ static int choose(void *arg, const struct sl_plan *plan, char path[SL_PUBLISH_PA
     if (fd < 0)
         return -1;
     work_path(loading->holder, job->name, loading->version, path);
+    find_older(loading, model_fd, older);
     return 0;
 }
 
@@ -234,19 +261,6 @@ static int scan_version(struct sl_directory_holder *holder, struct sl_registry *
     const struct sl_registry_found found = {
         .name = name, .version = version, .bytes = bytes, .ready = ready, .current = current};
     return sl_registry_adopt(registry, &holder->ops, &found, err);
-}
-
-/* The version that the link names; "" if there is none of ours. */
-static void read_current(int model_fd, char current[SL_VERSION_TEXT])
-{
-    struct stat status;
-    char target[SL_VERSION_TEXT] = "";
-    *current = 0;
-    if (fstatat(model_fd, CURRENT, &status, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISLNK(status.st_mode) ||
-        !sl_node_is_own(&status) ||
-        readlinkat(model_fd, CURRENT, target, sizeof(target)) != SL_VERSION_TEXT - 1)
-        return;
-    memcpy(current, target, SL_VERSION_TEXT);
 }
 
 static int scan_model(struct sl_directory_holder *holder, struct sl_registry *registry,

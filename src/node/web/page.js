@@ -208,6 +208,7 @@ function loadFacts(load) {
   if (load.bytes_verified) facts.push(bytes(load.bytes_verified) + " checked");
   if (load.state === "published" && unchecked(load)) facts.push(bytes(unchecked(load)) + " unchecked");
   if (load.bytes_resumed) facts.push(bytes(load.bytes_resumed) + " resumed");
+  if (load.bytes_inherited) facts.push(bytes(load.bytes_inherited) + " of another version");
   if (load.connections) facts.push(count(load.connections, "connection", "connections"));
   if (load.retries) facts.push(count(load.retries, "retry", "retries"));
   return make("div", "facts", ...facts.map((fact) => make("span", "", fact)));

@@ -2,6 +2,8 @@
 #ifndef SL_PUBLISH_PARTS_H
 #define SL_PUBLISH_PARTS_H
 
+#include <sys/stat.h>
+
 #include "publish.h"
 #include "tree.h"
 
@@ -33,6 +35,7 @@ struct sl_published_file {
     uint64_t bytes, mtime_ns;
     uint32_t crc32c;
     const char *object; /* the common name of the object that it is; NULL: it is none, or unknown */
+    const char *identity; /* sl_plan_file.identity in hex digits; NULL: unknown */
 };
 /** Files of a manifest; names point into `text` or into a plan. */
 struct sl_published {
@@ -77,6 +80,11 @@ int sl_published_check(int root_fd, int staging_fd, const struct sl_published *p
  * 0: it can be believed. */
 int sl_publish_outlived(struct sl_publish *publish, const json_t *ready, const char *identity,
                         struct sl_cancel *cancel, struct sl_err *err);
+/** The time of a file as manifests have it. */
+static inline uint64_t sl_publish_mtime_ns(const struct stat *status)
+{
+    return (uint64_t)status->st_mtim.tv_sec * 1000000000ull + (uint64_t)status->st_mtim.tv_nsec;
+}
 /** commit.c: ready, of files that are in their places. */
 int sl_commit_write_ready(struct sl_publish *publish, const struct sl_published *published,
                           struct sl_err *err);

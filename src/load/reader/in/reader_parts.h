@@ -13,6 +13,12 @@
 #include "thread.h"
 #include "verify.h"
 
+/** Is this file there already (sl_sink_file)? */
+static inline bool sl_is_inherited(const struct sl_sink *sink, uint32_t file)
+{
+    return file < sink->file_count && sink->files[file].inherited;
+}
+
 /* ---- work: the ranges that are left to read ------------------------------------------------- */
 
 struct sl_work {
@@ -25,6 +31,7 @@ struct sl_work {
     struct sl_stretch *kept; /* stretches of files, sorted: only if the plan composes */
     size_t kept_count, kept_capacity;
     uint64_t resumed_bytes;
+    uint64_t inherited_bytes; /* of files that are */
 };
 struct sl_stretch {
     uint32_t file;
@@ -111,6 +118,7 @@ struct sl_reader {
     struct sl_counter dropped;   /* that came between rows */
     struct sl_counter decrypted; /* encrypted pieces whose MAC agreed */
     struct sl_counter resumed;   /* bytes that the journal vouched for */
+    struct sl_counter inherited; /* bytes that another version had */
     /*
      * Whose turn it is to write to a file (number modulo SL_WRITE_TURNS): writers that meet at the
      * page cache's lock of one file spin and burn CPU, so a thread that finds it taken goes on with
@@ -166,6 +174,8 @@ void sl_reader_ended(struct sl_reader *reader, uint64_t bytes, uint64_t ns, uint
 bool sl_reader_finished(struct sl_reader *reader);
 /** Only what slots give away is left to take. */
 bool sl_reader_used_up(struct sl_reader *reader);
+/** So many bytes, as they are fetched, lie there since another version had them. */
+void sl_reader_count_inherited(struct sl_reader *reader, uint64_t bytes);
 /** Give a part away: true if someone idle will have it. */
 bool sl_reader_give(struct sl_reader *reader, const struct sl_reader_job *job);
 /** A request that is slow. */

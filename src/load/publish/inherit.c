@@ -1,0 +1,368 @@
+/*
+ * What a version takes over from another one that is published: files of equal identities
+ * (plan/identity.c), which were made of the same bytes by the same steps, and agreed with the same
+ * checks when they came.
+ *
+ * That the old files still hold these bytes is told by what tells it of a version that is loaded
+ * once more (survey.c): size, time and inode of each are what they were when it was published, in
+ * this boot of the machine. Where that does not hold any more, a file counts that has the size and
+ * the time of the manifest, and, read, its CRC32C.
+ *
+ * A file is linked if nobody but its owner may write it, who is the new one's, too. Both names mean
+ * one file then, which costs no memory; sluice itself writes no published file where it lies, and
+ * an edit makes a new file of one that has several names (file_journal.c). Else it is copied, and
+ * its CRC32C is compared meanwhile: a copy is what a killed load would have left, the journal
+ * vouches for it and the checks see it. Files of somebody else are fetched.
+ *
+ * Nothing is done to the old version. A kill leaves links in staging, and the next load makes them
+ * anew; what it does not take over goes, since writing there would change the old version.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "exact_io.h"
+#include "hash.h"
+#include "log.h"
+#include "lower_bound.h"
+#include "mapping.h"
+#include "publish_parts.h"
+
+enum { FOLDER = O_RDONLY | O_DIRECTORY | O_CLOEXEC };
+
+struct sl_inheritance {
+    const struct sl_plan *plan;
+    struct sl_publish *publish, *old;
+    struct sl_published published; /* of old */
+    /* Of each file of the plan: the equal one that is left to take over; NULL: none. */
+    const struct sl_published_file **equal;
+    uint32_t owner, group; /* of the plan's files; group UINT32_MAX: any */
+    bool untouched;        /* all of old is as it was published */
+    bool warned;
+    uint8_t *buffer; /* SL_HASH_BUFFER_BYTES */
+};
+
+/* ---- which files are equal ------------------------------------------------------------------ */
+
+static int by_identity(const void *a, const void *b)
+{
+    const struct sl_published_file *const *x = a, *const *y = b;
+    return strcmp((*x)->identity, (*y)->identity);
+}
+
+/* Of each file of the plan: one of another version with the same bytes, or NULL. The one decision
+ * about that; free() it. */
+static const struct sl_published_file **find_equal(const struct sl_plan *plan,
+                                                   const struct sl_published *published,
+                                                   size_t *found, struct sl_err *err)
+{
+    size_t count = 0;
+    const struct sl_published_file **equal =
+        sl_alloc_array(plan->file_count + 1, sizeof(*equal), err);
+    sl_autofree const struct sl_published_file **known =
+        equal ? sl_alloc_array(published->count + 1, sizeof(*known), err) : NULL;
+    *found = 0;
+    for (size_t i = 0; known && i < published->count; i++)
+        if (published->files[i].identity)
+            known[count++] = &published->files[i];
+    if (count)
+        qsort(known, count, sizeof(*known), by_identity);
+    for (size_t i = 0; i < plan->file_count && count; i++) {
+        char identity[65];
+        sl_hex(plan->files[i].identity, 32, identity);
+        size_t at = SL_LOWER_BOUND(n, count, strcmp(known[n]->identity, identity) < 0);
+        if (!plan->files[i].identified || at == count ||
+            strcmp(known[at]->identity, identity) != 0 || known[at]->bytes != plan->files[i].bytes)
+            continue;
+        equal[i] = known[at];
+        ++*found;
+    }
+    if (!known)
+        free(sl_steal(&equal));
+    return equal;
+}
+
+int sl_publish_inheritable(const char *path, const struct sl_plan *plan,
+                           struct sl_inheritable *there, struct sl_err *err)
+{
+    __attribute__((cleanup(sl_published_release))) struct sl_published published = {0};
+    size_t found;
+    *there = (struct sl_inheritable){0};
+    sl_autoclose int root_fd = open(path, FOLDER);
+    sl_autoclose int state_fd =
+        root_fd < 0 ? -1 : openat(root_fd, SL_STATE_DIRECTORY, FOLDER | O_NOFOLLOW);
+    if (state_fd < 0 || sl_published_read(state_fd, SL_MANIFEST, &published, NULL) < 0)
+        return 0; /* then there is nothing */
+    sl_autofree const struct sl_published_file **equal = find_equal(plan, &published, &found, err);
+    for (size_t i = 0; equal && i < plan->file_count; i++)
+        there->bytes += equal[i] ? plan->files[i].bytes : 0;
+    for (size_t i = 0; equal && i < plan->extent_count; i++)
+        if (equal[plan->extents[i].file])
+            there->fetch_bytes += sl_extent_bytes(plan, &plan->extents[i]);
+    return equal ? 0 : -1;
+}
+
+/* ---- whether the old bytes are right -------------------------------------------------------- */
+
+static bool is_known(const struct sl_inheritance *own, uint32_t uid)
+{
+    return !uid || uid == geteuid() || uid == own->owner;
+}
+
+/* Why this file is not taken over; NULL: it may be. status: NULL if it cannot be looked at. */
+static const char *doubt(const struct sl_inheritance *own, const struct sl_published_file *file,
+                         const struct stat *status)
+{
+    if (!status || !S_ISREG(status->st_mode))
+        return "it is not there any more";
+    if (!is_known(own, status->st_uid))
+        return "it belongs to another user";
+    if ((uint64_t)status->st_size != file->bytes || sl_publish_mtime_ns(status) != file->mtime_ns)
+        return "it was changed since it was published";
+    return NULL;
+}
+
+static void leave(struct sl_inheritance *own, const struct sl_published_file *file, const char *why)
+{
+    sl_log(own->warned ? SL_LOG_DEBUG : SL_LOG_WARN,
+           "'%s' in '%s' is not taken over, but fetched again: %s", file->name, own->old->path,
+           why);
+    own->warned = true;
+}
+
+/* ---- links ---------------------------------------------------------------------------------- */
+
+/* Nobody may write it but the one who may write the new one. */
+static bool may_link(const struct sl_inheritance *own, const struct stat *status)
+{
+    return (status->st_mode & 07777) == 0444 && status->st_uid == own->owner &&
+           (own->group == UINT32_MAX || status->st_gid == own->group);
+}
+
+/* *linked: what was looked at has this name in staging now, too. */
+static int link_file(int folder, const char *leaf, const struct stat *status,
+                     struct sl_tree_walk *staging, const char *name, bool *linked,
+                     struct sl_err *err)
+{
+    const char *target;
+    struct stat now;
+    int to = sl_tree_enter(staging, name, &target);
+    if (to < 0)
+        return sl_tree_fail(err, errno, "make the directory of", name);
+    unlinkat(to, target, 0);
+    if (linkat(folder, leaf, to, target, 0) < 0)
+        return 0;
+    *linked = fstatat(to, target, &now, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(now.st_mode) &&
+              now.st_ino == status->st_ino && now.st_size == status->st_size &&
+              sl_publish_mtime_ns(&now) == sl_publish_mtime_ns(status);
+    if (!*linked)
+        unlinkat(to, target, 0);
+    return 0;
+}
+
+/* equal[number] is NULL afterwards unless it is left to be copied. */
+static int take(struct sl_inheritance *own, uint32_t number, struct sl_tree_walk *old,
+                struct sl_tree_walk *staging, bool *linked, struct sl_err *err)
+{
+    const struct sl_published_file *file = own->equal[number];
+    const char *leaf, *why;
+    struct stat status;
+    bool good = own->untouched;
+    int folder = sl_tree_enter(old, file->name, &leaf);
+    bool seen = folder >= 0 && fstatat(folder, leaf, &status, AT_SYMLINK_NOFOLLOW) == 0;
+    why = doubt(own, file, seen ? &status : NULL);
+    if (!why && !good && may_link(own, &status) &&
+        sl_published_hash(own->old->root_fd, file, own->buffer, own->publish->cancel, &good, err) <
+            0)
+        return -1;
+    if (!why && !good && may_link(own, &status))
+        why = "it does not match its CRC32C any more";
+    if (why) {
+        leave(own, file, why);
+        own->equal[number] = NULL;
+        return 0;
+    }
+    return may_link(own, &status) ? link_file(folder, leaf, &status, staging,
+                                              own->plan->files[number].name, linked, err)
+                                  : 0;
+}
+
+static int link_all(struct sl_inheritance *own, struct sl_journal *journal,
+                    struct sl_sink_file *files, uint64_t *bytes, struct sl_err *err)
+{
+    int staging_fd = sl_publish_staging(own->publish, err);
+    if (staging_fd < 0)
+        return -1;
+    SL_AUTO_WALK old = {.root_fd = own->old->root_fd, .fd = -1};
+    SL_AUTO_WALK staging = {.root_fd = staging_fd, .make = true, .fd = -1};
+    for (uint32_t i = 0; i < own->plan->file_count; i++) {
+        const struct sl_published_file *file = own->equal[i];
+        if (sl_cancel_check(own->publish->cancel, err) < 0)
+            return -1;
+        if (!file)
+            continue;
+        if (take(own, i, &old, &staging, &files[i].inherited, err) < 0)
+            return -1;
+        if (!files[i].inherited)
+            continue;
+        own->equal[i] = NULL;
+        *bytes += file->bytes;
+        if (sl_journal_add(journal, i, 0, file->bytes, file->crc32c, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Of a load that was killed. */
+static int drop_links(const struct sl_inheritance *own, const struct sl_sink_file *files,
+                      struct sl_err *err)
+{
+    struct stat status;
+    if (fstatat(own->publish->state_fd, SL_STAGING, &status, AT_SYMLINK_NOFOLLOW) < 0)
+        return 0;
+    int staging_fd = sl_publish_staging(own->publish, err);
+    if (staging_fd < 0)
+        return -1;
+    SL_AUTO_WALK staging = {.root_fd = staging_fd, .fd = -1};
+    for (size_t i = 0; i < own->plan->file_count; i++) {
+        const char *leaf;
+        int folder = files[i].inherited ? -1 : sl_tree_enter(&staging, files[i].name, &leaf);
+        if (folder >= 0 && fstatat(folder, leaf, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
+            S_ISREG(status.st_mode) && status.st_nlink > 1 && unlinkat(folder, leaf, 0) < 0)
+            return sl_tree_fail(err, errno, "remove", files[i].name);
+    }
+    return 0;
+}
+
+static int look_at_old(struct sl_inheritance *own, struct sl_err *err)
+{
+    struct sl_publish_facts facts;
+    struct sl_err why = SL_ERR_INIT;
+    own->buffer = sl_alloc_aligned(4096, SL_HASH_BUFFER_BYTES, err);
+    if (!own->buffer)
+        return -1;
+    own->untouched = sl_publish_survey(own->old, &facts, &why) == 0 &&
+                     strcmp(facts.identity, own->published.identity) == 0;
+    if (!own->untouched)
+        sl_log(SL_LOG_INFO,
+               "what is published in '%s' is not as it was: its files are read and compared with "
+               "the manifest before they are taken over",
+               own->old->path);
+    return 0;
+}
+
+static int begin(struct sl_inheritance *own, struct sl_journal *journal, struct sl_sink_file *files,
+                 uint64_t *linked, struct sl_err *err)
+{
+    size_t found = 0;
+    if (own->old &&
+        sl_published_read(own->old->state_fd, SL_MANIFEST, &own->published, NULL) == 0) {
+        own->equal = find_equal(own->plan, &own->published, &found, err);
+        if (!own->equal)
+            return -1;
+    }
+    if (found && (look_at_old(own, err) < 0 || link_all(own, journal, files, linked, err) < 0))
+        return -1;
+    return drop_links(own, files, err);
+}
+
+struct sl_inheritance *sl_inherit(struct sl_publish *publish, struct sl_publish *old,
+                                  const struct sl_plan *plan,
+                                  const struct sl_tmpfs_options *options,
+                                  struct sl_journal *journal, struct sl_sink_file *files,
+                                  uint64_t *linked, struct sl_err *err)
+{
+    SL_AUTO(sl_inheritance) own = sl_alloc(sizeof(*own), err);
+    *linked = 0;
+    if (!own)
+        return NULL;
+    *own = (struct sl_inheritance){.plan = plan, .publish = publish, .old = old};
+    if (sl_tmpfs_owner(options, &own->owner, &own->group, err) < 0)
+        return NULL;
+    if (own->owner == UINT32_MAX)
+        own->owner = geteuid();
+    return begin(own, journal, files, linked, err) < 0 ? NULL : sl_steal(&own);
+}
+
+void sl_inheritance_free(struct sl_inheritance *own)
+{
+    if (!own)
+        return;
+    sl_published_release(&own->published);
+    free(own->equal);
+    free(own->buffer);
+    free(own);
+}
+
+/* ---- copies --------------------------------------------------------------------------------- */
+
+static int put(struct sl_sink *sink, uint32_t file, uint64_t offset, const uint8_t *data,
+               size_t bytes, struct sl_err *err)
+{
+    struct sl_place place;
+    if (sl_sink_reserve(sink, file, offset, bytes, &place, err) < 0)
+        return -1;
+    if (place.memory) {
+        memcpy(place.memory, data, bytes);
+    } else if (sl_write_at(place.fd, data, bytes, offset) < 0) {
+        sl_tree_fail(err, errno, "write", sink->files[file].name);
+        sl_sink_abandon(sink, &place);
+        return -1;
+    }
+    return sl_sink_commit(sink, &place, err);
+}
+
+/* *crc is that of what could be read. */
+static int copy_bytes(struct sl_inheritance *own, int fd, uint32_t number, struct sl_sink *sink,
+                      uint32_t *crc, struct sl_err *err)
+{
+    uint64_t end = own->plan->files[number].bytes;
+    *crc = 0;
+    for (uint64_t at = 0; at < end;) {
+        size_t bytes = (size_t)SL_MIN(end - at, (uint64_t)SL_HASH_BUFFER_BYTES);
+        if (sl_cancel_check(own->publish->cancel, err) < 0)
+            return -1;
+        if (sl_read_at(fd, own->buffer, bytes, at) < 0)
+            return 0;
+        *crc = sl_crc32c(*crc, own->buffer, bytes);
+        if (put(sink, number, at, own->buffer, bytes, err) < 0)
+            return -1;
+        at += bytes;
+    }
+    return 0;
+}
+
+static int copy_file(struct sl_inheritance *own, uint32_t number, struct sl_sink *sink,
+                     struct sl_journal *journal, uint64_t *copied, struct sl_err *err)
+{
+    const struct sl_published_file *file = own->equal[number];
+    const char *leaf;
+    struct stat status;
+    uint32_t crc;
+    sl_autoclose int folder = sl_tree_parent(own->old->root_fd, file->name, false, &leaf);
+    sl_autoclose int fd =
+        folder < 0 ? -1 : openat(folder, leaf, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    const char *why = doubt(own, file, fd >= 0 && fstat(fd, &status) == 0 ? &status : NULL);
+    if (!why && copy_bytes(own, fd, number, sink, &crc, err) < 0)
+        return -1;
+    if (!why && crc != file->crc32c)
+        why = "it does not match its CRC32C any more";
+    if (why) {
+        leave(own, file, why);
+        return 0;
+    }
+    *copied += file->bytes;
+    return sl_journal_add(journal, number, 0, file->bytes, crc, err);
+}
+
+int sl_inherit_copy(struct sl_inheritance *own, struct sl_sink *sink, struct sl_journal *journal,
+                    uint64_t *copied, struct sl_err *err)
+{
+    *copied = 0;
+    for (uint32_t i = 0; own->equal && i < own->plan->file_count; i++)
+        if (own->equal[i] && copy_file(own, i, sink, journal, copied, err) < 0)
+            return -1;
+    return 0;
+}
