@@ -170,9 +170,15 @@ static const char *connections_text(const struct sl_connections *connections, ch
     return text;
 }
 
+static uint64_t left_to_fetch(const struct sl_plan *plan, const struct sl_inheritable *there)
+{
+    uint64_t all = sl_plan_expected_bytes(plan);
+    return all - SL_MIN(all, there->fetch_bytes);
+}
+
 static void print_plan(const struct sl_spec *spec, const struct sl_plan *plan,
                        const struct sl_routes *routes, const char *device, uint64_t bytes,
-                       const struct sl_room *room)
+                       const struct sl_inheritable *there, const struct sl_room *room)
 {
     char more[160], range[32], count[40], other[40], extents[40];
     printf("%s: %s to %s%s\n", spec->metadata.name, sl_plan_uri(plan), device ? "the pool on " : "",
@@ -182,7 +188,10 @@ static void print_plan(const struct sl_spec *spec, const struct sl_plan *plan,
              sl_human_bytes(plan->range_bytes, range),
              sl_human_count(plan->extent_count, "extent", extents),
              connections_text(&plan->connections, other));
-    print_row("to fetch", sl_plan_expected_bytes(plan), more);
+    print_row("to fetch", left_to_fetch(plan, there), more);
+    if (there->bytes)
+        print_row("there already", there->bytes,
+                  "in files of the version that is published, which are taken over");
     print_rows(plan);
     print_routes(routes);
     print_past(routes);
@@ -264,12 +273,13 @@ static int check_gpus(const char *device, const struct sl_plan *plan, struct sl_
 
 /* path: where a load would publish, NULL in the pool; device: NULL, or a GPU. */
 static int check_place(const char *path, const char *device, const struct sl_plan *plan,
-                       struct sl_room *room, uint64_t *bytes, struct sl_err *err)
+                       const struct sl_inheritable *there, struct sl_room *room, uint64_t *bytes,
+                       struct sl_err *err)
 {
     *bytes = plan->sink_bytes;
     if (device)
         return check_gpus(device, plan, room, bytes, err);
-    return sl_room_check(path ? path : "/dev/shm", plan->sink_bytes, 0, room, err);
+    return sl_room_check(path ? path : "/dev/shm", plan->sink_bytes, there->bytes, room, err);
 }
 
 /* ---- a Pod ----------------------------------------------------------------------------------- */
@@ -324,7 +334,8 @@ static int print_pod(const struct sl_cli *cli, const struct sl_spec *spec,
 }
 
 static void write_plan(struct sl_json *json, const struct sl_spec *spec, const struct sl_plan *plan,
-                       const struct sl_routes *routes, const char *device, uint64_t bytes)
+                       const struct sl_routes *routes, const char *device, uint64_t bytes,
+                       const struct sl_inheritable *there)
 {
     sl_json_key_string(json, "name", spec->metadata.name);
     if (device)
@@ -332,6 +343,8 @@ static void write_plan(struct sl_json *json, const struct sl_spec *spec, const s
     else
         sl_json_key_string(json, "path", spec->sink.tmpfs.path);
     sl_json_key_uint(json, "destination_bytes", bytes);
+    sl_json_key_uint(json, "inherited_bytes", there->bytes);
+    sl_json_key_uint(json, "left_to_fetch_bytes", left_to_fetch(plan, there));
     sl_json_key(json, "plan");
     sl_plan_json(json, plan);
     sl_json_key(json, "mirrors");
@@ -347,17 +360,21 @@ static int show_plan(struct sl_cli *cli, const struct sl_spec *spec, const struc
     const char *gpu = device && strcmp(device, "host") != 0 ? device : NULL;
     struct sl_room room = {0};
     struct sl_routes routes;
+    struct sl_inheritable there = {0};
     uint64_t bytes;
+    if (!device && spec->sink.tmpfs.path &&
+        sl_publish_inheritable(spec->sink.tmpfs.path, plan, &there, err) < 0)
+        return -1;
     if (sl_plan_routes(plan, &routes, err) < 0) {
         sl_routes_release(&routes);
         return -1;
     }
-    int done = check_place(spec->sink.tmpfs.path, gpu, plan, &room, &bytes, err);
+    int done = check_place(spec->sink.tmpfs.path, gpu, plan, &there, &room, &bytes, err);
     if (!cli->json) {
-        print_plan(spec, plan, &routes, device, bytes, &room);
+        print_plan(spec, plan, &routes, device, bytes, &there, &room);
     } else {
         sl_json_object(json);
-        write_plan(json, spec, plan, &routes, device, bytes);
+        write_plan(json, spec, plan, &routes, device, bytes, &there);
         sl_json_key(json, "room");
         sl_room_json(json, &room);
         sl_json_key_bool(json, "fits", done == 0);
