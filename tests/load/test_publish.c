@@ -643,6 +643,46 @@ SL_TEST(waiting_ends_with_ready_time_or_cancel)
     version_release(&version);
 }
 
+/* Returns at once, or not at all: it is canceled before it begins. */
+static bool comes_at_once(const char *than, char identity[65])
+{
+    struct sl_err err = SL_ERR_INIT;
+    struct sl_cancel *cancel = sl_cancel_new(NULL);
+    sl_cancel_raise(cancel, 0);
+    int done = sl_publish_wait_next(path, than, 0, cancel, identity, &err);
+    sl_cancel_free(cancel);
+    ck_assert(done == 0 || err.kind == SL_E_CANCELED);
+    return done == 0;
+}
+
+SL_TEST(waiting_for_another_version_ends_with_another_one)
+{
+    struct version version, next;
+    struct sl_err err = SL_ERR_INIT;
+    char now[65], wanted[65], came[65], begin[13];
+    ck_assert(!comes_at_once("", came));
+    version_make(&version, old_names, "old");
+    ck_assert_int_eq(publish_version(&version, "old", &err), 0);
+    sl_publish_now(path, now);
+    sl_hex(version.plan->identity, 32, wanted);
+    ck_assert_str_eq(now, wanted);
+    snprintf(begin, sizeof(begin), "%.12s", now);
+    ck_assert(!comes_at_once(now, came) && !comes_at_once(begin, came));
+    ck_assert(comes_at_once("", came) && strcmp(came, now) == 0);
+    ck_assert(comes_at_once("00", came) && strcmp(came, now) == 0);
+    version_make(&next, new_names, "old");
+    pthread_t thread;
+    ck_assert_int_eq(sl_thread_start(&thread, "publish", publish_later, &next, NULL), 0);
+    ck_assert_int_eq(sl_publish_wait_next(path, now, 30, NULL, came, &err), 0);
+    void *result;
+    pthread_join(thread, &result);
+    ck_assert_ptr_nonnull(result);
+    sl_hex(next.plan->identity, 32, wanted);
+    ck_assert_str_eq(came, wanted);
+    version_release(&version);
+    version_release(&next);
+}
+
 SL_TEST(hostile_manifests_are_refused)
 {
     struct sl_err err = SL_ERR_INIT;

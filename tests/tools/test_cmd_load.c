@@ -637,6 +637,38 @@ SL_TEST(wait_returns_when_published_or_out_of_time)
     free(text);
 }
 
+SL_TEST(wait_for_the_next_version_prints_which)
+{
+    struct ran ran = {0};
+    char first[65];
+    RUN(&ran, "load", model, "--to", path);
+    EXPECT(ran, 0, "");
+    ran_release(&ran);
+    RUN(&ran, "wait", path, "--than", "00");
+    EXPECT(ran, 0, "");
+    ck_assert_uint_eq(strspn(ran.out, "0123456789abcdef"), 64);
+    snprintf(first, sizeof(first), "%s", ran.out);
+    ran_release(&ran);
+    RUN(&ran, "wait", path, "--next", "--timeout-seconds", "1");
+    EXPECT(ran, 8, "another version of");
+    ran_release(&ran);
+    RUN(&ran, "wait", path, "--than", "v1");
+    EXPECT(ran, 2, "is not a version");
+    ran_release(&ran);
+    size_t bytes;
+    uint8_t *data = sl_model_safetensors("another", 100, &bytes);
+    write_file(model, data, bytes);
+    free(data);
+    RUN(&ran, "load", model, "--to", path);
+    EXPECT(ran, 0, "");
+    ran_release(&ran);
+    RUN(&ran, "wait", path, "--than", first, "--timeout-seconds", "60");
+    EXPECT(ran, 0, "");
+    ck_assert_uint_eq(strspn(ran.out, "0123456789abcdef"), 64);
+    ck_assert_int_ne(strncmp(ran.out, first, 64), 0);
+    ran_release(&ran);
+}
+
 SL_TEST(an_s3cfg_that_trusts_anyone_is_warned_of)
 {
     char s3cfg[PATH_BYTES], setting[PATH_BYTES + 64];

@@ -69,8 +69,33 @@ static bool is_believed(const char *path, const struct stat *ready, struct stat 
     return false;
 }
 
-int sl_publish_wait(const char *path, unsigned timeout_seconds, struct sl_cancel *cancel,
-                    struct sl_err *err)
+void sl_publish_now(const char *path, char identity[65])
+{
+    sl_autobuf text = SL_BUF_INIT(READY_BYTES_MAX);
+    *identity = 0;
+    sl_autoclose int root_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    sl_autoclose int state_fd =
+        root_fd < 0 ? -1 : openat(root_fd, SL_STATE_DIRECTORY, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (state_fd < 0 || sl_tree_read(state_fd, SL_READY, &text, NULL) < 0)
+        return;
+    json_t *document = sl_json_parse(sl_buf_string(&text), text.used, SL_READY, NULL);
+    const char *found = sl_json_get_string(document, "identity");
+    if (found && strlen(found) == 64 && strspn(found, "0123456789abcdef") == 64)
+        memcpy(identity, found, 65);
+    json_decref(document);
+}
+
+/* than NULL: whatever is there counts. */
+static bool counts(const char *path, const char *than, char identity[65])
+{
+    if (!than)
+        return true;
+    sl_publish_now(path, identity);
+    return *identity && (!*than || strncmp(identity, than, strlen(than)) != 0);
+}
+
+static int wait_for(const char *path, const char *than, unsigned timeout_seconds,
+                    struct sl_cancel *cancel, char identity[65], struct sl_err *err)
 {
     uint64_t end = timeout_seconds ? sl_now_ns() + timeout_seconds * SL_NS_PER_S : UINT64_MAX;
     sl_autofree char *ready = sl_asprintf(err, "%s/" SL_STATE_DIRECTORY "/" SL_READY, path);
@@ -82,7 +107,7 @@ int sl_publish_wait(const char *path, unsigned timeout_seconds, struct sl_cancel
         sl_autoclose int notify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
         if (notify >= 0 && watch_deepest(notify, ready, err) < 0)
             return -1;
-        if (stat(ready, &status) == 0 && S_ISREG(status.st_mode) &&
+        if (stat(ready, &status) == 0 && S_ISREG(status.st_mode) && counts(path, than, identity) &&
             is_believed(path, &status, &doubted, cancel))
             return 0;
         if (sl_cancel_check(cancel, err) < 0)
@@ -91,12 +116,24 @@ int sl_publish_wait(const char *path, unsigned timeout_seconds, struct sl_cancel
         if (now >= end)
             return sl_fail(
                 err, SL_E_TIMEOUT,
-                "'%s' was not published within %u s: look at the log of its load, or wait "
+                "%s'%s' was not published within %u s: look at the log of its load, or wait "
                 "longer",
-                path, timeout_seconds);
+                than && *than ? "another version of " : "", path, timeout_seconds);
         uint64_t left_ms = (end - now) / SL_NS_PER_MS + 1;
         sleep_until_event(notify, cancel, (unsigned)SL_MIN(left_ms, (uint64_t)LOOK_AGAIN_MS));
     }
+}
+
+int sl_publish_wait(const char *path, unsigned timeout_seconds, struct sl_cancel *cancel,
+                    struct sl_err *err)
+{
+    return wait_for(path, NULL, timeout_seconds, cancel, NULL, err);
+}
+
+int sl_publish_wait_next(const char *path, const char *than, unsigned timeout_seconds,
+                         struct sl_cancel *cancel, char identity[65], struct sl_err *err)
+{
+    return wait_for(path, than, timeout_seconds, cancel, identity, err);
 }
 
 int sl_published_hash(int root_fd, const struct sl_published_file *file, uint8_t *buffer,

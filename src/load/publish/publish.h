@@ -205,6 +205,16 @@ int sl_publish_look(const char *path, struct sl_publish_facts *facts, bool *ther
 int sl_publish_wait(const char *path, unsigned timeout_seconds, struct sl_cancel *cancel,
                     struct sl_err *err);
 /**
+ * As sl_publish_wait(), for another version than the one that is there.
+ *
+ * @than      the identity of the version that does not count, or its beginning; "": any counts.
+ * @identity  out: of the version that came.
+ */
+int sl_publish_wait_next(const char *path, const char *than, unsigned timeout_seconds,
+                         struct sl_cancel *cancel, char identity[65], struct sl_err *err);
+/** Of the version that is published, as ready tells it; "": none is, or it cannot be read. */
+void sl_publish_now(const char *path, char identity[65]);
+/**
  * Hash every published file against its manifest. Reads every byte; blocks.
  *
  * @each    sees every file, with `arg`; may be NULL.
