@@ -249,6 +249,10 @@ SL_TEST(impossible_combinations_are_refused)
            "m.yaml:5:27: only `sluice serve` takes 'pool': run that, or load into 'tmpfs'\n");
     expect(HEAD "source: {uri: s3://m/, mirrors: ['s3://n']}\nsink: {tmpfs: {path: /t}}\n",
            "m.yaml:4:24: the mirror 's3://n' must end with '/', as 'uri' does\n");
+    expect(HEAD "source: {uri: /m/, rank: {index: 4, of: 4}}\nsink: {tmpfs: {path: /t}}\n",
+           "m.yaml:4:20: rank 4 is not below 4, the value of 'of'\n");
+    expect(HEAD "source: {uri: /m/, rank: {of: 4}}\nsink: {tmpfs: {path: /t}}\n",
+           "m.yaml:4:20: 'index' is missing in 'source.rank': whose files to load, from 0\n");
     expect(GOOD "verify: {minisign: {}}\n",
            "m.yaml:6:10: 'minisign' names no key: give it 'publicKey' or 'publicKeyFile'\n");
     expect(SAFE "verify: {minisign: {publicKeyFile: /k, publicKey: "

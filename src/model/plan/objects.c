@@ -104,6 +104,25 @@ int sl_plan_add_candidate(struct sl_plan *plan, const struct sl_entry *entry, bo
     return entry->sums && !candidate->sums ? -1 : 0;
 }
 
+int sl_plan_leave_out(struct sl_plan_own *own, const bool *out, struct sl_err *err)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < own->candidate_count; i++)
+        if (out[i] && sl_plan_note_passed(own, own->candidates[i].name, err) < 0)
+            return -1;
+    for (size_t i = 0; i < own->candidate_count; i++) {
+        struct sl_candidate *candidate = &own->candidates[i];
+        if (!out[i]) {
+            own->candidates[kept++] = *candidate;
+            continue;
+        }
+        own->left_out_bytes = sl_add_capped(own->left_out_bytes, candidate->bytes);
+        sl_candidate_release(candidate);
+    }
+    own->candidate_count = kept;
+    return 0;
+}
+
 struct listing {
     struct sl_plan *plan;
     uint64_t seen;
@@ -229,7 +248,7 @@ static int list_prefix(struct sl_plan *plan, struct sl_err *err)
             listing.seen ? "none of the objects below '%s' passes source.include and source.exclude"
                          : "nothing lies below '%s': check the prefix",
             sl_store_uri(own->store));
-    if (sort_names(own, err) < 0)
+    if (sort_names(own, err) < 0 || sl_plan_choose_rank(plan, err) < 0)
         return -1;
     bool chosen = own->spec->source.include.count > 0;
     return sl_store_traits(own->store)->repository && !chosen ? sl_plan_choose_usual(plan, err) : 0;
@@ -252,7 +271,7 @@ static int take_chosen(struct sl_plan *plan, const struct sl_chosen *chosen, str
         return sl_fail(err, SL_E_NOT_FOUND,
                        "none of the objects below '%s' passes source.include and source.exclude",
                        sl_store_uri(plan->own->store));
-    return sort_names(plan->own, err);
+    return sort_names(plan->own, err) < 0 ? -1 : sl_plan_choose_rank(plan, err);
 }
 
 /* Objects below what was taken for one: enough of them to know that there are some. */
@@ -347,6 +366,12 @@ static int gather(struct sl_plan *plan, const char *key, struct sl_err *err)
     own->single = true;
     if (sl_name_check(key, strlen(key), err) < 0)
         return -1;
+    if (own->spec->source.rank.of)
+        return sl_fail(
+            err, SL_E_USAGE,
+            "'source.rank' chooses among the files of a folder, and '%s%s' is one object: "
+            "name the folder, with a '/' at the end, or leave out 'source.rank'",
+            sl_store_uri(own->store), key);
     bool probe = !sl_plan_matches(&own->spec->source.as_is, key, false);
     return sl_plan_add_candidate(plan, &(struct sl_entry){.name = key}, probe, err);
 }

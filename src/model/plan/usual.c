@@ -222,27 +222,15 @@ static int refuse_several(const struct sl_plan_own *own, struct sl_err *err)
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-/* Those leave the candidates. */
 static int drop(struct sl_plan *plan, const bool *out, struct sl_err *err)
 {
-    struct sl_plan_own *own = plan->own;
-    size_t kept = 0;
-    for (size_t i = 0; i < own->candidate_count; i++)
-        if (out[i] && sl_plan_note_passed(own, own->candidates[i].name, err) < 0)
-            return -1;
+    const struct sl_plan_own *own = plan->own;
     for (size_t i = 0; i < own->candidate_count; i++) {
-        struct sl_candidate *candidate = &own->candidates[i];
-        if (!out[i]) {
-            own->candidates[kept++] = *candidate;
-            continue;
-        }
-        plan->unusual_count++;
-        plan->unusual_bytes = sl_add_capped(plan->unusual_bytes, candidate->bytes);
-        own->left_out_bytes = sl_add_capped(own->left_out_bytes, candidate->bytes);
-        sl_candidate_release(candidate);
+        plan->unusual_count += out[i];
+        if (out[i])
+            plan->unusual_bytes = sl_add_capped(plan->unusual_bytes, own->candidates[i].bytes);
     }
-    own->candidate_count = kept;
-    return 0;
+    return sl_plan_leave_out(plan->own, out, err);
 }
 
 int sl_plan_choose_usual(struct sl_plan *plan, struct sl_err *err)

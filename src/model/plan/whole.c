@@ -20,6 +20,7 @@
 #include "lower_bound.h"
 #include "names.h"
 #include "plan_parts.h"
+#include "rank_name.h"
 #include "shard_map.h"
 #include "weights.h"
 
@@ -30,7 +31,6 @@ enum {
     WARNINGS_MAX = 10,
     FINDING_BYTES = 700,
     NUMBER_DIGITS = 5, /* "-00001-of-00003" */
-    RANK_DIGITS_MAX = 6,
     WHOLE_NAME_BYTES = 8192,
 };
 
@@ -261,6 +261,19 @@ struct check {
     struct sl_err *err;
 };
 
+static int refuse(const char *text, struct sl_err *err)
+{
+    return sl_fail_code(err, SL_E_FORMAT, "E_INCOMPLETE",
+                        "%s: complete the upload, or take what is there with "
+                        "'source.incomplete: warn'",
+                        text);
+}
+
+static void warn(const char *text)
+{
+    sl_log(SL_LOG_WARN, "the model may not be complete: %s", text);
+}
+
 /* Refuse, or warn and go on. harmless: the model may be whole all the same. */
 __attribute__((format(printf, 3, 4))) static int find(struct check *check, bool harmless,
                                                       const char *format, ...)
@@ -271,12 +284,22 @@ __attribute__((format(printf, 3, 4))) static int find(struct check *check, bool 
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
     if (!harmless && check->own->spec->source.incomplete == SL_INCOMPLETE_REFUSE)
-        return sl_fail_code(check->err, SL_E_FORMAT, "E_INCOMPLETE",
-                            "%s: complete the upload, or take what is there with "
-                            "'source.incomplete: warn'",
-                            text);
+        return refuse(text, check->err);
     if (check->warnings++ < WARNINGS_MAX)
-        sl_log(SL_LOG_WARN, "the model may not be complete: %s", text);
+        warn(text);
+    return 0;
+}
+
+int sl_plan_find_missing(const struct sl_plan_own *own, struct sl_err *err, const char *format, ...)
+{
+    char text[FINDING_BYTES];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    if (own->spec->source.incomplete == SL_INCOMPLETE_REFUSE)
+        return refuse(text, err);
+    warn(text);
     return 0;
 }
 
@@ -516,24 +539,12 @@ static bool take_shard_number(const struct sl_candidate *candidate, struct numbe
     return false;
 }
 
-/* Names that vLLM, SGLang, Megatron, DeepSpeed, TensorRT-LLM and Llama give to the parts of ranks.
- */
 static bool take_rank(const struct sl_candidate *candidate, struct numbered *numbered)
 {
-    static const char *const marks[] = {"model-rank-", "pp_rank_", "tp_rank_", "mp_rank_"};
-    static const char *const beginnings[] = {"rank", "consolidated."};
-    const char *base = base_of(candidate->name), *number = NULL;
-    for (size_t i = 0; i < SL_COUNT(marks) && !number; i++)
-        if ((number = strstr(base, marks[i])))
-            number += strlen(marks[i]);
-    for (size_t i = 0; i < SL_COUNT(beginnings) && !number; i++)
-        if (strncmp(base, beginnings[i], strlen(beginnings[i])) == 0)
-            number = base + strlen(beginnings[i]);
-    size_t digits = number ? strspn(number, "0123456789") : 0;
-    if (!digits || digits > RANK_DIGITS_MAX || !sl_weights_named(base))
+    struct sl_rank_name rank;
+    if (!sl_rank_name(candidate->name, &rank))
         return false;
-    *numbered = (struct numbered){candidate, (size_t)(number - candidate->name), number + digits,
-                                  strtoul(number, NULL, 10), 0};
+    *numbered = (struct numbered){candidate, rank.prefix_bytes, rank.suffix, rank.number, 0};
     return true;
 }
 

@@ -44,6 +44,10 @@ struct sl_spec_through {
     } named;
 };
 extern const struct sl_option_table sl_spec_through_table;
+/** Of a folder with files of ranks, whose are read. */
+struct sl_spec_rank {
+    uint64_t index, of; /* of 0: everybody's */
+};
 struct sl_spec_source {
     char *uri;
     const struct sl_chosen *chosen; /* not of the document: instead of a listing; borrowed */
@@ -56,6 +60,7 @@ struct sl_spec_source {
     struct sl_list include, exclude; /* objects below a prefix, fnmatch */
     struct sl_list as_is;            /* the same, of objects that nothing looks into */
     int incomplete;                  /* enum sl_source_incomplete */
+    struct sl_spec_rank rank;
     struct sl_list mirrors;
     struct sl_spec_through through;
     struct sl_tls_options tls;

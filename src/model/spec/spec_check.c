@@ -61,6 +61,10 @@ static void check_source(const struct sl_yaml_node *root, const struct sl_spec *
     const struct sl_spec_source *source = &spec->source;
     size_t length = source->uri ? strlen(source->uri) : 0;
     bool prefix = length && source->uri[length - 1] == '/';
+    if (named(root, "source.rank") && source->rank.index >= source->rank.of)
+        sl_complain(complaints, mark_at(root, "source.rank"),
+                    "rank %u is not below %u, the value of 'of'", (unsigned)source->rank.index,
+                    (unsigned)source->rank.of);
     for (size_t i = 0; i < source->mirrors.count && length; i++) {
         const char *mirror = source->mirrors.items[i];
         bool mirror_prefix = *mirror && mirror[strlen(mirror) - 1] == '/';

@@ -95,6 +95,15 @@ static const struct sl_option through_rows[] = {
 const struct sl_option_table sl_spec_through_table = {"through", sizeof(struct sl_spec_through),
                                                       through_rows};
 
+static const struct sl_option rank_rows[] = {
+    SL_OPTION(sl_spec_rank, index, UINT, "", "whose files to load, from 0", .minimum = 0,
+              .maximum = 65535, .required = true),
+    SL_OPTION(sl_spec_rank, of, UINT, "", "how many ranks the files were made for", .minimum = 1,
+              .maximum = 65536, .required = true),
+    SL_OPTION_END,
+};
+static const struct sl_option_table rank_table = {"rank", sizeof(struct sl_spec_rank), rank_rows};
+
 static const struct sl_option before[] = {
     SL_OPTION(sl_spec_source, uri, STRING, "",
               "an object, a prefix with a slash at its end, or an index (*.index.json)",
@@ -113,6 +122,11 @@ static const struct sl_option before[] = {
         "an index, numbered files, folders of a pipeline): refuse it, or warn and load it. "
         "What include and exclude leave out is not missing",
         .choices = "refuse|warn"),
+    SL_OPTION(sl_spec_source, rank, SECTION, "",
+              "of a folder whose files are one rank's each (model-rank-R-part-P.safetensors, "
+              "rankR.safetensors, model-rank-00R.tensors and the like): load those of this rank, "
+              "and files that hold no weights",
+              .section = &rank_table),
     SL_OPTION(
         sl_spec_source, mirrors, LIST, "",
         "other URIs with the same bytes, tried in this order when the source cannot be reached",

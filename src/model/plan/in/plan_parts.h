@@ -89,6 +89,12 @@ int sl_plan_ask(struct sl_plan *plan, struct sl_err *err);
 int sl_plan_add_candidate(struct sl_plan *plan, const struct sl_entry *entry, bool probe,
                           struct sl_err *err);
 void sl_candidate_release(struct sl_candidate *candidate);
+/** objects.c: those with true leave the candidates on purpose; out has candidate_count. */
+int sl_plan_leave_out(struct sl_plan_own *own, const bool *out, struct sl_err *err);
+/** rank_files.c: with source.rank, files of other ranks, and weights of none, leave the candidates.
+ * SL_E_NOT_FOUND: nothing is called so; SL_E_FORMAT, E_INCOMPLETE: of other ranks, or not whole;
+ * SL_E_USAGE: two sets. */
+int sl_plan_choose_rank(struct sl_plan *plan, struct sl_err *err);
 /** objects.c: -1 if the only object is empty, and others lie below its name, or the store says that
  * it stands for a folder. SL_E_NOT_FOUND. */
 int sl_plan_refuse_marker(struct sl_plan *plan, struct sl_err *err);
@@ -111,6 +117,10 @@ int sl_plan_note_passed(struct sl_plan_own *own, const char *name, struct sl_err
 void sl_plan_sort_passed(struct sl_plan_own *own);
 /** whole.c: is it left out on purpose, if it is there at all? */
 bool sl_plan_leaves_out(const struct sl_plan_own *own, const char *name);
+/** whole.c: something that names tell of is missing: SL_E_FORMAT, code E_INCOMPLETE, or a warning.
+ */
+__attribute__((format(printf, 3, 4))) int
+sl_plan_find_missing(const struct sl_plan_own *own, struct sl_err *err, const char *format, ...);
 /** whole.c: SL_E_FORMAT, code E_INCOMPLETE, unless all is there that names and claims tell of, or
  * source.incomplete is warn. Claims are freed. */
 int sl_plan_check_whole(struct sl_plan *plan, struct sl_err *err);
