@@ -1,4 +1,4 @@
-"""Encrypted models on S3 for engines that read only safetensors: whole, one rank's slices, killed and resumed."""
+"""Models on S3 for engines that read only safetensors: encrypted, whole, one rank's slices, killed and resumed; files of ranks."""
 import hashlib
 import json
 import os
@@ -7,7 +7,7 @@ import time
 
 from harness import check, fixture, readers_pinned
 
-ROOMS = ("model/transform", "model/plan", "core/sink", "load/reader", "storage/s3")
+ROOMS = ("model/transform", "model/plan", "model/convert", "core/sink", "load/reader", "storage/s3")
 BUCKET, RANKS = "sealed", 4
 ROWS, COLUMNS, LAYERS = 4096, 2048, 8  # F16: 16 MiB a matrix, 4 MiB a rank: whole pieces
 ROW_BYTES = COLUMNS * 2
@@ -140,3 +140,31 @@ def sealed_model_damaged_or_wrong_key(h, sealed):
     run = h.load(damaged, to, "--key-file", sealed.key, "--set", "sink.tmpfs.layout=safetensors").expect(5, "E_DECRYPT")
     assert "damaged" in run.err + run.out, run.err
     assert not os.path.exists(os.path.join(to, "model.safetensors"))
+
+
+@check("sealed")
+def ranks_have_files_of_their_own(h, sealed):
+    """convert --ranks writes a file for each rank into the store; each rank fetches its own alone, with its slices; what is not of as many ranks
+    ends with 10."""
+    to = f"s3://{BUCKET}/ranks/"
+    h.sluice("convert", sealed.plain, to, "--ranks", str(RANKS), env=sealed.store.env()).expect(0)
+
+    def load(rank, of, *more):
+        where = h.fresh()
+        return where, h.load(to, where, "--set", f"source.rank.index={rank}", "--set", f"source.rank.of={of}", *more, env=sealed.store.env())
+
+    most = 0
+    for rank in range(RANKS):
+        where, result = load(rank, RANKS, "--set", "sink.tmpfs.layout=safetensors")
+        most = max(most, result.expect(0).json()["fetched"])
+        for name, (_, digest) in published(where).items():
+            assert digest == (sealed.slices[name][rank] if name in sealed.slices else sealed.sha256[name]), name
+        h.remove(where)
+    share = (sealed.bytes - sealed.replicated) / RANKS + sealed.replicated
+    assert most <= share * 1.02, f"{most} bytes fetched, a rank's share is {share:.0f}"
+    where, result = load(1, RANKS)
+    result.expect(0)
+    assert [name for name in os.listdir(where) if name[0] != "."] == ["model-rank-1-part-0.safetensors"]
+    load(1, RANKS * 2)[1].expect(10, "model-rank-4-part-0.safetensors")
+    load(1, RANKS - 1)[1].expect(10, "model-rank-3-part-0.safetensors")
+    return f"at most {most - share:.0f} bytes more than a rank's share of {share / 1e6:.1f} MB"

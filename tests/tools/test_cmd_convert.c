@@ -117,6 +117,38 @@ SL_TEST(flags_choose_rename_cast_and_cut)
     ran_release(&ran);
 }
 
+SL_TEST(ranks_have_files_of_their_own_and_rules)
+{
+    struct ran ran = {0};
+    size_t bytes;
+    char named[PATH_BYTES], folder[PATH_BYTES], rules[PATH_BYTES];
+    static const char text[] = "# of vectors\n- {match: 'h.*', dim: 0}\n- match: c\n  whole: yes\n";
+    static const char wrong[] = "- {match: 'h.*', dims: 0}\n";
+    uint8_t *data = sl_model_safetensors("model.embed_tokens.weight,model.norm.weight", 64, &bytes);
+    write_file(place(named, "named.safetensors"), data, bytes);
+    free(data);
+    place(folder, "ranks/");
+    RUN(&ran, "convert", named, folder, "--ranks", "2", "--json");
+    EXPECT(ran, 0, "\"tensors\":4,\"objects\":2,\"files\":2");
+    RUN(&ran, "inspect", "--json", place(rules, "ranks/model-rank-1-part-0.safetensors"));
+    ck_assert_msg(strstr(ran.out, "\"shape\":[32]") && strstr(ran.out, "\"shape\":[64]"), "%s",
+                  ran.out);
+    ran_release(&ran);
+    RUN(&ran, "convert", model, folder, "--ranks", "2", "--replace");
+    EXPECT(ran, 2, "no rule says how tensor 'h.a' is cut");
+    write_file(place(rules, "rules"), text, sizeof(text) - 1);
+    RUN(&ran, "convert", model, folder, "--ranks", "4", "--rank-rules", rules, "--replace");
+    EXPECT(ran, 0, ", 12 tensors");
+    write_file(rules, wrong, sizeof(wrong) - 1);
+    RUN(&ran, "convert", model, folder, "--ranks", "4", "--rank-rules", rules, "--replace");
+    EXPECT(ran, 2, "'dims'");
+    write_file(rules, "none", 4);
+    RUN(&ran, "convert", model, folder, "--ranks", "4", "--rank-rules", rules, "--replace");
+    EXPECT(ran, 2, "--rank-rules");
+    RUN(&ran, "convert", model, folder, "--ranks", "4", "--rank-rules", "/nowhere");
+    EXPECT(ran, 4, "/nowhere");
+}
+
 SL_TEST(flags_that_make_no_sense_are_refused)
 {
     static const struct {
@@ -130,6 +162,9 @@ SL_TEST(flags_that_make_no_sense_are_refused)
         {"--shard", "8/8", "rank 8"},
         {"--shard-rule", "a=x", "PATTERN=DIM"},
         {"--shard-bytes", "1Mi", "folder"},
+        {"--ranks", "2", "name a folder"},
+        {"--rank-rules", "f", "--ranks N"},
+        {"--ranks", "1025", "1024"},
         {"--align", "3", "power of two"},
         {"--encrypt", "--replace", "--seal-key-file"},
         {"--seal-key-file", "k", "--encrypt"},

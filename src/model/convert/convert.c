@@ -15,7 +15,7 @@
 #include "spec.h"
 #include "stores.h"
 
-static void component_release(struct sl_component *component)
+void sl_component_release(struct sl_component *component)
 {
     sl_layout_free(component->layout);
     sl_component_release_readers(component);
@@ -38,7 +38,7 @@ static void job_release(struct sl_job *job)
         sl_output_release(&job->outputs[i]);
     free(job->outputs);
     for (size_t i = 0; i < job->component_count; i++)
-        component_release(&job->components[i]);
+        sl_component_release(&job->components[i]);
     free(job->components);
     sl_store_free(job->store);
     pthread_mutex_destroy(&job->lock);
@@ -69,6 +69,10 @@ static int check_config(const struct sl_convert_config *config, struct sl_err *e
     if (config->shard_bytes && (!is_folder(config->to) || config->format != SL_CONVERT_SAFETENSORS))
         return sl_fail(err, SL_E_USAGE,
                        "--shard-bytes makes several safetensors files: name a folder, with a '/' "
+                       "at the end");
+    if (config->ranks && (!is_folder(config->to) || config->format != SL_CONVERT_SAFETENSORS))
+        return sl_fail(err, SL_E_USAGE,
+                       "--ranks makes a safetensors file for each rank: name a folder, with a '/' "
                        "at the end");
     if (config->seal && config->format != SL_CONVERT_TENSORIZER)
         return sl_fail(err, SL_E_USAGE,

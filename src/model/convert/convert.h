@@ -28,10 +28,13 @@ struct sl_convert_config {
     const char *to; /* URI of the new object, or of a folder (trailing '/': several files) */
     enum sl_convert_format format;
     uint64_t shard_bytes;           /* safetensors in a folder: 0 is one file */
+    unsigned ranks;                 /* safetensors in a folder: so many times one file, each with
+                                       that part of the tensors that the spec's tensors.shard says;
+                                       0: the part of its rank alone, under the usual names */
     struct sl_keys *seal;           /* encrypt with these; NULL: plain */
     struct sl_kdf kdf;              /* seal has a passphrase: how its key is derived */
     uint64_t align;                 /* see struct sl_tensorizer_options */
-    bool bare_head;                 /* see sl_safetensors_layout_named() */
+    bool bare_head;                 /* see struct sl_safetensors_options */
     bool data_files;                /* config.json and the like go along; only into a folder */
     bool replace;                   /* what is there */
     bool encrypted_only;            /* the source must be an encrypted .tensors file … */

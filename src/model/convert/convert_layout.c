@@ -70,10 +70,16 @@ static int lay_out_tensors(const struct sl_job *job, struct sl_component *compon
 {
     const struct sl_convert_config *config = job->config;
     const struct sl_plan *plan = component->plan;
-    if (!is_tensorizer(job))
-        return sl_safetensors_layout_named(
-            tensors, plan->target_count, plan->metadata, plan->metadata_count, config->shard_bytes,
-            component->stem, config->bare_head, &component->layout, err);
+    if (!is_tensorizer(job)) {
+        const struct sl_safetensors_options options = {
+            .shard_bytes = config->shard_bytes,
+            .stem = component->stem,
+            .parts = config->ranks > 0,
+            .bare = config->bare_head,
+        };
+        return sl_safetensors_layout_as(tensors, plan->target_count, plan->metadata,
+                                        plan->metadata_count, &options, &component->layout, err);
+    }
     sl_autofree char *name = sl_asprintf(err, "%s.tensors", component->stem);
     struct sl_tensorizer_options options = {
         .encrypt = config->seal != NULL,
@@ -276,7 +282,7 @@ static int add_data_files(struct sl_job *job, const struct sl_component *compone
 {
     for (size_t i = 0; i < component->plan->source_count; i++) {
         const struct sl_plan_source *source = &component->plan->sources[i];
-        if (source->index || !job->config->data_files)
+        if (source->index || !job->config->data_files || component->rank)
             continue;
         sl_autofree char *name = sl_asprintf(err, "%s%s", component->folder, source->name);
         if (!name || sl_job_add_data_file(job, name, err) < 0)

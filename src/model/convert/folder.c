@@ -279,7 +279,7 @@ static int take_given(struct sl_job *job, struct sl_err *err)
     return add_component(job, "model", 0, err) ? 0 : -1;
 }
 
-int sl_job_find(struct sl_job *job, struct sl_err *err)
+static int find_components(struct sl_job *job, struct sl_err *err)
 {
     const struct sl_spec *spec = job->config->spec;
     sl_autofree char *key = NULL;
@@ -290,4 +290,11 @@ int sl_job_find(struct sl_job *job, struct sl_err *err)
     if (!*key)
         return find_in_folder(job, err);
     return add_component(job, "model", 0, err) ? 0 : -1;
+}
+
+int sl_job_find(struct sl_job *job, struct sl_err *err)
+{
+    if (find_components(job, err) < 0)
+        return -1;
+    return job->config->ranks ? sl_job_part_ranks(job, err) : 0;
 }

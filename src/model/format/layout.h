@@ -73,17 +73,18 @@ SL_AUTO_DEFINE(sl_layout)
 int sl_safetensors_layout(const struct sl_tensor *const *tensors, size_t count,
                           const struct sl_meta_pair *metadata, size_t metadata_count,
                           uint64_t shard_bytes, struct sl_layout **layout, struct sl_err *err);
-/**
- * As sl_safetensors_layout(), with other names of files.
- *
- * @stem  of the names, instead of "model".
- * @bare  nothing that the format does not ask for, which is padding to 64 and "format": "pt" where
- *        there are no metadata.
- */
-int sl_safetensors_layout_named(const struct sl_tensor *const *tensors, size_t count,
-                                const struct sl_meta_pair *metadata, size_t metadata_count,
-                                uint64_t shard_bytes, const char *stem, bool bare,
-                                struct sl_layout **layout, struct sl_err *err);
+struct sl_safetensors_options {
+    uint64_t shard_bytes;
+    const char *stem; /* of the names, instead of "model"; NULL: that */
+    bool parts;       /* STEM-part-0.safetensors and so on, as engines call the files of ranks */
+    bool bare; /* nothing that the format does not ask for, which is padding to 64 and "format":
+                  "pt" where there are no metadata */
+};
+/** As sl_safetensors_layout(), in other ways; options are borrowed for the call. */
+int sl_safetensors_layout_as(const struct sl_tensor *const *tensors, size_t count,
+                             const struct sl_meta_pair *metadata, size_t metadata_count,
+                             const struct sl_safetensors_options *options,
+                             struct sl_layout **layout, struct sl_err *err);
 
 enum {
     SL_TENSORIZER_ALIGN_MAX = 1024 * 1024,

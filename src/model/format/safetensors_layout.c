@@ -272,39 +272,51 @@ static int lay_index(struct sl_layout *layout, uint32_t number, const char *stem
     return result;
 }
 
-static int lay_shards(struct sl_layout *layout, size_t shards, uint64_t shard_bytes,
-                      const char *stem, const struct sl_meta_pair *metadata, size_t metadata_count,
-                      bool bare, struct sl_err *err)
+static char *shard_name(const struct sl_safetensors_options *options, uint32_t number,
+                        size_t shards, struct sl_err *err)
+{
+    if (options->parts)
+        return sl_asprintf(err, "%s-part-%u.safetensors", options->stem, number);
+    if (shards == 1)
+        return sl_asprintf(err, "%s.safetensors", options->stem);
+    return sl_asprintf(err, "%s-%05u-of-%05zu.safetensors", options->stem, number + 1, shards);
+}
+
+static int lay_shards(struct sl_layout *layout, size_t shards,
+                      const struct sl_safetensors_options *options,
+                      const struct sl_meta_pair *metadata, size_t metadata_count,
+                      struct sl_err *err)
 {
     size_t done = 0;
     for (uint32_t i = 0; i < shards; i++) {
         struct sl_layout_place *places = layout->places + done;
-        size_t count = shards == 1 ? layout->place_count
-                                   : shard_length(places, layout->place_count - done, shard_bytes);
-        layout->files[i].name =
-            shards == 1 ? sl_asprintf(err, "%s.safetensors", stem)
-                        : sl_asprintf(err, "%s-%05u-of-%05zu.safetensors", stem, i + 1, shards);
+        size_t left = layout->place_count - done;
+        size_t count = shards == 1 ? left : shard_length(places, left, options->shard_bytes);
+        layout->files[i].name = shard_name(options, i, shards, err);
         if (!layout->files[i].name ||
-            lay_file(layout, i, places, count, metadata, metadata_count, bare, err) < 0)
+            lay_file(layout, i, places, count, metadata, metadata_count, options->bare, err) < 0)
             return -1;
         done += count;
     }
-    return shards == 1 ? 0 : lay_index(layout, (uint32_t)shards, stem, err);
+    return shards == 1 ? 0 : lay_index(layout, (uint32_t)shards, options->stem, err);
 }
 
 int sl_safetensors_layout(const struct sl_tensor *const *tensors, size_t count,
                           const struct sl_meta_pair *metadata, size_t metadata_count,
                           uint64_t shard_bytes, struct sl_layout **out, struct sl_err *err)
 {
-    return sl_safetensors_layout_named(tensors, count, metadata, metadata_count, shard_bytes,
-                                       "model", false, out, err);
+    const struct sl_safetensors_options options = {.shard_bytes = shard_bytes};
+    return sl_safetensors_layout_as(tensors, count, metadata, metadata_count, &options, out, err);
 }
 
-int sl_safetensors_layout_named(const struct sl_tensor *const *tensors, size_t count,
-                                const struct sl_meta_pair *metadata, size_t metadata_count,
-                                uint64_t shard_bytes, const char *stem, bool bare,
-                                struct sl_layout **out, struct sl_err *err)
+int sl_safetensors_layout_as(const struct sl_tensor *const *tensors, size_t count,
+                             const struct sl_meta_pair *metadata, size_t metadata_count,
+                             const struct sl_safetensors_options *wanted, struct sl_layout **out,
+                             struct sl_err *err)
 {
+    struct sl_safetensors_options options = *wanted;
+    if (!options.stem)
+        options.stem = "model";
     if (check_tensors(tensors, count, err) < 0)
         return -1;
     SL_AUTO(sl_layout) layout = sl_alloc(sizeof(*layout), err);
@@ -318,15 +330,14 @@ int sl_safetensors_layout_named(const struct sl_tensor *const *tensors, size_t c
         layout->places[i].tensor = tensors[i];
     if (count > 1)
         qsort(layout->places, count, sizeof(*layout->places), by_type_and_name);
-    size_t shards = shard_bytes && count ? count_shards(layout, shard_bytes) : 1;
+    size_t shards = options.shard_bytes && count ? count_shards(layout, options.shard_bytes) : 1;
     if (shards > SHARDS_MAX)
         return sl_fail(err, SL_E_USAGE, "%zu shards, at most %d: make shardBytes larger", shards,
                        SHARDS_MAX);
     size_t files = shards == 1 ? 1 : shards + 1;
     layout->files = sl_alloc_array(files, sizeof(*layout->files), err);
     layout->file_count = layout->files ? files : 0;
-    if (!layout->files ||
-        lay_shards(layout, shards, shard_bytes, stem, metadata, metadata_count, bare, err) < 0)
+    if (!layout->files || lay_shards(layout, shards, &options, metadata, metadata_count, err) < 0)
         return -1;
     *out = sl_steal(&layout);
     return 0;

@@ -131,7 +131,12 @@ static int cut(struct sl_reshaping *reshaping, struct sl_target *target, struct 
     const struct sl_spec_shard *shard = &reshaping->wanted->shard;
     struct sl_tensor *out = &target->out;
     const struct sl_spec_shard_rule *rule = find_rule(reshaping, out->name);
-    if (!rule || shard->of < 2)
+    if (!rule && shard->others == SL_OTHERS_REFUSE)
+        return sl_fail(err, SL_E_USAGE,
+                       "no rule says how tensor '%s' is cut: add one with its dimension, or with "
+                       "'whole: true'",
+                       out->name);
+    if (!rule || rule->whole || shard->of < 2)
         return 0;
     if (check_cut(out, rule->dim, shard->of, err) < 0)
         return -1;
@@ -182,7 +187,7 @@ void sl_reshaping_warn(const struct sl_reshaping *reshaping)
     const struct sl_spec_shard *shard = &reshaping->wanted->shard;
     const struct sl_spec_shard_rule *rules = shard->rules.items;
     for (size_t i = 0; i < shard->rules.count; i++)
-        if (!reshaping->rule_used[i])
+        if (!reshaping->rule_used[i] && shard->others == SL_OTHERS_WHOLE)
             sl_log(
                 SL_LOG_WARN,
                 "tensors.shard: '%s' is not a tensor's rule: it matches none, or rules before it "

@@ -76,10 +76,14 @@ struct sl_spec_rename_rule {
 struct sl_spec_shard_rule {
     char *match;
     uint64_t dim;
+    bool whole; /* not cut, whatever dim says */
 };
+/** What becomes of tensors that no rule names. */
+enum sl_shard_others { SL_OTHERS_WHOLE, SL_OTHERS_REFUSE };
 struct sl_spec_shard {
     uint64_t rank, of;
     struct sl_items rules; /* struct sl_spec_shard_rule */
+    int others;            /* enum sl_shard_others */
 };
 enum sl_tensor_prefix { SL_PREFIX_NONE, SL_PREFIX_OBJECT };
 struct sl_spec_tensors {

@@ -90,6 +90,7 @@ static const struct sl_option rule_rows[] = {
               .required = true),
     SL_OPTION(sl_spec_shard_rule, dim, UINT, "0", "the dimension to cut", .minimum = 0,
               .maximum = 63),
+    SL_OPTION(sl_spec_shard_rule, whole, BOOL, "false", "not to be cut: every rank has all of it"),
     SL_OPTION_END,
 };
 static const struct sl_option_table rule_table = {"rules", sizeof(struct sl_spec_shard_rule),
@@ -100,11 +101,11 @@ static const struct sl_option shard_rows[] = {
               .maximum = 65535),
     SL_OPTION(sl_spec_shard, of, UINT, "1", "how many parts there are", .minimum = 1,
               .maximum = 65536),
-    SL_OPTION(
-        sl_spec_shard, rules, ITEMS, "",
-        "which tensors to cut, and where; the first match counts, and tensors without one are "
-        "loaded whole",
-        .section = &rule_table),
+    SL_OPTION(sl_spec_shard, rules, ITEMS, "",
+              "which tensors to cut, and where; the first match counts", .section = &rule_table),
+    SL_OPTION(sl_spec_shard, others, CHOICE, "whole",
+              "what becomes of tensors that no rule names: whole for every rank, or refuse them",
+              .choices = "whole|refuse"),
     SL_OPTION_END,
 };
 static const struct sl_option_table shard_table = {"shard", sizeof(struct sl_spec_shard),

@@ -56,8 +56,8 @@ static struct sl_yaml_pair *own_pair(struct sl_yaml_tree *tree, struct sl_yaml_n
     return sl_yaml_get(map, key);
 }
 
-/* `[a, b]` and `{a: b}` are YAML where a list or a mapping is wanted; *out stays NULL if the text
- * is neither. */
+/* `[a, b]` and `{a: b}` are YAML where a list or a mapping is wanted, and any text is for a list of
+ * mappings; *out stays NULL if the text is none. */
 static int flow_value(struct sl_yaml_tree *tree, const char *text, struct sl_mark mark,
                       struct sl_yaml_node **out, struct sl_err *err)
 {
@@ -99,10 +99,10 @@ static int flow_value(struct sl_yaml_tree *tree, const char *text, struct sl_mar
 static int make_value(struct sl_yaml_tree *tree, const struct sl_option *row, const char *text,
                       struct sl_mark mark, struct sl_yaml_node **out, struct sl_err *err)
 {
-    bool structured =
-        row->type == SL_OPTION_LIST || row->type == SL_OPTION_MAP || row->type == SL_OPTION_ITEMS;
+    bool structured = row->type == SL_OPTION_LIST || row->type == SL_OPTION_MAP;
+    bool flow = structured && (*text == '[' || *text == '{');
     *out = NULL;
-    if (structured && (*text == '[' || *text == '{') && flow_value(tree, text, mark, out, err) < 0)
+    if ((flow || row->type == SL_OPTION_ITEMS) && flow_value(tree, text, mark, out, err) < 0)
         return -1;
     if (*out)
         return 0;

@@ -5,16 +5,24 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "buf.h"
 #include "converting.h"
 #include "json.h"
 #include "operand.h"
 
-enum { TEXT_BYTES_MAX = 1024 * 1024, THREADS_MAX = 64, ALIGN_MAX = 1024 * 1024 };
+enum {
+    TEXT_BYTES_MAX = 1024 * 1024,
+    THREADS_MAX = 64,
+    ALIGN_MAX = 1024 * 1024,
+    RANKS_MAX = 1024,
+};
 
 struct convert_options {
     int to_format;
     struct sl_list include, exclude, rename, cast, shard_rule;
     char *shard;
+    uint64_t ranks;
+    char *rank_rules;
     uint64_t shard_bytes;
     bool encrypt;
     char *seal_key_file, *seal_passphrase_file;
@@ -45,6 +53,15 @@ static const struct sl_option rows[] = {
               "which tensors are cut, and along which dimension, such as '*.q_proj.weight=0'; "
               "the first match counts",
               .value = "PATTERN=DIM"),
+    SL_OPTION(convert_options, ranks, UINT, "0",
+              "write files for so many ranks, model-rank-R-part-P.safetensors, each with its part "
+              "of every tensor",
+              .maximum = RANKS_MAX),
+    SL_OPTION(convert_options, rank_rules, STRING, "",
+              "with --ranks: a YAML list of rules as under tensors.shard.rules, such as "
+              "[{match: '*.q_proj.weight', dim: 0}, {match: '*norm.weight', whole: true}]; every "
+              "tensor needs one. Without it those of models that are named as Llama's",
+              .value = "FILE"),
     SL_OPTION(convert_options, shard_bytes, BYTES, "0",
               "write several safetensors files of at most this size, with an index; 0 is one file"),
     SL_OPTION(convert_options, encrypt, BOOL, "false",
@@ -70,15 +87,17 @@ static const struct sl_option_table table = {"convert", sizeof(struct convert_op
 
 /* ---- flags as keys of the spec --------------------------------------------------------------- */
 
-enum { SETTINGS_MAX = 8 };
+enum { SETTINGS_MAX = 12 };
 struct words {
     struct sl_spec_setting settings[SETTINGS_MAX];
     struct sl_json texts[SETTINGS_MAX]; /* what the settings' values point to */
     size_t count;
+    struct sl_buf rank_rules;
 };
 
 static void words_release(struct words *words)
 {
+    sl_buf_release(&words->rank_rules);
     for (size_t i = 0; i < words->count; i++)
         sl_json_release(&words->texts[i]);
 }
@@ -202,12 +221,82 @@ static int add_shard_rules(struct words *words, const struct sl_list *list, stru
     return end_setting(words, err);
 }
 
+/* ---- ranks -------------------------------------------------------------------------------- */
+
+/* Layers as Llama, Mistral, Qwen, Mixtral and their like call them: what makes an engine's columns
+ * is cut into rows, what adds them up again into columns, and what each rank needs stays whole. */
+static const struct {
+    const char *match, *how;
+} usual_rules[] = {
+    {"*embed_tokens.weight", "dim: 0"},
+    {"*lm_head.weight", "dim: 0"},
+    {"*.[qkv]_proj.weight", "dim: 0"},
+    {"*.[qkv]_proj.bias", "dim: 0"},
+    {"*.o_proj.weight", "dim: 1"},
+    {"*.o_proj.bias", "whole: true"},
+    {"*.gate_proj.weight", "dim: 0"},
+    {"*.up_proj.weight", "dim: 0"},
+    {"*.down_proj.weight", "dim: 1"},
+    {"*.experts.*.w[13].weight", "dim: 0"},
+    {"*.experts.*.w2.weight", "dim: 1"},
+    {"*.block_sparse_moe.gate.weight", "whole: true"},
+    {"*.mlp.gate.weight", "whole: true"},
+    {"*.shared_expert_gate.weight", "whole: true"},
+    {"*.rotary_emb.inv_freq", "whole: true"},
+    {"*norm.weight", "whole: true"},
+};
+
+static int write_usual_rules(struct sl_buf *text, struct sl_err *err)
+{
+    for (size_t i = 0; i < SL_COUNT(usual_rules); i++)
+        if (sl_buf_printf(text, err, "- {match: '%s', %s}\n", usual_rules[i].match,
+                          usual_rules[i].how) < 0)
+            return -1;
+    return 0;
+}
+
+static void add_setting(struct words *words, const char *path, const char *value,
+                        const char *origin)
+{
+    words->settings[words->count++] = (struct sl_spec_setting){path, value, origin};
+}
+
+static int check_ranks(const struct convert_options *options, struct sl_err *err)
+{
+    if (options->rank_rules && !options->ranks)
+        return sl_fail(err, SL_E_USAGE, "--rank-rules needs --ranks N: how many ranks are there?");
+    if (options->ranks && (options->shard || options->shard_rule.count))
+        return sl_fail(err, SL_E_USAGE,
+                       "--ranks writes all parts, --shard one of them: give one of the two");
+    return 0;
+}
+
+static int add_ranks(struct words *words, const struct convert_options *options, struct sl_err *err)
+{
+    if (check_ranks(options, err) < 0)
+        return -1;
+    if (!options->ranks)
+        return 0;
+    words->rank_rules = (struct sl_buf)SL_BUF_INIT(TEXT_BYTES_MAX);
+    if (options->rank_rules ? sl_buf_read_file(&words->rank_rules, options->rank_rules, err) < 0
+                            : write_usual_rules(&words->rank_rules, err) < 0)
+        return -1;
+    sl_json_uint(begin_setting(words, "tensors.shard.of", "--ranks"), options->ranks);
+    if (end_setting(words, err) < 0)
+        return -1;
+    add_setting(words, "tensors.shard.rank", "0", "--ranks");
+    add_setting(words, "tensors.shard.others", "refuse", "--ranks");
+    add_setting(words, "tensors.shard.rules", sl_buf_string(&words->rank_rules), "--rank-rules");
+    return 0;
+}
+
 static int say(struct words *words, const struct convert_options *options, struct sl_err *err)
 {
     if (add_patterns(words, "tensors.include", "--include", &options->include, err) < 0 ||
         add_patterns(words, "tensors.exclude", "--exclude", &options->exclude, err) < 0 ||
         add_renames(words, &options->rename, err) < 0 ||
-        add_casts(words, &options->cast, err) < 0 || add_shard(words, options->shard, err) < 0)
+        add_casts(words, &options->cast, err) < 0 || add_shard(words, options->shard, err) < 0 ||
+        add_ranks(words, options, err) < 0)
         return -1;
     return add_shard_rules(words, &options->shard_rule, err);
 }
@@ -250,6 +339,7 @@ static int run(struct sl_cli *cli, struct sl_err *err)
     SL_AUTO(sl_keys) seal = NULL;
     struct sl_converting converting = {
         .config = {.shard_bytes = options->shard_bytes,
+                   .ranks = (unsigned)options->ranks,
                    .align = options->align,
                    .data_files = options->data_files,
                    .replace = options->replace,
@@ -288,6 +378,7 @@ const struct sl_command sl_cmd_convert = {
     .examples = "sluice convert pytorch_model.bin model.safetensors\n"
                 "sluice convert ./hf-model/ s3://bucket/model.tensors --cast F32:F16\n"
                 "sluice convert model.tensors out/ --shard-bytes 5GiB          # with an index\n"
+                "sluice convert s3://bucket/llama/ s3://bucket/llama-tp8/ --ranks 8\n"
                 "sluice convert model.safetensors m.tensors --encrypt --seal-key-file key",
     .options = &table,
     .spec_flags = true,

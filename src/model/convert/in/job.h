@@ -27,7 +27,8 @@ struct sl_component {
     char *uri;
     struct sl_list include;
     struct sl_plan *plan;
-    bool given; /* the plan is the caller's */
+    bool given;    /* the plan is the caller's */
+    unsigned rank; /* of those that are written; 0 of one alone */
     struct sl_layout *layout;
     struct sl_verified_reader **verified; /* one a source of the plan; NULL: it has no sidecar */
     size_t verified_count;
@@ -136,12 +137,20 @@ struct sl_block {
     uint64_t begin, end; /* of a part: of the tensor's data */
 };
 
+/** convert.c: what it holds. */
+void sl_component_release(struct sl_component *component);
+
 /* ---- folder.c -------------------------------------------------------------------------------- */
 
 /** Components of the source, and the data files of a folder as outputs without upload. */
 int sl_job_find(struct sl_job *job, struct sl_err *err);
 /** An object of the folder that goes along as it is; opened here. */
 int sl_job_add_data_file(struct sl_job *job, const char *name, struct sl_err *err);
+
+/* ---- rank_parts.c --------------------------------------------------------------------------- */
+
+/** For config->ranks: each component as many times, each with its part and its names. */
+int sl_job_part_ranks(struct sl_job *job, struct sl_err *err);
 
 /* ---- verified_sources.c --------------------------------------------------------------------- */
 
