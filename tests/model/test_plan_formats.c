@@ -367,4 +367,17 @@ SL_TEST(a_canceled_load_drops_no_shards)
     sl_cancel_free(cancel);
 }
 
+SL_TEST(parts_that_ranks_saved_as_safetensors_are_told_from_tensors)
+{
+    static const char part[] = "{\"__metadata__\":{\"DCP_SHARDING_INFO\":\"{}\"},\"w\":{\"dtype\":"
+                               "\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}";
+    char file[8 + sizeof(part)] = {(char)(sizeof(part) - 1)};
+    memcpy(file + 8, part, sizeof(part) - 1);
+    put("m/shard-00001-model-00001-of-00001.safetensors", file, sizeof(file));
+    expect_files(layout, "model.safetensors", 1); /* with a warning */
+    put("m/shard-00002-model-00001-of-00001.safetensors", file, sizeof(file));
+    expect_refusal(layout, SL_E_FORMAT, "consolidate_safetensors_files");
+    drop_objects();
+}
+
 SL_CASE(.setup = clear, .teardown = drop_objects)

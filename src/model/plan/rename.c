@@ -153,6 +153,27 @@ static bool same_path(const struct sl_tensor *x, const struct sl_tensor *y)
     return true;
 }
 
+/* Each rank of torch's HuggingFaceStorageWriter writes its parts under the names of the wholes. */
+static bool are_parts(const struct sl_index *index)
+{
+    for (size_t i = 0; i < index->metadata_count; i++)
+        if (strcmp(index->metadata[i].key, "DCP_SHARDING_INFO") == 0)
+            return true;
+    return false;
+}
+
+static const char *advice_on_meeting(const struct sl_target *one, const struct sl_target *two,
+                                     bool renamed)
+{
+    if (renamed)
+        return "change tensors.rename";
+    if (are_parts(one->index) && are_parts(two->index))
+        return "they are parts of one tensor (DCP_SHARDING_INFO), which ranks of torch saved: join "
+               "them first, with torch's consolidate_safetensors_files";
+    return "leave one out with source.exclude or tensors.exclude, or tell folders apart with "
+           "tensors.prefix: object";
+}
+
 static int refuse_meeting(const struct sl_plan *plan, const struct sl_target *one,
                           const struct sl_target *two, struct sl_err *err)
 {
@@ -163,14 +184,25 @@ static int refuse_meeting(const struct sl_plan *plan, const struct sl_target *on
         err, SL_E_FORMAT, "E_NAME",
         "tensor '%.300s' of '%s' and tensor '%.300s' of '%s' would both be called '%.300s': %s",
         one->from->name, plan->sources[one->source].name, two->from->name,
-        plan->sources[two->source].name, one->out.name,
-        renamed ? "change tensors.rename"
-                : "leave one out with source.exclude or tensors.exclude, or tell folders apart "
-                  "with tensors.prefix: object");
+        plan->sources[two->source].name, one->out.name, advice_on_meeting(one, two, renamed));
+}
+
+/* One rank's parts alone look like tensors. */
+static void warn_of_parts(const struct sl_plan *plan)
+{
+    for (size_t i = 0; i < plan->source_count; i++)
+        if (plan->sources[i].index && are_parts(plan->sources[i].index)) {
+            sl_log(SL_LOG_WARN,
+                   "'%s' says that its tensors may be parts of larger ones (DCP_SHARDING_INFO): "
+                   "join the files of all ranks first, with torch's consolidate_safetensors_files",
+                   plan->sources[i].name);
+            return;
+        }
 }
 
 int sl_plan_check_names(const struct sl_plan *plan, struct sl_err *err)
 {
+    warn_of_parts(plan);
     sl_autofree struct sl_target **targets =
         sl_alloc_array(plan->target_count, sizeof(*targets), err);
     if (!targets)
