@@ -7,11 +7,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "alloc_fail.h"
 #include "buf.h"
 #include "claims.h"
 #include "kill_load.h"
 #include "load.h"
 #include "log.h"
+#include "memory_store.h"
 #include "model_maker.h"
 #include "plan.h"
 #include "publish.h"
@@ -523,4 +525,37 @@ SL_TEST_LOOP(where_the_old_version_goes_first_its_equal_files_stay, 0, 3)
     load(more, &result);
     ck_assert_uint_ge(result.inherited + result.resumed, bytes[0] + bytes[2] + bytes[3]);
     ck_assert_uint_eq(look(0).st_ino, before);
+}
+
+/* ---- memory --------------------------------------------------------------------------------- */
+
+/* Linked, and copied. */
+SL_TEST_LOOP(every_failing_allocation_leaves_a_whole_version, 0, 2)
+{
+    struct sl_load_result result;
+    struct sl_specs specs;
+    char name[sizeof(path) + 32];
+    bool over = false;
+    ck_assert_int_eq(sl_memory_put("m/0.safetensors", data[0], bytes[0], NULL), 0);
+    sl_model_spec(&specs, "memory://m/", path, "readers: {connections: 1}\n");
+    file_path(0, name);
+    for (unsigned nth = 1; nth < 2000 && !over; nth++) {
+        struct sl_err err = SL_ERR_INIT;
+        ck_assert_int_eq(sl_memory_put("m/config.json", "1", 1, NULL), 0);
+        ck_assert_int_eq(sl_load_run(&specs.items[0], NULL, NULL, &result, &err), 0);
+        ck_assert_int_eq(chmod(name, _i ? 0644 : 0444), 0);
+        ck_assert_int_eq(sl_memory_put("m/config.json", "2", 1, NULL), 0);
+        sl_alloc_fail_at(nth);
+        int done = sl_load_run(&specs.items[0], NULL, NULL, &result, &err);
+        over = sl_alloc_count() < nth;
+        sl_alloc_fail_at(0);
+        ck_assert_msg(done == 0 || err.kind == SL_E_NO_SPACE, "%u: %s", nth, err.message);
+        ck_assert(sl_model_same(path, "config.json", "2", 1) ||
+                  (done < 0 && sl_model_same(path, "config.json", "1", 1)));
+        ck_assert(sl_model_same(path, "0.safetensors", data[0], bytes[0]));
+        ck_assert(!over || (done == 0 && result.inherited == bytes[0]));
+    }
+    ck_assert(over);
+    sl_specs_release(&specs);
+    sl_memory_clear();
 }

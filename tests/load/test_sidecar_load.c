@@ -1,10 +1,12 @@
 /* Loads of objects with sidecars from a server that sends wrong bytes: what is found, what is
  * fetched again, and that nothing wrong is ever published. */
 #include <check.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "alloc_fail.h"
@@ -466,3 +468,78 @@ SL_TEST(every_failing_allocation_ends_cleanly)
 }
 
 SL_CASE(.setup = setup, .teardown = teardown, .seconds = 60)
+
+/* ---- another version ------------------------------------------------------------------------ */
+
+static void put_version(const char *etag)
+{
+    sl_server_put(server, "/m.bin", data, BYTES, etag);
+    put_sidecar(make_sidecar("m.bin", data, BYTES));
+}
+
+/* A byte of range 9 of what is published, without a trace. */
+static void damage_in_secret(const char *name)
+{
+    struct stat status;
+    ck_assert_int_eq(stat(name, &status), 0);
+    ck_assert_int_eq(chmod(name, 0644), 0);
+    int fd = open(name, O_WRONLY);
+    ck_assert_int_eq(pwrite(fd, "?", 1, 9 * RANGE + 5), 1);
+    ck_assert_int_eq(futimens(fd, (struct timespec[]){status.st_mtim, status.st_mtim}), 0);
+    close(fd);
+    ck_assert_int_eq(chmod(name, 0444), 0);
+}
+
+static void cut(const char *name)
+{
+    ck_assert_int_eq(chmod(name, 0644), 0);
+    ck_assert_int_eq(truncate(name, 20 * RANGE + 1), 0);
+}
+
+static void put_a_link(const char *name)
+{
+    char target[sizeof(path) + 32];
+    snprintf(target, sizeof(target), "%s/elsewhere", scratch);
+    ck_assert_int_eq(rename(name, target), 0);
+    ck_assert_int_eq(symlink(target, name), 0);
+}
+
+static void do_nothing(const char *name)
+{
+    (void)name;
+}
+
+static const struct {
+    const char *first, *next;
+    void (*damage)(const char *name);
+    unsigned lost; /* ranges, besides the two that are new */
+} befores[] = {
+    {"verify: {sidecar: require}\n", "verify: {sidecar: require}\n", do_nothing, 0},
+    {"verify: {sidecar: off}\n", "verify: {sidecar: require}\n", do_nothing, 0},
+    {"verify: {sidecar: require}\n", "verify: {sidecar: require, hashes: all}\n", do_nothing, 0},
+    {"verify: {sidecar: require}\n", "verify: {sidecar: require}\n", damage_in_secret, 1},
+    {"verify: {sidecar: require}\n", "verify: {sidecar: require}\n", cut, 4},
+    {"verify: {sidecar: require}\n", "verify: {sidecar: require}\n", put_a_link, RANGES - 2},
+    {"verify: {sidecar: require}\n", "verify: {sidecar: off}\n", do_nothing, RANGES - 2},
+};
+
+/* By the new sidecar alone: what the old file is does not matter. */
+SL_TEST_LOOP(ranges_that_did_not_change_are_copied_from_the_version_before, 0, SL_COUNT(befores))
+{
+    char name[sizeof(path) + 32];
+    must_load(befores[_i].first);
+    snprintf(name, sizeof(name), "%s/m.bin", path);
+    befores[_i].damage(name);
+    data[3 * RANGE + 7] ^= 1;
+    data[17 * RANGE] ^= 1;
+    put_version("\"v2\"");
+    must_load(befores[_i].next);
+    uint64_t lost = (befores[_i].lost + 2) * (uint64_t)RANGE;
+    uint64_t most = BYTES > lost ? BYTES - lost : 0;
+    bool last = befores[_i].damage == cut || befores[_i].lost == RANGES - 2; /* it is shorter */
+    if (last)
+        most = befores[_i].damage == cut ? 18 * RANGE : 0;
+    ck_assert_uint_eq(result.inherited, most);
+    ck_assert_uint_eq(result.resumed, 0);
+    ck_assert_uint_le(result.fetched, BYTES - most + 320 * 1024);
+}

@@ -14,6 +14,10 @@
  * its CRC32C is compared meanwhile: a copy is what a killed load would have left, the journal
  * vouches for it and the checks see it. Files of somebody else are fetched.
  *
+ * Of a file that changed, and has a sidecar now, every range is copied that the old file of this
+ * name has in the same place, by the SHA-256 of the new sidecar. What the old file is, and whose,
+ * does not matter then. What does not agree is fetched over it.
+ *
  * Nothing is done to the old version. A kill leaves links in staging, and the next load makes them
  * anew; what it does not take over goes, since writing there would change the old version.
  */
@@ -29,8 +33,11 @@
 #include "lower_bound.h"
 #include "mapping.h"
 #include "publish_parts.h"
+#include "side_by_side.h"
+#include "sidecar.h"
+#include "thread.h"
 
-enum { FOLDER = O_RDONLY | O_DIRECTORY | O_CLOEXEC };
+enum { FOLDER = O_RDONLY | O_DIRECTORY | O_CLOEXEC, COPY_THREADS_MAX = 8 };
 
 struct sl_inheritance {
     const struct sl_plan *plan;
@@ -357,6 +364,141 @@ static int copy_file(struct sl_inheritance *own, uint32_t number, struct sl_sink
     return sl_journal_add(journal, number, 0, file->bytes, crc, err);
 }
 
+/* ---- ranges --------------------------------------------------------------------------------- */
+
+/* A range of a file with a sidecar, and the old file in which it may be. */
+struct piece {
+    uint32_t file;
+    size_t range;
+    const struct sl_published_file *from;
+};
+struct copying {
+    struct sl_inheritance *own;
+    struct sl_sink *sink;
+    struct sl_journal *journal;
+    struct piece *pieces;
+    size_t count, capacity;
+    struct sl_counter copied;
+};
+
+static int by_name(const void *a, const void *b)
+{
+    const struct sl_published_file *const *x = a, *const *y = b;
+    return strcmp((*x)->name, (*y)->name);
+}
+
+/* Layout verbatim: each object is the file of its number. */
+static const struct sl_sidecar *sidecar_of(const struct sl_inheritance *own, uint32_t file)
+{
+    const struct sl_plan *plan = own->plan;
+    const struct sl_sidecar *sidecar =
+        plan->mappings || file >= plan->source_count ? NULL : sl_plan_sidecar(plan, file);
+    return sidecar && sidecar->bytes == plan->files[file].bytes ? sidecar : NULL;
+}
+
+static int add_pieces(struct copying *copying, uint32_t file, const struct sl_sidecar *sidecar,
+                      const struct sl_published_file *from, struct sl_err *err)
+{
+    for (size_t i = 0; i < sidecar->range_count; i++) {
+        if (sl_sidecar_range_end(sidecar, i) > from->bytes)
+            break;
+        if (sl_grow(&copying->pieces, &copying->capacity, copying->count + 1,
+                    sizeof(*copying->pieces), err) < 0)
+            return -1;
+        copying->pieces[copying->count++] = (struct piece){file, i, from};
+    }
+    return 0;
+}
+
+/* Ranges of files that have a sidecar, and an old file of the same name. */
+static int find_pieces(struct copying *copying, struct sl_err *err)
+{
+    struct sl_inheritance *own = copying->own;
+    const struct sl_published *published = &own->published;
+    sl_autofree const struct sl_published_file **old =
+        sl_alloc_array(published->count + 1, sizeof(*old), err);
+    if (!old)
+        return -1;
+    for (size_t i = 0; i < published->count; i++)
+        old[i] = &published->files[i];
+    if (published->count)
+        qsort(old, published->count, sizeof(*old), by_name);
+    for (uint32_t i = 0; i < own->plan->file_count; i++) {
+        const struct sl_sidecar *sidecar = sidecar_of(own, i);
+        const char *name = own->plan->files[i].name;
+        size_t at = SL_LOWER_BOUND(n, published->count, strcmp(old[n]->name, name) < 0);
+        if (!sidecar || copying->sink->files[i].inherited || own->equal[i] ||
+            at == published->count || strcmp(old[at]->name, name) != 0)
+            continue;
+        if (add_pieces(copying, i, sidecar, old[at], err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* 1: all of it was copied and has the SHA-256 of the sidecar; 0: it is to be fetched. */
+static int copy_range(struct copying *copying, int fd, const struct piece *piece, uint64_t begin,
+                      uint64_t end, uint32_t *crc, struct sl_err *err)
+{
+    const struct sl_sidecar *sidecar = sidecar_of(copying->own, piece->file);
+    uint8_t digest[32];
+    SL_AUTO(sl_sha256) sha = sl_sha256_new(err);
+    sl_autofree uint8_t *buffer = sha ? sl_alloc_aligned(4096, SL_HASH_BUFFER_BYTES, err) : NULL;
+    if (!buffer)
+        return -1;
+    *crc = 0;
+    for (uint64_t at = begin; at < end;) {
+        size_t bytes = (size_t)SL_MIN(end - at, (uint64_t)SL_HASH_BUFFER_BYTES);
+        if (sl_cancel_check(copying->own->publish->cancel, err) < 0)
+            return -1;
+        if (sl_read_at(fd, buffer, bytes, at) < 0)
+            return 0;
+        sl_sha256_update(sha, buffer, bytes);
+        *crc = sl_crc32c(*crc, buffer, bytes);
+        if (put(copying->sink, piece->file, at, buffer, bytes, err) < 0)
+            return -1;
+        at += bytes;
+    }
+    sl_sha256_finish(sha, digest);
+    return memcmp(digest, sidecar->ranges[piece->range].sha256, 32) == 0;
+}
+
+static int copy_piece(void *arg, size_t number, struct sl_err *err)
+{
+    struct copying *copying = arg;
+    const struct piece *piece = &copying->pieces[number];
+    const struct sl_sidecar *sidecar = sidecar_of(copying->own, piece->file);
+    uint64_t begin = piece->range * sidecar->range_bytes;
+    uint64_t end = sl_sidecar_range_end(sidecar, piece->range);
+    const char *leaf;
+    struct stat status;
+    uint32_t crc;
+    sl_autoclose int folder =
+        sl_tree_parent(copying->own->old->root_fd, piece->from->name, false, &leaf);
+    sl_autoclose int fd =
+        folder < 0 ? -1 : openat(folder, leaf, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0 || fstat(fd, &status) < 0 || !S_ISREG(status.st_mode))
+        return 0;
+    int right = copy_range(copying, fd, piece, begin, end, &crc, err);
+    if (right <= 0)
+        return right;
+    sl_counter_add(&copying->copied, end - begin);
+    return sl_journal_add(copying->journal, piece->file, begin, end, crc, err);
+}
+
+static int copy_ranges(struct sl_inheritance *own, struct sl_sink *sink, struct sl_journal *journal,
+                       uint64_t *copied, struct sl_err *err)
+{
+    struct copying copying = {.own = own, .sink = sink, .journal = journal};
+    int done = find_pieces(&copying, err);
+    if (done == 0 && copying.count)
+        done = sl_side_by_side(copying.count, SL_MIN(sl_cpu_count(), (unsigned)COPY_THREADS_MAX),
+                               "sluice-copy", copy_piece, &copying, err);
+    *copied += sl_counter_get(&copying.copied);
+    free(copying.pieces);
+    return done;
+}
+
 int sl_inherit_copy(struct sl_inheritance *own, struct sl_sink *sink, struct sl_journal *journal,
                     uint64_t *copied, struct sl_err *err)
 {
@@ -364,5 +506,5 @@ int sl_inherit_copy(struct sl_inheritance *own, struct sl_sink *sink, struct sl_
     for (uint32_t i = 0; own->equal && i < own->plan->file_count; i++)
         if (own->equal[i] && copy_file(own, i, sink, journal, copied, err) < 0)
             return -1;
-    return 0;
+    return own->equal ? copy_ranges(own, sink, journal, copied, err) : 0;
 }

@@ -120,7 +120,8 @@ struct sl_inheritance *sl_inherit(struct sl_publish *publish, struct sl_publish 
                                   struct sl_journal *journal, struct sl_sink_file *files,
                                   uint64_t *linked, struct sl_err *err);
 /**
- * Copy the others into a sink of these files; the journal learns of what came right.
+ * Copy the others into a sink of these files, and ranges that a new sidecar finds in the old file
+ * of the same name; the journal learns of what came right. Has threads of its own meanwhile.
  *
  * @copied  out: its bytes.
  * @return  0, or -1 with SL_E_NO_SPACE or SL_E_CANCELED.
