@@ -86,12 +86,14 @@ static void put_sidecar(void)
     sl_hub_put(&hub, SIDECAR, text.data, text.used, false);
 }
 
+static const char *revision = ""; /* "@main" */
+
 static int load(const char *mode, const char *more)
 {
     struct sl_specs specs;
     char spec[500];
     snprintf(spec, sizeof(spec),
-             "source: {uri: \"hf://org/name\", hf: {endpoint: \"%s\", xet: '%s'}}\n%s",
+             "source: {uri: \"hf://org/name%s\", hf: {endpoint: \"%s\", xet: '%s'}}\n%s", revision,
              sl_hub_url(&hub), mode, more);
     err = (struct sl_err)SL_ERR_INIT;
     sl_model_spec(&specs, "", path, spec);
@@ -233,3 +235,16 @@ SL_TEST_LOOP(what_is_read_before_a_load_is_mended_by_links_too, SL_XET_AUTO, SL_
 }
 
 SL_CASE(.setup = setup, .teardown = teardown)
+
+/* Its version is a commit, of a URI; the hub says besides what is in it. */
+SL_TEST_LOOP(a_large_file_is_the_same_by_whatever_uri, 0, 2)
+{
+    static const char *const modes[] = {"off", "auto"};
+    ck_assert_msg(load(modes[_i], "") == 0, "%s", err.message);
+    ck_assert_uint_eq(result.inherited, 0);
+    revision = "@main";
+    ck_assert_msg(load(modes[_i], "") == 0, "%s", err.message);
+    ck_assert(!result.already);
+    ck_assert_uint_eq(result.inherited, SL_BLOB_BYTES);
+    ck_assert_uint_lt(result.fetched, SL_BLOB_BYTES / 2);
+}
