@@ -1,6 +1,7 @@
 """What people and other programs meet: HTTP, schema, pages, completion, share, exec."""
 import json
 import os
+import random
 import re
 import shutil
 import signal
@@ -10,6 +11,7 @@ from harness import ROOT, check, free_port, http_get, need_program, port_open, s
 from servers import share
 
 ROOMS = ("core/observe", "storage/file", "model/spec", "load/publish", "node/web", "tools/cli", "docs")
+MIB = 1 << 20
 HEAD = "apiVersion: sluice/v1alpha1\nkind: Model\nmetadata: {name: m}\n"
 VALID = [
     "source: {uri: 's3://b/k/'}\nsink: {tmpfs: {path: /m}}\n",
@@ -103,6 +105,47 @@ def wait_sees_the_model(h, minilm):
         pass
     h.load(minilm.directory + "/", to).expect(0)
     assert waiting.wait(180) == 0
+
+
+@check()
+def the_next_version_fetches_what_changed(h):
+    """Of 20 objects one changes, then of one in 64 ranges two, by its new sidecar: that is fetched, and the rest is right."""
+    source, to = h.fresh("source"), h.fresh()
+    os.makedirs(source)
+    noise = random.Random(7)
+
+    def write(name, size):
+        with open(os.path.join(source, name), "wb") as file:
+            file.write(noise.randbytes(size))
+
+    for number in range(20):
+        write(f"part-{number:02}.bin", MIB)
+    write("whole.bin", 8 * MIB)
+    h.sluice("sign", os.path.join(source, "whole.bin"), "--range-bytes", "128Ki").expect(0)
+    process, origin = share(h, source)
+    first = h.load(origin + "/", to).expect(0).json()
+    assert first["inherited"] == 0 and first["bytes"] == 28 * MIB, first
+    write("part-07.bin", MIB)
+    plan = json.loads(h.sluice("plan", origin + "/", "--to", to, "--json").expect(0).out)
+    objects = h.load(origin + "/", to).expect(0).json()
+    assert objects["inherited"] == plan["inherited_bytes"] == 27 * MIB, (objects, plan)
+    assert objects["fetched"] < 5 * MIB, objects
+    with open(os.path.join(source, "whole.bin"), "r+b") as file:
+        for number in (20, 40):
+            file.seek(number * MIB // 8)
+            file.write(b"changed")
+    os.unlink(os.path.join(source, "whole.bin.sluice.json"))
+    h.sluice("sign", os.path.join(source, "whole.bin"), "--range-bytes", "128Ki").expect(0)
+    version = h.sluice("wait", to, "--than", "00").expect(0).out.strip()
+    ranges = h.load(origin + "/", to).expect(0).json()
+    assert ranges["inherited"] == 28 * MIB - 2 * MIB // 8, ranges
+    assert h.sluice("wait", to, "--than", version, "--timeout-seconds", "60").expect(0).out.strip() != version
+    for name in os.listdir(source):
+        if not name.endswith(".sluice.json"):
+            assert sha256_file(os.path.join(source, name)) == sha256_file(os.path.join(to, name)), name
+    h.sluice("verify", to).expect(0)
+    h.stop(process)
+    return f"{objects['fetched'] / MIB:.1f} and {ranges['fetched'] / MIB:.1f} of 28 MiB fetched"
 
 
 @check("python")
