@@ -8,6 +8,7 @@
 
 #include "await.h"
 #include "claims.h"
+#include "golden.h"
 #include "json.h"
 #include "model_maker.h"
 #include "range_server.h"
@@ -291,6 +292,43 @@ SL_TEST(sigterm_ends_it_with_143_and_leaves_nothing)
     ck_assert_int_eq(wait_sluice(pid), 143);
     ck_assert_uint_eq(count_names(), before);
     sl_server_stop(server);
+    free(data);
+}
+
+/* A part of each row is many small reads. */
+SL_TEST(a_sidecar_checks_what_a_part_of_a_tensor_is_made_of)
+{
+    static const char header[] =
+        "{\"w\":{\"dtype\":\"F32\",\"shape\":[512,512],\"data_offsets\":[0,1048576]}}";
+    enum { HEAD = 8 + sizeof(header) - 1, BYTES = HEAD + 1048576 };
+    struct ran ran = {0};
+    char path[PATH_BYTES];
+    uint8_t *data = calloc(1, BYTES);
+    data[0] = sizeof(header) - 1;
+    memcpy(data + 8, header, sizeof(header) - 1);
+    write_file(place(path, "matrix.safetensors"), data, BYTES);
+    RUN(&ran, "sign", path, "--range-bytes", "256KiB");
+    EXPECT(ran, 0, "1 object");
+    data[BYTES - 1000] = 1;
+    write_file(path, data, BYTES);
+    RUN(&ran, "convert", path, other, "--to-format", "safetensors", "--set",
+        "verify.sidecar=require", "--shard", "0/2", "--shard-rule", "w=1");
+    EXPECT(ran, 5, "its crc32c is");
+    free(data);
+}
+
+SL_TEST(what_a_sidecar_cannot_check_is_refused)
+{
+    struct ran ran = {0};
+    size_t bytes;
+    char path[PATH_BYTES];
+    uint8_t *data = golden_read("pytorch/big_endian.pt", &bytes);
+    write_file(place(path, "big.pt"), data, bytes);
+    RUN(&ran, "sign", path);
+    EXPECT(ran, 0, "1 object");
+    RUN(&ran, "convert", path, other, "--to-format", "safetensors", "--set",
+        "verify.sidecar=require", "--include", "[hqc]"); /* row by row, big-endian */
+    EXPECT(ran, 5, "its sidecar cannot check it");
     free(data);
 }
 

@@ -9,11 +9,12 @@
 #include "log.h"
 #include "names.h"
 
-static bool is_in_strides(const struct sl_tensor *tensor)
+/* Such bytes are gathered, past the reader that checks. */
+static bool is_gathered(const struct sl_tensor *tensor)
 {
-    bool some = tensor->strides != NULL;
+    bool some = tensor->strides || tensor->swap_bytes > 1;
     for (size_t i = 0; i < tensor->chunk_count; i++)
-        some = some || tensor->chunks[i].tensor.strides;
+        some = some || is_gathered(&tensor->chunks[i].tensor);
     return some;
 }
 
@@ -21,9 +22,9 @@ static int refuse_strided(const struct sl_plan *plan, struct sl_err *err)
 {
     for (size_t i = 0; i < plan->target_count; i++) {
         const struct sl_tensor *from = plan->targets[i].from;
-        if (is_in_strides(from))
+        if (is_gathered(from))
             return sl_fail_code(err, SL_E_INTEGRITY, "E_SIDECAR",
-                                "tensor '%.*s' is not stored in one piece, so its sidecar cannot "
+                                "tensor '%.*s' is stored in another order, so its sidecar cannot "
                                 "check it, and verify.sidecar is 'require': use 'auto', and "
                                 "`sluice verify` before",
                                 SL_NAME_ARGS(from->name, from->name_bytes));

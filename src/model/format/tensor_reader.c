@@ -195,7 +195,7 @@ static int read_slice(struct sl_tensor_reader *reader, struct sl_source *source,
     if (part->left == 0)
         return 0;
     bool together = part->left <= part->run_bytes - part->skip;
-    if (!tensor->encrypted && !together)
+    if (!tensor->encrypted && !together && !sl_source_verifier(source)) /* gathers pass it by */
         return gather_part(source, part, err);
     while (part->left > 0) {
         uint64_t bytes;
