@@ -7,14 +7,14 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, cast, Optional
 
-from . import _parts
+from . import _parts, _ranks
 from ._dtypes import library
 from ._load import stream
 from ._model import open_model
 from ._options import credentials
 from ._pool import PoolModel, attach
 
-KNOWN = ("uri", "model", "socket", "timeout", "device", "source", "key", "deposit", "draft")
+KNOWN = ("uri", "model", "socket", "timeout", "device", "source", "key", "deposit", "draft", "sharded_state", "rank")
 ELSEWHERE = ("timeout", "device", "source")  # what of it goes for weights that lie elsewhere, too
 
 
@@ -32,6 +32,10 @@ def checked(extra: Any) -> dict[str, Any]:
         raise ValueError("model_loader_extra_config has both a uri and a model of the pool")
     if given.get("deposit") and ("model" not in given or "key" in given):
         raise ValueError("deposit in model_loader_extra_config is for a model of the pool, and makes its key itself")
+    if given.get("sharded_state") and given.get("deposit"):
+        raise ValueError("model_loader_extra_config has deposit, and sharded_state, which is loaded as it is: leave one out")
+    if "rank" in given and (not given.get("sharded_state") or type(given["rank"]) is not int or given["rank"] < 0):
+        raise ValueError("rank in model_loader_extra_config is a number from 0, for sharded_state")
     if "draft" in given:
         given["draft"] = checked(given["draft"])
         if "draft" in given["draft"] or "deposit" in given["draft"]:
@@ -61,6 +65,14 @@ def ranks_of(distributed: str) -> int:
         return 1
 
 
+def rank_of(distributed: str) -> int:
+    """Which of ranks_of() this is."""
+    try:
+        return int(library(distributed).get_tensor_model_parallel_rank())
+    except (ImportError, AttributeError, AssertionError):
+        return 0
+
+
 def uri_of(place: str, revision: Optional[str] = None) -> str:
     """Where an engine's model lies: a path or a URI as it is, else a repository of the hub at its revision."""
     if "://" in place or os.path.exists(place) or not re.fullmatch(r"\w[\w.-]*/\w[\w.-]*", place):
@@ -87,6 +99,20 @@ def weights(
     if "model" in extra:
         return from_pool(extra["model"], extra, leased)
     return _opened(extra.get("uri") or uri_of(place, revision), None, extra, ranks)
+
+
+def weights_of_rank(place: str, revision: Optional[str], extra: Mapping[str, Any], rank: int, ranks: int) -> Iterator[tuple[str, Any]]:
+    """(name, tensor) of the files of one rank alone: of a folder with those of all, or of what `{rank}` in a name is."""
+    if "model" in extra:
+        return from_pool(_ranks.of_rank(extra["model"], rank), extra)
+    whole = extra.get("uri") or uri_of(place, revision)
+    uri = _ranks.of_rank(whole, rank)
+    named = {} if uri != whole else {"rank": {"index": rank, "of": ranks}}
+    source: Optional[dict[str, Any]] = extra.get("source")
+    return stream(
+        uri, device=extra.get("device", "cpu"), timeout=extra.get("timeout"),
+        credentials=credentials(source=source) if source else None, spec={"source": named} if named else None,
+    )
 
 
 def _secondary(source: Any, extra: Mapping[str, Any], ranks: int) -> Iterator[tuple[str, Any]]:

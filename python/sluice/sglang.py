@@ -1,7 +1,7 @@
 """SGLang's loader: `sglang serve --model-path DIR --load-format sluice`. The entry point of group sglang.srt.plugins is register().
 
 SGLang's load formats are an enum, so that three things are done: the format is allowed on the command line, LoadConfig lets it through, and
-the loader for it is ours. `--model-loader-extra-config` is as of sluice.vllm, without "deposit".
+the loader for it is ours. `--model-loader-extra-config` is as of sluice.vllm, without "deposit" and "sharded_state".
 """
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ _done: list[bool] = []
 def _extra(load_config: Any) -> dict[str, Any]:
     given = getattr(load_config, "model_loader_extra_config", None)
     extra = _engines.checked(json.loads(given) if isinstance(given, str) and given else given)
-    if extra.get("deposit"):
-        raise ValueError("deposit in model_loader_extra_config is for vLLM alone: leave it out")
+    for key in ("deposit", "sharded_state"):
+        if extra.get(key):
+            raise ValueError(f"{key} in model_loader_extra_config is for vLLM alone: leave it out")
     return extra
 
 

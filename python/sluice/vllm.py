@@ -2,7 +2,8 @@
 
 `--model-loader-extra-config '{"uri": "s3://models/llama/"}'` loads the weights from a URI, `{"model": "llama"}` from the pool of this
 machine; without it they come from the model's own path. Each rank takes its parts of a tensor by vLLM's own rules, and reads no others.
-With `"deposit": true` a start keeps what it made of a model of the pool there, for the starts after it.
+With `"deposit": true` a start keeps what it made of a model of the pool there, for the starts after it. With `"sharded_state": true` each
+rank loads its own files, as vLLM's load format of that name.
 """
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ import warnings
 from collections.abc import Iterator
 from typing import Any, Optional, cast
 
-from . import _deposits, _engines
+from . import _deposits, _engines, _ranks
 from ._dtypes import library
 from ._pool import PoolModel
 
@@ -50,8 +51,17 @@ def _loader() -> Any:
                 self.extra = _engines.of_draft(self.extra)
             return base.load_model(self, vllm_config, model_config, *more, **options)
 
+        def load_sharded_state(self, model: Any, model_config: Any) -> None:
+            """What vLLM saved of this rank."""
+            ranks = _engines.ranks_of("vllm.distributed")
+            rank = self.extra.get("rank", _engines.rank_of("vllm.distributed"))
+            _ranks.fill(model, _engines.weights_of_rank(model_config.model, model_config.revision, self.extra, rank, ranks), rank)
+
         def load_weights(self, model: Any, model_config: Any) -> None:
-            """As vLLM's own, or what an earlier start deposited."""
+            """As vLLM's own, or what an earlier start deposited, or each rank's own files."""
+            if self.extra.get("sharded_state"):
+                self.load_sharded_state(model, model_config)
+                return
             if not self.extra.get("deposit"):
                 base.load_weights(self, model, model_config)
                 return

@@ -15,7 +15,7 @@ from case import Case, Server, make, needs_writing
 import sluice
 import sluice.sglang
 import sluice.vllm
-from sluice import _deposits, _engines, _parts
+from sluice import _deposits, _engines, _parts, _ranks
 from sluice._dtypes import torch_dtype
 
 
@@ -49,7 +49,9 @@ def module(name, **members):
     return made
 
 
-class Vllm(Case):
+class Engine(Case):
+    """A vLLM with what its loaders have."""
+
     def setUp(self):
         super().setUp()
         make({"a": torch.ones(2), "b": torch.zeros(1)}, self.at("m.safetensors"))
@@ -115,6 +117,7 @@ class Vllm(Case):
         loader.load_weights(model, types.SimpleNamespace(model=place, revision=None))
         return model.got
 
+class Vllm(Engine):
     def test_weights_come_from_the_models_path_or_a_uri(self):
         sluice.vllm.register()
         sluice.vllm.register()
@@ -197,6 +200,96 @@ class Vllm(Case):
         make(made, self.at("m.safetensors"))
         with mock.patch.object(_parts, "SMALL_BYTES", 64):
             self.assertSame(dict(sorted(self.load(self.at("m.safetensors"), {}).items())), made)
+
+
+class Tied(torch.nn.Module):
+    """What an engine has of a rank when all is done: names that a checkpoint lacks, a buffer, one memory under two names, padding."""
+
+    def __init__(self):
+        super().__init__()
+        self.qkv_proj = torch.nn.Linear(4, 6, bias=False)
+        self.embed = torch.nn.Embedding(8, 4)
+        self.lm_head = torch.nn.Linear(4, 8, bias=False)
+        self.lm_head.weight = self.embed.weight
+        self.register_buffer("scale", torch.zeros(2))
+        self.register_buffer("first", self.scale[:1])
+        self.register_buffer("empty", torch.zeros(0))
+
+
+class ShardedState(Engine):
+    """Each rank has files of its own, of what was in its module."""
+
+    def setUp(self):
+        super().setUp()
+        sluice.vllm.register()
+        os.makedirs(self.at("m"))
+        for rank in range(2):
+            self.save(rank, 0, {"qkv_proj.weight": torch.full((6, 4), 1.0 + rank), "scale": torch.full((2,), 5.0 + rank)})
+            self.save(rank, 1, {"embed.weight": torch.full((8, 4), 3.0 + rank)})
+
+    def save(self, rank, part, tensors, name="m/model-rank-{}-part-{}.safetensors"):
+        make(tensors, self.at(name.format(rank, part)))
+
+    def start(self, rank, ranks, extra, place=None):
+        names = {"get_tensor_model_parallel_rank": lambda: rank, "get_tensor_model_parallel_world_size": lambda: ranks}
+        loader = self.known["sluice"](types.SimpleNamespace(model_loader_extra_config={"sharded_state": True, **extra}))
+        made = Tied()
+        with mock.patch.dict(sys.modules, {"vllm.distributed": module("vllm.distributed", **names)}):
+            loader.load_weights(made, types.SimpleNamespace(model=place or self.at("m"), revision=None))
+        return [made.qkv_proj.weight[0, 0].item(), made.lm_head.weight[7, 3].item(), made.first.item()]
+
+    def test_a_rank_takes_its_own_files_and_no_others(self):
+        self.assertEqual(self.start(0, 2, {}), [1, 3, 5])
+        self.assertEqual(self.start(1, 2, {}), [2, 4, 6])
+        self.assertEqual(self.start(0, 2, {"rank": 1}), [2, 4, 6])
+        self.assertEqual(self.start(1, 2, {"uri": self.at("m") + "/"}, "nowhere"), [2, 4, 6])
+
+    def test_ranks_of_another_number_are_refused(self):
+        for rank, ranks, words in ((0, 1, "model-rank-1-part-.*is there"), (2, 3, "model-rank-2-part-.*not there"), (0, 4, "model-rank-2-part-.*not there")):
+            with self.assertRaisesRegex(sluice.SluiceError, words):
+                self.start(rank, ranks, {})
+        os.remove(self.at("m/model-rank-1-part-0.safetensors"))
+        with self.assertRaisesRegex(sluice.SluiceError, "of rank 1 1 file is there"):
+            self.start(1, 2, {})
+
+    def test_every_parameter_is_filled_by_a_tensor_of_its_size(self):
+        whole = {"qkv_proj.weight": torch.ones(6, 4), "scale": torch.ones(2), "embed.weight": torch.ones(8, 4)}
+        for change, words in (
+            ({"scale": None}, "lack 1 of the model's tensors: scale"), ({"more": torch.ones(1)}, "'more' .* fills no parameter"),
+            ({"lm_head.weight": torch.ones(8, 4)}, "'lm_head.weight' .* fills no parameter"), ({"scale": torch.ones(3)}, r"shape \[3\]"),
+            ({"scale": torch.ones(2, 1)}, r"shape \[2, 1\]"), ({"qkv_proj.weight": torch.ones(6, 8)}, r"its parameter \[6, 4\]"),
+        ):
+            tensors = {name: tensor for name, tensor in {**whole, **change}.items() if tensor is not None}
+            make(tensors, self.at("one0.safetensors"))
+            with self.assertRaisesRegex(ValueError, words):
+                self.start(0, 1, {"uri": self.at("one{rank}.safetensors")})
+
+    def test_a_padded_parameter_is_filled_in_part_and_it_is_said(self):
+        self.save(0, 1, {"embed.weight": torch.full((6, 4), 9.0)})
+        with self.assertWarnsRegex(RuntimeWarning, "narrower.*embed.weight"):
+            self.assertEqual(self.start(0, 2, {})[0], 1)
+
+    def test_a_name_may_say_the_rank(self):
+        for rank in range(2):
+            self.save(rank, 0, {"qkv_proj.weight": torch.full((6, 4), 7.0 + rank), "scale": torch.ones(2), "embed.weight": torch.ones(8, 4)}, "r{:03d}.safetensors")
+        self.assertEqual(self.start(1, 2, {"uri": self.at("r{rank:03d}.safetensors")})[0], 8)
+        self.assertEqual(_ranks.of_rank("a/{rank}/b-{rank:02d}", 7), "a/7/b-07")
+        seen = []
+        with mock.patch.object(_engines, "from_pool", lambda name, extra: seen.append(name) or iter(())), self.assertRaisesRegex(ValueError, "lack 3"):
+            self.start(1, 2, {"model": "llama-{rank}"})
+        self.assertEqual(seen, ["llama-1"])
+
+    def test_what_does_not_go_with_it_is_refused(self):
+        for wrong in ({"rank": -1}, {"rank": "1"}, {"rank": True}, {"model": "m", "deposit": True}, {"sharded_state": False, "rank": 1}):
+            with self.assertRaises(ValueError):
+                self.start(0, 1, wrong)
+
+    def test_of_one_memory_the_name_that_covers_it_is_filled(self):
+        memory = torch.zeros(4, 6)
+        state = {"b": memory, "a": memory.view(4, 6), "part": memory[1], "turned": memory.t(), "other": torch.zeros(1), "none": torch.zeros(0)}
+        self.assertEqual(set(_ranks.distinct(state)), {"a", "other"})
+        rows = {"odd": memory[1::2], "even": memory[0::2]}  # neither covers the other
+        self.assertEqual(set(_ranks.distinct(rows)), {"odd", "even"})
 
 
 class Parts(Case):
