@@ -47,6 +47,11 @@ async def _awaited(cancel: Cancel, function: Callable[..., _Result], *arguments:
         raise
 
 
+async def awaited(function: Callable[..., _Result], *arguments: Any, **options: Any) -> _Result:
+    """Any call of ours, in a thread."""
+    return await _awaited(Cancel(), function, *arguments, **options)
+
+
 async def aopen(uri: Any, **options: Any) -> Model:
     """open(), awaited."""
     return await _awaited(Cancel(), open_model, uri, **options)

@@ -39,6 +39,15 @@ def ls(
         source.close()
 
 
+def version_of(uri: Any, *, include: Iterable[str], credentials: Optional[Credentials] = None, timeout: Optional[float] = None) -> str:
+    """32 hex digits that are equal for equal versions of the objects below a prefix."""
+    source = _source(uri, credentials, include, None, timeout)
+    try:
+        return bytes(source.told("identity")).hex()[:32]
+    finally:
+        source.close()
+
+
 def pull(
     uri: Any, directory: Any, *, include: Optional[Iterable[str]] = None, exclude: Optional[Iterable[str]] = None,
     credentials: Optional[Credentials] = None, verify: str = "auto", spec: Union[str, dict[str, Any], None] = None,

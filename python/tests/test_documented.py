@@ -14,7 +14,8 @@ KNOWN = re.compile(r"__\w+__$")
 MODULES = (
     "sluice", "sluice.pool", "sluice.safetensors", "sluice.safetensors.torch", "sluice.safetensors.numpy", "sluice.safetensors.flax",
     "sluice.tensorizer", "sluice.tensorizer.serialization", "sluice.tensorizer.stream_io", "sluice.tensorizer.torch_compat",
-    "sluice.tensorizer.utils", "sluice.torch_compat", "sluice.transformers", "sluice.vllm", "sluice.sglang", "sluice.zipslicer",
+    "sluice.tensorizer.utils", "sluice.torch_compat", "sluice.transformers", "sluice.vllm", "sluice.sglang",
+    "sluice.lora", "sluice.zipslicer",
 )
 
 
