@@ -49,7 +49,7 @@ void sl_unpack_eaten(struct sl_unpack *unpack, int fd, uint64_t begin, uint64_t 
  * slashes are dropped, as the usual programs do; ".." is refused. SL_E_FORMAT, code "archive.name".
  */
 
-/** A folder, with those above it. */
+/** A folder, with those above it. -1. */
 int sl_unpack_folder(struct sl_unpack *unpack, const char *name, size_t name_bytes,
                      struct sl_err *err);
 /** A file of exactly `bytes`, to be written next; it replaces one that came before. SL_E_NO_SPACE,
@@ -59,13 +59,13 @@ int sl_unpack_begin(struct sl_unpack *unpack, const char *name, size_t name_byte
 int sl_unpack_write(struct sl_unpack *unpack, const void *data, size_t bytes, struct sl_err *err);
 /** SL_E_FORMAT, code "archive.truncated", if bytes are missing. */
 int sl_unpack_end(struct sl_unpack *unpack, struct sl_err *err);
-/** Another name of a file that came before. */
+/** Another name of a file that came before. -1. */
 int sl_unpack_hard_link(struct sl_unpack *unpack, const char *name, size_t name_bytes,
                         const char *target, size_t target_bytes, struct sl_err *err);
 /**
  * A symbolic link, made by sl_unpack_finish(), when nothing is written any more that could pass
  * through it. The target must be relative, with ".." only at its beginning and not beyond the top.
- * Code "archive.link".
+ * -1, code "archive.link".
  */
 int sl_unpack_symlink(struct sl_unpack *unpack, const char *name, size_t name_bytes,
                       const char *target, size_t target_bytes, struct sl_err *err);
@@ -80,7 +80,7 @@ bool sl_unpack_is_full(const struct sl_unpack *unpack);
 uint64_t sl_unpack_files(const struct sl_unpack *unpack);
 uint64_t sl_unpack_bytes(const struct sl_unpack *unpack);
 
-/** Unpack the file `fd` of `bytes` bytes: a tar, plain or packed by gzip. Blocks. */
+/** Unpack the file `fd` of `bytes` bytes: a tar, plain or packed by gzip or zstd. Blocks. -1. */
 int sl_untar(int fd, uint64_t bytes, struct sl_unpack *unpack, struct sl_err *err);
 /** The same of a ZIP archive, stored and deflated entries. */
 int sl_unzip(int fd, uint64_t bytes, struct sl_unpack *unpack, struct sl_err *err);
