@@ -163,11 +163,13 @@ SL_TEST(every_mistake_has_its_place)
 
 SL_TEST(keys_that_are_needed_are_missed)
 {
-    expect("{}", "m.yaml:1:1: 'apiVersion' is missing: version of this format\n"
-                 "m.yaml:1:1: 'kind' is missing: what the document describes\n"
-                 "m.yaml:1:1: 'metadata' is missing: what the model is called\n"
-                 "m.yaml:1:1: 'sink' is missing: where the model goes: exactly one of its keys\n"
-                 "m.yaml:1:1: 'source' is missing: where the bytes come from\n");
+    expect(
+        "{}",
+        "m.yaml:1:1: 'apiVersion' is missing: version of this format\n"
+        "m.yaml:1:1: 'kind' is missing: what the document describes\n"
+        "m.yaml:1:1: 'metadata' is missing: what the model is called\n"
+        "m.yaml:1:1: 'sink' is missing: where the model goes: exactly one of 'tmpfs' and 'pool'\n"
+        "m.yaml:1:1: 'source' is missing: where the bytes come from\n");
     expect(HEAD "source: {uri: }\nsink: {tmpfs: {}}\n",
            "m.yaml:4:10: 'uri' must not be empty: an object, a prefix with a slash at its end, or "
            "an index "
@@ -189,11 +191,12 @@ SL_TEST(the_head_says_what_is_read)
            "{tmpfs: {path: /t}}\n",
            "m.yaml:1:1: apiVersion 'sluice/v2' is not known here, this sluice reads "
            "'sluice/v1alpha1'\n");
-    expect("apiVersion: sluice/v1alpha1\nkind: Modle\n",
-           "m.yaml:1:1: 'metadata' is missing: what the model is called\n"
-           "m.yaml:1:1: 'sink' is missing: where the model goes: exactly one of its keys\n"
-           "m.yaml:1:1: 'source' is missing: where the bytes come from\n"
-           "m.yaml:2:1: unknown kind 'Modle', did you mean 'Model'?\n");
+    expect(
+        "apiVersion: sluice/v1alpha1\nkind: Modle\n",
+        "m.yaml:1:1: 'metadata' is missing: what the model is called\n"
+        "m.yaml:1:1: 'sink' is missing: where the model goes: exactly one of 'tmpfs' and 'pool'\n"
+        "m.yaml:1:1: 'source' is missing: where the bytes come from\n"
+        "m.yaml:2:1: unknown kind 'Modle', did you mean 'Model'?\n");
     expect("apiVersion: sluice/v1alpha1\nkind: Node\nmodels: []\n",
            "m.yaml:2:1: kind 'Node' is the config of `sluice serve`: a model has kind 'Model'\n");
     expect("", "m.yaml: no model in it: see `sluice docs spec`\n");

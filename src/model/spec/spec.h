@@ -120,12 +120,28 @@ struct sl_spec_pool {
     int decrypt;   /* enum sl_pool_decrypt */
     int cast, crc; /* the same */
 };
+/** Whose sets of engine caches are used: those that a key has signed, or all that the store has. */
+enum sl_sets_trust { SL_SETS_SIGNED, SL_SETS_STORE };
+/** Compile and kernel caches of an engine, beside the model; path is NULL where there are none. */
+struct sl_spec_sets {
+    char *path, *url; /* url ends in '/' */
+    struct sl_map labels;
+    char *variant;
+    int trust;                          /* enum sl_sets_trust */
+    char *public_key, *public_key_file; /* one of them, if signed ones are used */
+    uint64_t restore_seconds;
+    bool save;
+    char *secret_key_file;
+    char *ready; /* URL */
+    uint64_t save_seconds;
+};
 struct sl_spec_sink {
 #define SL_DESTINATION(name, key, options, table, text, refusal) options key; /* tmpfs, pool */
 #define SL_DESTINATION_OF_CALLER(name)
 #include "destinations.def"
 #undef SL_DESTINATION
 #undef SL_DESTINATION_OF_CALLER
+    struct sl_spec_sets caches;
 };
 /** How slices along inner dimensions are fetched. */
 enum sl_slices { SL_SLICES_AUTO, SL_SLICES_LEAST_BYTES };

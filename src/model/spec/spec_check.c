@@ -102,6 +102,7 @@ static bool is_section(const char *key)
 #include "destinations.def"
 #undef SL_DESTINATION
 #undef SL_DESTINATION_OF_CALLER
+        "caches",
     };
     for (size_t i = 0; i < SL_COUNT(keys); i++)
         if (strcmp(key, keys[i]) == 0)
@@ -200,6 +201,7 @@ void sl_spec_check(const struct sl_yaml_node *root, const struct sl_spec *spec, 
     check_sink(root, spec, complaints);
     check_decrypt(root, spec, complaints);
     check_minisign(root, spec, complaints);
+    sl_spec_check_sets(root, spec, placed, complaints);
     if (placed)
         check_device(root, spec, complaints);
     else

@@ -38,7 +38,7 @@ static int check_sha256(const char *text, struct sl_err *err)
 }
 
 /* minisign: base64 of "Ed", 8 bytes of key id, 32 of key. */
-static int check_minisign(const char *text, struct sl_err *err)
+int sl_spec_check_minisign(const char *text, struct sl_err *err)
 {
     size_t good = strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/");
     if (good == 56 && !text[56] && strncmp(text, "RW", 2) == 0)
@@ -138,7 +138,7 @@ static const struct sl_option minisign_rows[] = {
     SL_OPTION(sl_spec_minisign, public_key, STRING, "",
               "the key that signed the objects, 56 characters: each object has a signature beside "
               "it, OBJECT.minisig",
-              .check = check_minisign, .pattern = "^RW[A-Za-z0-9+/]{54}$", .value = "KEY"),
+              .check = sl_spec_check_minisign, .pattern = "^RW[A-Za-z0-9+/]{54}$", .value = "KEY"),
     SL_OPTION(sl_spec_minisign, public_key_file, STRING, "",
               "a file that holds the key, as `minisign -G` writes it", .value = "FILE"),
     SL_OPTION_END,
@@ -211,6 +211,10 @@ static const struct sl_option sink_rows[] = {
 #include "destinations.def"
 #undef SL_DESTINATION
 #undef SL_DESTINATION_OF_CALLER
+    SL_OPTION(
+        sl_spec_sink, caches, SECTION, "",
+        "compile and kernel caches of an engine, restored beside a model of 'tmpfs' and saved",
+        .section = &sl_spec_sets_table),
     SL_OPTION_END,
 };
 static const struct sl_option_table sink_table = {"sink", sizeof(struct sl_spec_sink), sink_rows};
@@ -291,7 +295,7 @@ static const struct sl_option spec_rows[] = {
               .section = &verify_table),
     SL_OPTION(sl_spec, decrypt, SECTION, "", "keys of encrypted tensors, always in files",
               .section = &decrypt_table),
-    SL_OPTION(sl_spec, sink, SECTION, "", "where the model goes: exactly one of its keys",
+    SL_OPTION(sl_spec, sink, SECTION, "", "where the model goes: exactly one of 'tmpfs' and 'pool'",
               .section = &sink_table, .required = true),
     SL_OPTION(sl_spec, readers, SECTION, "", "connections, ranges, tries and limits of the load",
               .section = &readers_table),

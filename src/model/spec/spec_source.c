@@ -28,7 +28,7 @@ static bool is_slip(const char *scheme, const char *near)
 }
 
 /* As the parser of the spec sees it: what has a colon before any slash has a scheme. */
-static int check_uri(const char *text, struct sl_err *err)
+int sl_spec_check_uri(const char *text, struct sl_err *err)
 {
     const char *schemes[SL_STORES_SCHEMES_MAX];
     size_t length = strcspn(text, ":/"), count = sl_stores_schemes(schemes);
@@ -107,7 +107,7 @@ static const struct sl_option_table rank_table = {"rank", sizeof(struct sl_spec_
 static const struct sl_option before[] = {
     SL_OPTION(sl_spec_source, uri, STRING, "",
               "an object, a prefix with a slash at its end, or an index (*.index.json)",
-              .required = true, .check = check_uri, .value = "URI"),
+              .required = true, .check = sl_spec_check_uri, .value = "URI"),
     SL_OPTION(sl_spec_source, include, LIST, "",
               "objects below a prefix to load, as shell patterns on the name below the prefix; "
               "without any, all of them"),
@@ -130,7 +130,7 @@ static const struct sl_option before[] = {
     SL_OPTION(
         sl_spec_source, mirrors, LIST, "",
         "other URIs with the same bytes, tried in this order when the source cannot be reached",
-        .check = check_uri),
+        .check = sl_spec_check_uri),
     SL_OPTION(sl_spec_source, through, SECTION, "",
               "HTTP caches between here and the source; a URL, or a list of them, is its 'caches'; "
               "[] is none, whatever others name",

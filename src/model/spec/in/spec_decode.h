@@ -9,6 +9,13 @@
 /** spec_source.c: the rows of `source`, complete after sl_spec_add_stores(). */
 extern const struct sl_option_table sl_spec_source_table;
 void sl_spec_add_stores(void);
+/** spec_source.c, spec_rows.c: is this a URI of a store, a key of minisign? SL_E_USAGE. */
+int sl_spec_check_uri(const char *text, struct sl_err *err);
+int sl_spec_check_minisign(const char *text, struct sl_err *err);
+/** spec_sets.c: the rows of `sink.caches`, and what they must be against the others. */
+extern const struct sl_option_table sl_spec_sets_table;
+void sl_spec_check_sets(const struct sl_yaml_node *root, const struct sl_spec *spec, bool placed,
+                        struct sl_complaints *complaints);
 /** What a document names of `through`; its pair, or NULL. */
 void sl_spec_note_through(const struct sl_yaml_pair *pair, struct sl_spec_through *through);
 

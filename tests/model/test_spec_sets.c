@@ -1,0 +1,89 @@
+/* `sink.caches`: what a set of engine caches must not come from, and must be signed by. */
+#include "claims.h"
+#include "spec_case.h"
+
+SL_CASE(.setup = spec_case_setup, .teardown = spec_case_reset)
+
+#define SPEC(uri, more)                                                                            \
+    HEAD "source: {uri: '" uri "'}\nsink: {tmpfs: {path: /t/model}, caches: {" more "}}\n"
+#define KEY       "publicKey: RWQvMPGObg7OAlSsLrFIv3PSldXgsfQNBZ1UOUOkIueXZC82VXzUKm+s"
+#define GOOD_URL  "url: 's3://b/sets/'"
+#define GOOD_PATH "path: /t/caches"
+
+/* With a key: nothing but the place is wrong. */
+#define PLACE(uri, url) SPEC(uri, GOOD_PATH ", url: '" url "', trust: store")
+
+static const struct {
+    const char *text, *complaint; /* NULL: it is good */
+} rows[] = {
+    {SPEC("s3://b/m/", GOOD_PATH ", " GOOD_URL ", trust: store"), NULL},
+    {SPEC("s3://b/m/", GOOD_PATH ", " GOOD_URL ", publicKeyFile: k"), NULL},
+    {SPEC("s3://b/m/",
+          GOOD_PATH ", " GOOD_URL ", publicKeyFile: k, save: true, secretKeyFile: s, "
+                    "labels: {engine: vllm}, variant: tp8, ready: 'http://127.0.0.1:8000/health'"),
+     NULL},
+    /* who may write there */
+    {PLACE("s3://b/m/", "s3://b/m2/"), NULL},
+    {PLACE("s3://b/m/", "s3://c/m/"), NULL},
+    {PLACE("s3://b/m/", "s3://b/m/sets/"), "within each other"},
+    {PLACE("s3://b/m/", "s3://b/m/"), "within each other"},
+    {PLACE("s3://b/m/", "s3://b/"), "within each other"},
+    {PLACE("s3://b/m/", "S3://b/m/sets/"), "S3"},
+    {PLACE("s3://b/m/", "s3://b//m/sets/"), "within each other"},
+    {PLACE("s3://b/x/../m/", "s3://b/m/sets/"), "within each other"},
+    {PLACE("s3://b/m/weights.safetensors", "s3://b/m/sets/"), "within each other"},
+    {PLACE("https://H/m/", "https://h/m/sets/"), "within each other"},
+    {PLACE("https://h/%6d/", "https://h/m/sets/"), "within each other"},
+    {PLACE("https://h/m/?sig=x", "https://h/m/sets/"), "within each other"},
+    {PLACE("/srv/m/", "file:///srv/m/sets/"), "within each other"},
+    {PLACE("/srv/./m/", "/srv/m/sets/"), "within each other"},
+    {PLACE("/srv/m/", "/srv/sets/"), NULL},
+    {HEAD "source: {uri: 's3://b/m/', mirrors: ['s3://c/m/']}\nsink: {tmpfs: {path: /t/model}, "
+          "caches: {" GOOD_PATH ", url: 's3://c/m/sets/', trust: store}}\n",
+     "within each other"},
+    /* the url and the path themselves */
+    {SPEC("s3://b/m/", GOOD_PATH ", url: 's3://b/sets', trust: store"), "end it in '/'"},
+    {SPEC("s3://b/m/", GOOD_PATH ", url: 's3://b/../m/', trust: store"), "without '.' and '..'"},
+    {SPEC("s3://b/m/", GOOD_PATH ", url: 'ftp://b/x/', trust: store"), "not supported"},
+    {SPEC("s3://b/m/", "path: caches, " GOOD_URL ", trust: store"), "not an absolute path"},
+    {SPEC("s3://b/m/", "path: /t/caches/, " GOOD_URL ", trust: store"), "not an absolute path"},
+    {SPEC("s3://b/m/", "path: /t/../caches, " GOOD_URL ", trust: store"), "not an absolute path"},
+    {SPEC("s3://b/m/", "path: /t/model/caches, " GOOD_URL ", trust: store"), "of its own"},
+    {SPEC("s3://b/m/", "path: /t, " GOOD_URL ", trust: store"), "of its own"},
+    {SPEC("s3://b/m/", GOOD_URL ", trust: store"), "'path' is missing"},
+    {SPEC("s3://b/m/", GOOD_PATH ", trust: store"), "'url' is missing"},
+    /* who signs */
+    {SPEC("s3://b/m/", GOOD_PATH ", " GOOD_URL), "name the key that signs them"},
+    {SPEC("s3://b/m/", GOOD_PATH ", " GOOD_URL ", trust: signed"), "name the key that signs them"},
+    {SPEC("s3://b/m/", GOOD_PATH ", " GOOD_URL ", trust: store, publicKeyFile: k"), "leave out"},
+    {SPEC("s3://b/m/", GOOD_PATH ", " GOOD_URL ", publicKeyFile: k, " KEY), "not both"},
+    {SPEC("s3://b/m/", GOOD_PATH ", " GOOD_URL ", publicKey: k"), "56 characters"},
+    {SPEC("s3://b/m/", GOOD_PATH ", " GOOD_URL ", publicKeyFile: k, save: true"),
+     "needs 'secretKeyFile'"},
+    {SPEC("s3://b/m/", GOOD_PATH ", " GOOD_URL ", trust: store, save: true"), NULL},
+    /* the rest */
+    {SPEC("s3://b/m/", GOOD_PATH ", " GOOD_URL ", trust: store, ready: '127.0.0.1:8000'"), "ready"},
+    {SPEC("s3://b/m/", GOOD_PATH ", " GOOD_URL ", trust: store, variant: \"a\\nb\""), "control"},
+    {HEAD "source: {uri: 's3://b/m/'}\nsink: {caches: {" GOOD_PATH ", " GOOD_URL
+          ", trust: store}}\n",
+     "names no place"},
+};
+
+SL_TEST_LOOP(a_set_is_only_taken_from_where_code_may_come_from, 0, SL_COUNT(rows))
+{
+    int done = parse(rows[_i].text);
+    if (!rows[_i].complaint) {
+        ck_assert_msg(done == 0, "%s", sl_buf_string(&complaints));
+        ck_assert_str_eq(specs.items[0].sink.caches.path, "/t/caches");
+        return;
+    }
+    ck_assert_msg(done < 0, "accepted: %s", rows[_i].text);
+    ck_assert_msg(strstr(sl_buf_string(&complaints), rows[_i].complaint) != NULL, "%s",
+                  sl_buf_string(&complaints));
+}
+
+SL_TEST(a_spec_without_them_has_none)
+{
+    ck_assert_int_eq(parse(GOOD), 0);
+    ck_assert_ptr_null(specs.items[0].sink.caches.path);
+}
