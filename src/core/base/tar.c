@@ -28,6 +28,7 @@ struct header {
     uint64_t bytes;
     char type;
     unsigned mode;
+    uint64_t seconds;
 };
 
 struct sl_tar *sl_tar_new(const struct sl_tar_input *input, struct sl_err *err)
@@ -109,6 +110,8 @@ static int parse_header(struct sl_tar *tar, const uint8_t *block, struct header 
     if (parse_number(block + 124, 12, &header->bytes) < 0)
         return broken(err, "a size is not a number");
     header->mode = parse_number(block + 100, 8, &mode) < 0 ? 0644 : (unsigned)mode;
+    if (parse_number(block + 136, 12, &header->seconds) < 0 || header->seconds > INT64_MAX)
+        header->seconds = 0;
     header->type = (char)block[156];
     bool ustar = memcmp(block + 257, "ustar", 6) == 0;
     snprintf(tar->name_text, sizeof(tar->name_text), "%.*s%s%.100s", ustar ? 155 : 0,
@@ -284,6 +287,7 @@ static int take_entry(struct sl_tar *tar, struct header *header, struct sl_tar_e
         return broken(err, "a size is beyond all bounds");
     *entry = (struct sl_tar_entry){
         .executable = header->mode & 0100,
+        .seconds = (int64_t)header->seconds,
         .name = tar->path.used ? sl_buf_string(&tar->path) : tar->name_text,
         .name_bytes = tar->path.used ? tar->path.used : strlen(tar->name_text),
         .link = tar->link.used ? sl_buf_string(&tar->link) : tar->link_text,

@@ -43,6 +43,7 @@ struct sl_tar_entry {
     size_t name_bytes, link_bytes;
     uint64_t bytes; /* of a file's data, at most INT64_MAX; else 0 */
     bool executable;
+    int64_t seconds; /* when it was changed, since 1970; 0: it does not say */
 };
 
 struct sl_tar;

@@ -33,7 +33,7 @@ struct sl_unpack {
     const char *path;
     uint64_t packed_bytes, limit_bytes;
     struct sl_cancel *cancel;
-    bool full, eats, hollow;
+    bool full, eats, hollow, dates;
     uint64_t eaten;                          /* of the archive */
     uint64_t entries, files, bytes, unasked; /* unasked: announced since room was asked for */
     struct link *links;
@@ -41,6 +41,7 @@ struct sl_unpack {
     /* the file in hand */
     int fd;
     uint64_t missing;
+    int64_t seconds; /* when it was changed; 0: now */
     char name[SL_UNPACK_NAME_BYTES_MAX + 1];
 };
 
@@ -86,6 +87,16 @@ void sl_unpack_hollow(struct sl_unpack *unpack)
 void sl_unpack_eat(struct sl_unpack *unpack)
 {
     unpack->eats = true;
+}
+
+void sl_unpack_keep_times(struct sl_unpack *unpack)
+{
+    unpack->dates = true;
+}
+
+void sl_unpack_date(struct sl_unpack *unpack, int64_t seconds)
+{
+    unpack->seconds = seconds;
 }
 
 /* A file system that cannot do it leaves the bytes where they are. */
@@ -220,6 +231,7 @@ int sl_unpack_begin(struct sl_unpack *unpack, const char *name, size_t name_byte
     if (admit(unpack, bytes, err) < 0 || make_file(unpack, executable, err) < 0)
         return -1;
     unpack->missing = bytes;
+    unpack->seconds = 0;
     unpack->files++;
     return 0;
 }
@@ -248,6 +260,9 @@ int sl_unpack_write(struct sl_unpack *unpack, const void *data, size_t bytes, st
 
 int sl_unpack_end(struct sl_unpack *unpack, struct sl_err *err)
 {
+    const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = unpack->seconds}};
+    if (unpack->dates && unpack->seconds)
+        (void)futimens(unpack->fd, times);
     sl_autoclose_(&unpack->fd);
     unpack->fd = -1;
     if (unpack->missing)

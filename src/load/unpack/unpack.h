@@ -41,6 +41,10 @@ void sl_unpack_hollow(struct sl_unpack *unpack);
  * nothing afterwards, whatever comes of it.
  */
 void sl_unpack_eat(struct sl_unpack *unpack);
+/** Files get the times that the archive has of them. */
+void sl_unpack_keep_times(struct sl_unpack *unpack);
+/** For readers: the file in hand was changed so many seconds after 1970; 0: it is not known. */
+void sl_unpack_date(struct sl_unpack *unpack, int64_t seconds);
 /** For readers: bytes [begin, end) of the archive's file were read for the last time. */
 void sl_unpack_eaten(struct sl_unpack *unpack, int fd, uint64_t begin, uint64_t end);
 

@@ -56,6 +56,7 @@ static int take_file(struct untar *untar, const struct sl_tar_entry *entry, stru
     if (sl_unpack_begin(untar->unpack, entry->name, entry->name_bytes, left, entry->executable,
                         err) < 0)
         return -1;
+    sl_unpack_date(untar->unpack, entry->seconds);
     while (left) {
         size_t part = (size_t)SL_MIN(left, (uint64_t)COPY_BYTES);
         if (sl_tar_read(untar->tar, untar->buffer, part, err) < 0 ||

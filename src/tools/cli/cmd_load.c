@@ -12,6 +12,7 @@
 #include "load.h"
 #include "log.h"
 #include "operand.h"
+#include "sets.h"
 #include "url.h"
 #include "web.h"
 #include "web_http.h"
@@ -312,17 +313,74 @@ static int serve(const struct sl_specs *specs, bool needed, struct sl_web **web,
     return -1;
 }
 
-static int load_and_report(struct sl_cli *cli, struct jobs *jobs, struct sl_err *err)
+/* ---- engine caches --------------------------------------------------------------------------- */
+
+/* Of the one model that has some: restored beside the loads. */
+struct caches {
+    const struct sl_spec *spec; /* NULL: none has */
+    struct sl_cancel *cancel;
+    struct sl_cancel *stop, *ended; /* ends the restoring; tells that it has ended. NULL: none */
+    struct sl_sets_result result;
+};
+
+static void caches_release(struct caches *caches)
 {
+    sl_cancel_free(caches->stop);
+    sl_cancel_free(caches->ended);
+}
+
+static void *restore_caches(void *arg)
+{
+    struct caches *caches = arg;
+    sl_sets_restore(caches->spec, caches->stop, &caches->result);
+    sl_cancel_raise(caches->ended, 0);
+    return NULL;
+}
+
+/* Beside what the caller does until pthread_join(); without a thread nothing of it is done. */
+static bool start_caches(struct caches *caches, void *(*run)(void *), pthread_t *thread)
+{
+    struct sl_err why = SL_ERR_INIT;
+    caches->result.outcome = SL_SETS_NO_PLACE;
+    if (caches->spec && sl_thread_start(thread, "sluice-caches", run, caches, &why) == 0)
+        return true;
+    if (caches->spec)
+        sl_log(SL_LOG_WARN, "engine caches: not used: %s", why.message);
+    return false;
+}
+
+/* A load that failed, or was stopped, waits for no caches. */
+static void end_restoring(struct caches *caches, bool failed, pthread_t thread)
+{
+    struct pollfd fds[2] = {{sl_cancel_fd(caches->cancel), POLLIN, 0},
+                            {sl_cancel_fd(caches->ended), POLLIN, 0}};
+    while (!failed && !sl_cancel_raised(caches->cancel) && !sl_cancel_raised(caches->ended))
+        poll(fds, 2, -1);
+    sl_cancel_raise(caches->stop, sl_cancel_signal(caches->cancel));
+    pthread_join(thread, NULL);
+}
+
+static int load_and_report(struct sl_cli *cli, struct jobs *jobs, struct caches *caches,
+                           struct sl_err *err)
+{
+    pthread_t thread;
+    size_t failures = 0;
+    if (caches->spec &&
+        (!(caches->stop = sl_cancel_new(err)) || !(caches->ended = sl_cancel_new(err))))
+        return -1;
     if (sl_progress_show_start((enum sl_progress_mode)cli->progress, err) < 0)
         return -1;
     jobs->began_ns = sl_now_ns();
+    bool restoring = start_caches(caches, restore_caches, &thread);
     run_all(jobs);
+    if (restoring)
+        end_restoring(caches, decisive_failure(jobs, &failures) != NULL, thread);
     sl_progress_show_stop();
     return report(jobs, cli, err);
 }
 
-static int run_specs(struct sl_cli *cli, struct sl_specs *specs, struct sl_err *err)
+static int run_specs(struct sl_cli *cli, struct sl_specs *specs, struct caches *caches,
+                     struct sl_err *err)
 {
     const struct load_options *options = cli->options;
     __attribute__((cleanup(jobs_release))) struct jobs jobs = {.cancel = cli->cancel,
@@ -332,7 +390,7 @@ static int run_specs(struct sl_cli *cli, struct sl_specs *specs, struct sl_err *
         sl_cli_shut_others_out();
     if (prepare(&jobs, specs, err) < 0 || serve(specs, options->stay, &web, err) < 0)
         return -1;
-    if (load_and_report(cli, &jobs, err) < 0)
+    if (load_and_report(cli, &jobs, caches, err) < 0)
         return -1;
     if (options->stay && !web)
         sl_log(SL_LOG_WARN, "--stay keeps this process, but it serves nothing: add --listen "
@@ -361,9 +419,15 @@ static int run(struct sl_cli *cli, struct sl_err *err)
     if (cli->after_dashes && options->stay)
         return sl_fail(err, SL_E_USAGE, "--stay and a command after '--' exclude each other");
     struct sl_specs specs = {0};
+    __attribute__((cleanup(caches_release))) struct caches caches = {.cancel = cli->cancel};
     int done = sl_operand_specs(cli, options->to, options->name, NULL, &specs, err);
     if (done == 0)
-        done = run_specs(cli, &specs, err);
+        done = sl_sets_find(&specs, &caches.spec, err);
+    if (done == 0)
+        done = run_specs(cli, &specs, &caches, err);
+    bool known = caches.spec && caches.result.outcome != SL_SETS_NO_PLACE;
+    if (done == 0 && cli->after_dashes && known)
+        done = sl_sets_export(caches.spec->sink.caches.path, err);
     sl_specs_release(&specs);
     if (done == 0 && cli->after_dashes)
         return sl_cancel_check(cli->cancel, err) < 0 ? -1 : become(cli, err);
@@ -374,21 +438,24 @@ const struct sl_command sl_cmd_load = {
     .name = "load",
     .usage = "sluice load SPEC | URI --to DIR [-- COMMAND ARGUMENT …]",
     .summary = "load models into directories and publish them",
-    .description = "SPEC is a file that ends in .yaml or .yml, or - for standard input; see "
-                   "`sluice docs spec`. Anything else is a URI: an "
-                   "object, a prefix that ends in /, or an index (*.index.json).\n\n"
-                   "Nothing is visible in the directory until everything is complete and checked; "
-                   "then DIR/.sluice/ready appears. A load of what "
-                   "is there already reads nothing. A load that was ended resumes where it was. "
-                   "Several models of one file are loaded side by side.\n\n"
-                   "With a command after --, the process becomes that command once everything is "
-                   "published. It is not given to a shell. With --stay the process serves health, "
-                   "metrics and progress until SIGTERM, then answers /readyz with 503 while "
-                   "requests in progress finish, and exits with 0, as a sidecar does. SIGTERM "
-                   "during the load ends it within a second with 143.\n\n"
-                   "Where health and metrics are served comes from --listen or the spec, else "
-                   "from SLUICE_LISTEN; a port of SLUICE_LISTEN that is taken is not a failure "
-                   "without --stay.",
+    .description =
+        "SPEC is a file that ends in .yaml or .yml, or - for standard input; see "
+        "`sluice docs spec`. Anything else is a URI: an "
+        "object, a prefix that ends in /, or an index (*.index.json).\n\n"
+        "Nothing is visible in the directory until everything is complete and checked; "
+        "then DIR/.sluice/ready appears. A load of what "
+        "is there already reads nothing. A load that was ended resumes where it was. "
+        "Several models of one file are loaded side by side.\n\n"
+        "Engine caches (sink.caches) are restored beside the model, and the environment of the "
+        "command names them; `sluice caches` has more.\n\n"
+        "With a command after --, the process becomes that command once everything is "
+        "published. It is not given to a shell. With --stay the process serves health, "
+        "metrics and progress until SIGTERM, then answers /readyz with 503 while "
+        "requests in progress finish, and exits with 0, as a sidecar does. SIGTERM "
+        "during the load ends it within a second with 143.\n\n"
+        "Where health and metrics are served comes from --listen or the spec, else "
+        "from SLUICE_LISTEN; a port of SLUICE_LISTEN that is taken is not a failure "
+        "without --stay.",
     .examples = "sluice load model.yaml                                # what the spec says\n"
                 "sluice load s3://bucket/model/ --to /dev/shm/model    # no file needed\n"
                 "sluice load --stay --listen :9464 model.yaml          # a sidecar\n"

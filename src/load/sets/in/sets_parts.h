@@ -1,0 +1,73 @@
+/* What the files of sets share. Not for others. */
+#ifndef SL_SETS_PARTS_H
+#define SL_SETS_PARTS_H
+
+#include "minisign.h"
+#include "sets.h"
+#include "source.h"
+
+/* ---- sets_folder.c: the path ---- */
+
+/** The folder of a spec's path, and the one that holds it. */
+struct sl_sets_folder {
+    int parent, fd;   /* -1: none */
+    const char *path; /* borrowed */
+    const char *name; /* its last part */
+    int staging;      /* -1: none; locked */
+    char staging_name[300];
+};
+#define SL_AUTO_FOLDER __attribute__((cleanup(sl_sets_folder_close))) struct sl_sets_folder
+/**
+ * Make it (0700) or take it, if it belongs to this user, nobody else can write it, and nobody else
+ * can put something in its place. SL_E_NO_SPACE says what to do. Close it in any case.
+ */
+int sl_sets_folder_open(struct sl_sets_folder *folder, const char *path, struct sl_err *err);
+void sl_sets_folder_close(struct sl_sets_folder *folder);
+/** Is there anything in it? Unknown counts as yes. */
+bool sl_sets_folder_is_used(const struct sl_sets_folder *folder);
+/** An empty folder beside it, held against others; what an earlier run left in it goes.
+ * SL_E_NO_SPACE. */
+int sl_sets_folder_stage(struct sl_sets_folder *folder, struct sl_err *err);
+/** The staging folder takes the place of the empty one. 0; 1: something is there meanwhile; -1. */
+int sl_sets_folder_publish(struct sl_sets_folder *folder, struct sl_err *err);
+/** Remove what is staged. */
+void sl_sets_folder_clear(struct sl_sets_folder *folder);
+/** A file without a name, on the same file system. Caller closes it. -1: SL_E_NO_SPACE. */
+int sl_sets_folder_file(const struct sl_sets_folder *folder, struct sl_err *err);
+
+/* ---- sets_name.c: latest.json ---- */
+
+enum { SL_SETS_NAME_BYTES_MAX = 64 * 1024 };
+/** 16 GiB: what an engine compiles is far less. */
+static const uint64_t SL_SETS_BLOB_BYTES_MAX = UINT64_C(16) << 30;
+
+/** What latest.json says. Release it. */
+struct sl_sets_name {
+    char key[SL_SETS_KEY_BYTES], sha256[65];
+    uint64_t bytes, files, created_seconds;
+    char *facts, *signature; /* signature may be NULL */
+};
+void sl_sets_name_release(struct sl_sets_name *name);
+#define SL_AUTO_NAME __attribute__((cleanup(sl_sets_name_release))) struct sl_sets_name
+/** Everything is a stranger's. SL_E_FORMAT. */
+int sl_sets_name_parse(const char *text, size_t bytes, struct sl_sets_name *name,
+                       struct sl_err *err);
+/** Is it of this key, and signed as the spec wants it? SL_E_INTEGRITY, code "E_SIGNATURE"; what
+ * reading a key says. */
+int sl_sets_name_judge(const struct sl_sets_name *name, const struct sl_spec_sets *sets,
+                       const char *key, struct sl_err *err);
+/* ---- sets_store.c: the prefix ---- */
+
+/** With the options and credentials of the spec's source, past caches and mirrors. */
+void sl_sets_source_config(const struct sl_spec *spec, struct sl_cancel *cancel,
+                           struct sl_source_config *config);
+/** Free it. As sl_store_open(). */
+int sl_sets_store_open(const struct sl_spec *spec, const struct sl_source_config *config,
+                       struct sl_store **store, struct sl_err *err);
+/** latest.json of a key. SL_E_NOT_FOUND; SL_E_FORMAT. */
+int sl_sets_store_name(struct sl_store *store, const char *key, struct sl_sets_name *name,
+                       struct sl_err *err);
+/** The blob, into a file; held against size and hash. SL_E_INTEGRITY. */
+int sl_sets_store_fetch(struct sl_store *store, const struct sl_sets_name *name, int fd,
+                        struct sl_err *err);
+#endif

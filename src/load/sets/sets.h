@@ -1,0 +1,75 @@
+/*
+ * Sets of engine caches: what vLLM, SGLang and others compile while they start, kept in a store so
+ * that the next engine of the same kind finds it (docs/engines.md).
+ *
+ *     PREFIX/sets/KEY/latest.json      names what is the set of this key
+ *     PREFIX/blobs/SHA256.tar.zst      its files
+ *
+ * KEY is a hash of all that the set depends on. A set is code: one that no trusted key has signed
+ * is not used, unless the spec trusts the store. None of this ever fails a load.
+ *
+ * One thread for a spec at a time; the spec is borrowed for the call. What asks the store, or reads
+ * many files, blocks until it is done or canceled.
+ */
+#ifndef SL_SETS_H
+#define SL_SETS_H
+
+#include "json.h"
+#include "spec.h"
+
+/** The one model of these that has engine caches; NULL: none has. Borrowed. SL_E_USAGE if several
+ * have: there is one environment. -1: then. */
+int sl_sets_find(const struct sl_specs *specs, const struct sl_spec **spec, struct sl_err *err);
+
+/* ---- keys ---- */
+
+enum { SL_SETS_KEY_BYTES = 65 };
+/** What this machine adds to a key; "cpu" and twice "" where there is no GPU. */
+struct sl_sets_machine {
+    char gpu[96], capability[16], driver[64];
+    char arch[32]; /* of the processors, as uname() has it */
+};
+/** Of the first GPU that this process sees. */
+void sl_sets_look(struct sl_sets_machine *machine);
+/** All that a set depends on, as one JSON object, appended; and its hash, hex digits. 0, or -1 with
+ * SL_E_NO_SPACE. */
+int sl_sets_key(const struct sl_spec *spec, const struct sl_sets_machine *machine,
+                struct sl_buf *facts, char key[SL_SETS_KEY_BYTES], struct sl_err *err);
+
+/* ---- restoring ---- */
+
+enum sl_sets_outcome {
+    SL_SETS_RESTORED,
+    SL_SETS_KEPT,    /* there were files at the path already: they stay */
+    SL_SETS_MISSED,  /* the store has no such set */
+    SL_SETS_REFUSED, /* it has one that is not used, or cannot be asked: `why` */
+    SL_SETS_NO_PLACE /* nor may an engine be told of the path: `why` */
+};
+struct sl_sets_result {
+    enum sl_sets_outcome outcome;
+    char key[SL_SETS_KEY_BYTES];
+    uint64_t files, bytes, packed_bytes;
+    double seconds;
+    struct sl_err why;
+};
+/** "restored", "kept", "missed", "refused", "no place": constants. */
+const char *sl_sets_outcome_name(enum sl_sets_outcome outcome);
+/**
+ * Restore the set of this machine to its path, within the seconds that the spec gives. Nothing of
+ * it is there before all of it is. The path is a folder afterwards, of this user alone, unless the
+ * outcome is NO_PLACE. Logs what came of it; counts it in metrics.
+ */
+void sl_sets_restore(const struct sl_spec *spec, struct sl_cancel *cancel,
+                     struct sl_sets_result *result);
+/** Members of an object that is open; json keeps what failed. */
+void sl_sets_result_json(struct sl_json *json, const struct sl_sets_result *result);
+/** The variables of sets.def that the caller has not set, for the folders below the path. 0, or -1
+ * with SL_E_NO_SPACE. */
+int sl_sets_each_variable(const char *path,
+                          int (*each)(void *arg, const char *name, const char *value), void *arg,
+                          struct sl_err *err);
+/** Set them for this process, which is about to become the engine. While no other thread runs. -1
+ * as above. */
+int sl_sets_export(const char *path, struct sl_err *err);
+
+#endif

@@ -1,0 +1,108 @@
+/*
+ * A set in its store. It is read by one connection, beside the many of the weights, and held
+ * against size and hash before anything looks into it.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "exact_io.h"
+#include "hash.h"
+#include "sets_parts.h"
+#include "stores.h"
+
+enum { PIECE_BYTES = 4 * 1024 * 1024, PATH_BYTES = 160 };
+
+void sl_sets_source_config(const struct sl_spec *spec, struct sl_cancel *cancel,
+                           struct sl_source_config *config)
+{
+    sl_spec_source_config(spec, cancel, NULL, config);
+    config->no_mirrors = true;
+    config->through = (struct sl_through_options){0};
+    config->preconnect = 0;
+    config->preconnect_always = false;
+    config->hold_bytes = 0;
+    config->beneath_bytes = 0;
+    config->credentials = NULL;
+}
+
+int sl_sets_store_open(const struct sl_spec *spec, const struct sl_source_config *config,
+                       struct sl_store **store, struct sl_err *err)
+{
+    sl_autofree char *key = NULL;
+    return sl_store_open(spec->sink.caches.url, config, store, &key, err);
+}
+
+static void name_path(const char *key, char path[PATH_BYTES])
+{
+    snprintf(path, PATH_BYTES, "sets/%.64s/latest.json", key);
+}
+
+static void blob_path(const char *sha256, char path[PATH_BYTES])
+{
+    snprintf(path, PATH_BYTES, "blobs/%.64s.tar.zst", sha256);
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+int sl_sets_store_name(struct sl_store *store, const char *key, struct sl_sets_name *name,
+                       struct sl_err *err)
+{
+    char path[PATH_BYTES];
+    SL_AUTO(sl_source) source = NULL;
+    *name = (struct sl_sets_name){.bytes = 0};
+    name_path(key, path);
+    if (sl_source_open(store, path, SL_SETS_NAME_BYTES_MAX, &source, err) < 0)
+        return -1;
+    uint64_t bytes = sl_source_bytes(source);
+    if (bytes > SL_SETS_NAME_BYTES_MAX)
+        return sl_fail(err, SL_E_FORMAT, "its latest.json has %" PRIu64 " bytes, limit %d", bytes,
+                       SL_SETS_NAME_BYTES_MAX);
+    sl_autofree char *text = sl_alloc((size_t)bytes + 1, err);
+    if (!text || sl_source_read(source, 0, text, (size_t)bytes, err) < 0)
+        return -1;
+    return sl_sets_name_parse(text, (size_t)bytes, name, err);
+}
+
+static int copy(struct sl_source *source, int fd, struct sl_sha256 *sha, struct sl_err *err)
+{
+    uint64_t bytes = sl_source_bytes(source);
+    sl_autofree uint8_t *piece = sl_alloc(PIECE_BYTES, err);
+    if (!piece)
+        return -1;
+    for (uint64_t at = 0; at < bytes;) {
+        size_t part = (size_t)SL_MIN(bytes - at, (uint64_t)PIECE_BYTES);
+        if (sl_source_read(source, at, piece, part, err) < 0)
+            return -1;
+        sl_sha256_update(sha, piece, part);
+        if (sl_write_at(fd, piece, part, at) < 0)
+            return sl_fail_errno(err, SL_E_NO_SPACE, errno, "no room for the packed set");
+        at += part;
+    }
+    return 0;
+}
+
+int sl_sets_store_fetch(struct sl_store *store, const struct sl_sets_name *name, int fd,
+                        struct sl_err *err)
+{
+    char path[PATH_BYTES], hex[65];
+    uint8_t digest[32];
+    SL_AUTO(sl_source) source = NULL;
+    SL_AUTO(sl_sha256) sha = sl_sha256_new(err);
+    blob_path(name->sha256, path);
+    if (!sha || sl_source_open(store, path, 1, &source, err) < 0)
+        return -1;
+    if (sl_source_bytes(source) != name->bytes)
+        return sl_fail(err, SL_E_INTEGRITY,
+                       "its blob has %" PRIu64 " bytes, and latest.json says %" PRIu64,
+                       sl_source_bytes(source), name->bytes);
+    if (copy(source, fd, sha, err) < 0)
+        return -1;
+    sl_sha256_finish(sha, digest);
+    sl_hex(digest, sizeof(digest), hex);
+    return strcmp(hex, name->sha256) == 0
+               ? 0
+               : sl_fail(err, SL_E_INTEGRITY,
+                         "its blob does not have the SHA-256 that latest.json says");
+}
