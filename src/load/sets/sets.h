@@ -72,4 +72,23 @@ int sl_sets_each_variable(const char *path,
  * as above. */
 int sl_sets_export(const char *path, struct sl_err *err);
 
+/* ---- saving ---- */
+
+struct sl_sets_saved {
+    bool there,
+        lost; /* the store had the set before; or another one was faster: nothing is saved */
+    char key[SL_SETS_KEY_BYTES], sha256[65];
+    uint64_t files, bytes, packed_bytes;
+    uint64_t passed; /* files that no set can hold: sockets, links that lead out, names of ours */
+};
+/**
+ * Save what lies at the path as the set of this machine.
+ *
+ * @replace  also where the store has one.
+ * @saved    out.
+ * @return   0, or -1: SL_E_NOT_FOUND where nothing lies there, SL_E_USAGE without `save: true`,
+ *           those of uploads.
+ */
+int sl_sets_save(const struct sl_spec *spec, bool replace, struct sl_cancel *cancel,
+                 struct sl_sets_saved *saved, struct sl_err *err);
 #endif

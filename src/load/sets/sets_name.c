@@ -4,11 +4,13 @@
  * name and signature are written in one step.
  */
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "crypt.h"
 #include "hash.h"
+#include "minisign_secret.h"
 #include "sets_parts.h"
 
 static const char MEMBER[] = "sluice_engine_caches";
@@ -21,7 +23,7 @@ void sl_sets_name_release(struct sl_sets_name *name)
     name->facts = name->signature = NULL;
 }
 
-/* ---- reading --------------------------------------------------------------------------------- */
+/* ---- reading and writing --------------------------------------------------------------------- */
 
 static int refuse(const char *why, struct sl_err *err)
 {
@@ -71,6 +73,31 @@ int sl_sets_name_parse(const char *text, size_t bytes, struct sl_sets_name *name
     json_decref(object);
     if (done < 0)
         sl_sets_name_release(name);
+    return done;
+}
+
+int sl_sets_name_write(const struct sl_sets_name *name, struct sl_buf *text, struct sl_err *err)
+{
+    struct sl_json json;
+    sl_json_init(&json, SL_SETS_NAME_BYTES_MAX);
+    char now[SL_TIME_TEXT];
+    sl_json_object(&json);
+    sl_json_key_uint(&json, MEMBER, FORMAT);
+    sl_json_key_string(&json, "key", name->key);
+    sl_json_key_string(&json, "sha256", name->sha256);
+    sl_json_key_uint(&json, "bytes", name->bytes);
+    sl_json_key_uint(&json, "files", name->files);
+    sl_json_key_string(&json, "created", sl_json_time(now));
+    sl_json_key_uint(&json, "created_seconds", name->created_seconds);
+    if (name->signature)
+        sl_json_key_string(&json, "minisign", name->signature);
+    sl_json_end(&json);
+    const char *written = sl_json_text(&json, err);
+    /* The facts are JSON already: they go before the last brace. */
+    int done = written ? sl_buf_printf(text, err, "%.*s,\"facts\":%s}\n", (int)strlen(written) - 1,
+                                       written, name->facts)
+                       : -1;
+    sl_json_release(&json);
     return done;
 }
 
@@ -132,4 +159,35 @@ int sl_sets_name_judge(const struct sl_sets_name *name, const struct sl_spec_set
     if (sl_crypt_init(err) < 0 || read_key(sets, &signer, err) < 0)
         return -1;
     return check_signature(name, &signer, err);
+}
+
+int sl_sets_name_sign(struct sl_sets_name *name, const struct sl_spec_sets *sets,
+                      struct sl_err *err)
+{
+    if (!sets->secret_key_file)
+        return 0;
+    sl_autosecretbuf file = SL_BUF_INIT(SL_MINISIGN_FILE_BYTES_MAX);
+    sl_autobuf text = SL_BUF_INIT(1024), signature = SL_BUF_INIT(SL_MINISIGN_FILE_BYTES_MAX);
+    char comment[128];
+    struct sl_minisign_secret secret = {{0}, {0}};
+    if (sl_crypt_init(err) < 0 || sl_buf_read_file(&file, sets->secret_key_file, err) < 0)
+        return -1;
+    if (sl_minisign_secret_is_locked(file.data, file.used))
+        return sl_fail(err, SL_E_USAGE,
+                       "the key in '%s' has a password, which cannot be entered here: make one "
+                       "with `minisign -G -W`, or take the password away with `minisign -C -W`",
+                       sets->secret_key_file);
+    snprintf(comment, sizeof(comment), "timestamp:%" PRIu64 "\tfile:%s", name->created_seconds,
+             name->key);
+    int done = sl_minisign_secret_parse(file.data, file.used, NULL, NULL, &secret, err);
+    if (done < 0)
+        sl_wrap(err, "'%s'", sets->secret_key_file);
+    else
+        done = signed_text(name, &text, err) < 0 ||
+                       sl_minisign_sign(&secret, text.data, text.used, comment, &signature, err) < 0
+                   ? -1
+                   : 0;
+    sl_minisign_secret_release(&secret);
+    name->signature = done == 0 ? sl_buf_steal(&signature, err) : NULL;
+    return name->signature ? 0 : -1;
 }

@@ -11,6 +11,7 @@
 #include "hash.h"
 #include "sets_parts.h"
 #include "stores.h"
+#include "upload.h"
 
 enum { PIECE_BYTES = 4 * 1024 * 1024, PATH_BYTES = 160 };
 
@@ -105,4 +106,74 @@ int sl_sets_store_fetch(struct sl_store *store, const struct sl_sets_name *name,
                ? 0
                : sl_fail(err, SL_E_INTEGRITY,
                          "its blob does not have the SHA-256 that latest.json says");
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+static int open_upload(const struct sl_spec *spec, const struct sl_source_config *config,
+                       const char *path, uint64_t bytes, bool replace, struct sl_upload **upload,
+                       struct sl_err *err)
+{
+    const struct sl_upload_config how = {
+        .source = config, .replace = replace, .memory_bytes = (uint64_t)8 * PIECE_BYTES, .mode = 0};
+    sl_autofree char *uri = sl_asprintf(err, "%s%s", spec->sink.caches.url, path);
+    return uri ? sl_upload_open(uri, bytes, &how, upload, err) : -1;
+}
+
+static int send_file(struct sl_upload *upload, int fd, uint64_t bytes, struct sl_err *err)
+{
+    sl_autofree uint8_t *piece = sl_alloc(PIECE_BYTES, err);
+    if (!piece)
+        return -1;
+    for (uint64_t at = 0; at < bytes;) {
+        size_t part = (size_t)SL_MIN(bytes - at, (uint64_t)PIECE_BYTES);
+        if (sl_read_at(fd, piece, part, at) < 0)
+            return sl_fail_errno(err, SL_E_NO_SPACE, errno, "cannot read the packed set back");
+        if (sl_upload_admit(upload, err) < 0 || sl_upload_write(upload, at, piece, part, err) < 0)
+            return -1;
+        at += part;
+    }
+    return sl_upload_finish(upload, err);
+}
+
+/* Its name is its content's. */
+static int allow_exists(int done, struct sl_err *err)
+{
+    if (done == 0 || strcmp(err->code, "exists") != 0)
+        return done;
+    *err = (struct sl_err)SL_ERR_INIT;
+    return 0;
+}
+
+int sl_sets_store_put_blob(const struct sl_spec *spec, const struct sl_source_config *config,
+                           const struct sl_sets_name *name, int fd, struct sl_err *err)
+{
+    char path[PATH_BYTES];
+    SL_AUTO(sl_upload) upload = NULL;
+    struct sl_err why = SL_ERR_INIT;
+    blob_path(name->sha256, path);
+    int done = open_upload(spec, config, path, name->bytes, false, &upload, &why);
+    if (done == 0)
+        done = send_file(upload, fd, name->bytes, &why);
+    if (allow_exists(done, &why) == 0)
+        return 0;
+    *err = why;
+    return -1;
+}
+
+int sl_sets_store_put_name(const struct sl_spec *spec, const struct sl_source_config *config,
+                           const struct sl_sets_name *name, bool replace, struct sl_err *err)
+{
+    char path[PATH_BYTES];
+    SL_AUTO(sl_upload) upload = NULL;
+    sl_autobuf text = SL_BUF_INIT(2 * SL_SETS_NAME_BYTES_MAX);
+    name_path(name->key, path);
+    if (sl_sets_name_write(name, &text, err) < 0)
+        return -1;
+    if (text.used > SL_SETS_NAME_BYTES_MAX)
+        return sl_fail(err, SL_E_USAGE, "the labels are too long: shorten them");
+    if (open_upload(spec, config, path, text.used, replace, &upload, err) < 0 ||
+        sl_upload_write(upload, 0, text.data, text.used, err) < 0)
+        return -1;
+    return sl_upload_finish(upload, err);
 }

@@ -309,7 +309,7 @@ int sl_unpack_hard_link(struct sl_unpack *unpack, const char *name, size_t name_
 }
 
 /* Relative, printable, ".." only at its beginning and as often as there are folders above. */
-static const char *target_fault(const char *name, const char *target, size_t bytes)
+const char *sl_unpack_target_fault(const char *name, const char *target, size_t bytes)
 {
     size_t above = 0;
     bool named = false;
@@ -339,7 +339,7 @@ int sl_unpack_symlink(struct sl_unpack *unpack, const char *name, size_t name_by
     char clean[SL_UNPACK_NAME_BYTES_MAX + 1];
     if (take_name(unpack, name, name_bytes, clean, err) < 0)
         return -1;
-    const char *fault = target_fault(clean, target, target_bytes);
+    const char *fault = sl_unpack_target_fault(clean, target, target_bytes);
     if (fault)
         return bad_link(err, clean, fault);
     if (sl_grow(&unpack->links, &unpack->link_capacity, unpack->link_count + 1,

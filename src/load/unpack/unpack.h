@@ -73,6 +73,8 @@ int sl_unpack_hard_link(struct sl_unpack *unpack, const char *name, size_t name_
  */
 int sl_unpack_symlink(struct sl_unpack *unpack, const char *name, size_t name_bytes,
                       const char *target, size_t target_bytes, struct sl_err *err);
+/** What is wrong with the target of such a link; NULL: nothing. A constant. */
+const char *sl_unpack_target_fault(const char *name, const char *target, size_t bytes);
 /** All entries came. SL_E_NOT_FOUND if no file was among them. */
 int sl_unpack_finish(struct sl_unpack *unpack, struct sl_err *err);
 

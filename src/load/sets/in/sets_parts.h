@@ -52,10 +52,16 @@ void sl_sets_name_release(struct sl_sets_name *name);
 /** Everything is a stranger's. SL_E_FORMAT. */
 int sl_sets_name_parse(const char *text, size_t bytes, struct sl_sets_name *name,
                        struct sl_err *err);
+/** SL_E_NO_SPACE. */
+int sl_sets_name_write(const struct sl_sets_name *name, struct sl_buf *text, struct sl_err *err);
 /** Is it of this key, and signed as the spec wants it? SL_E_INTEGRITY, code "E_SIGNATURE"; what
  * reading a key says. */
 int sl_sets_name_judge(const struct sl_sets_name *name, const struct sl_spec_sets *sets,
                        const char *key, struct sl_err *err);
+/** Sign it, if the spec names a secret key. What reading that says. */
+int sl_sets_name_sign(struct sl_sets_name *name, const struct sl_spec_sets *sets,
+                      struct sl_err *err);
+
 /* ---- sets_store.c: the prefix ---- */
 
 /** With the options and credentials of the spec's source, past caches and mirrors. */
@@ -70,4 +76,23 @@ int sl_sets_store_name(struct sl_store *store, const char *key, struct sl_sets_n
 /** The blob, into a file; held against size and hash. SL_E_INTEGRITY. */
 int sl_sets_store_fetch(struct sl_store *store, const struct sl_sets_name *name, int fd,
                         struct sl_err *err);
+/** The file as the blob of this name. One that is there is fine. */
+int sl_sets_store_put_blob(const struct sl_spec *spec, const struct sl_source_config *config,
+                           const struct sl_sets_name *name, int fd, struct sl_err *err);
+/** As latest.json. Code "exists" if there is one and it is not to be replaced. */
+int sl_sets_store_put_name(const struct sl_spec *spec, const struct sl_source_config *config,
+                           const struct sl_sets_name *name, bool replace, struct sl_err *err);
+
+/* ---- sets_pack.c: the files ---- */
+
+/** What lies in a folder. */
+struct sl_sets_count {
+    uint64_t files, bytes, passed;
+    int64_t newest_ns;
+};
+/** All of it as tar and zstd, in the order of names, into a file: its size and its SHA-256.
+ * SL_E_NOT_FOUND if there is nothing; SL_E_INTEGRITY if a file changes meanwhile. */
+int sl_sets_pack(int folder_fd, int out_fd, struct sl_cancel *cancel, struct sl_sets_saved *saved,
+                 struct sl_err *err);
+
 #endif

@@ -1,0 +1,221 @@
+/* Sets are saved once, whole, and without what they cannot hold. */
+#include <check.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "alloc_fail.h"
+#include "claims.h"
+#include "fake_s3.h"
+#include "metrics.h"
+#include "sets_case.h"
+#include "sets_parts.h"
+#include "tree.h"
+
+static struct sl_fake_s3 fake;
+
+static void setup(void)
+{
+    clearenv();
+    setenv("AWS_EC2_METADATA_DISABLED", "true", 1);
+    setenv("AWS_ACCESS_KEY_ID", "AKIAIOSFODNN7EXAMPLE", 1);
+    setenv("AWS_SECRET_ACCESS_KEY", "hush", 1);
+    fake = (struct sl_fake_s3){0};
+    sets_case_setup();
+}
+
+static void teardown(void)
+{
+    if (fake.server)
+        sl_fake_s3_stop(&fake);
+    sets_case_teardown();
+}
+SL_CASE(.setup = setup, .teardown = teardown)
+
+static void use_s3(void)
+{
+    sl_fake_s3_start(&fake, false);
+    snprintf(sets_store, sizeof(sets_store), "s3://bucket/sets/");
+}
+
+static int save(const char *keys, bool replace, struct sl_sets_saved *saved)
+{
+    sets_err = (struct sl_err)SL_ERR_INIT;
+    return sl_sets_save(sets_spec(keys), replace, NULL, saved, &sets_err);
+}
+
+static void expect_failure(const char *keys, enum sl_err_kind kind, const char *text)
+{
+    struct sl_sets_saved saved;
+    ck_assert_int_eq(save(keys, false, &saved), -1);
+    ck_assert_msg(sets_err.kind == kind && strstr(sets_err.message, text), "%s", sets_err.message);
+}
+
+/* ---- once ------------------------------------------------------------------------------------ */
+
+SL_TEST(the_blob_comes_first_and_then_its_name)
+{
+    use_s3();
+    sets_put("vllm/x", "code");
+    struct sl_sets_saved saved = sets_save_well(SETS_SIGNED);
+    ck_assert(!saved.there && !saved.lost);
+    ck_assert_uint_eq(fake.object_count, 2);
+    ck_assert_ptr_nonnull(strstr(fake.objects[0].key, saved.sha256));
+    ck_assert_ptr_nonnull(strstr(fake.objects[1].key, "/latest.json"));
+    ck_assert_uint_eq(sl_metric_get(SL_M_SETS_SAVED), 1);
+}
+
+SL_TEST(a_set_that_is_there_is_not_packed_again)
+{
+    use_s3();
+    sets_put("vllm/x", "code");
+    sets_save_well(SETS_SIGNED);
+    sets_put("vllm/y", "more");
+    struct sl_sets_saved saved = sets_save_well(SETS_SIGNED);
+    ck_assert(saved.there && !saved.lost);
+    ck_assert_uint_eq(fake.puts, 2);
+    ck_assert_uint_eq(saved.packed_bytes, 0);
+}
+
+/* The other one wrote between this one's looks and its last request: 412. */
+SL_TEST(of_two_savers_one_writes_the_name)
+{
+    use_s3();
+    sets_put("vllm/x", "first");
+    struct sl_sets_saved first = sets_save_well(SETS_SIGNED), second;
+    size_t bytes;
+    const char *key = fake.objects[1].key;
+    const char *object = sl_fake_s3_object(&fake, key, &bytes);
+    sl_autofree char *before = strndup(object, bytes);
+    fake.faults[0] = (struct sl_fake_fault){"GET", "latest.json", 1, 404, "NoSuchKey", NULL};
+    fake.faults[1] = (struct sl_fake_fault){"HEAD", "latest.json", 1, 404, NULL, NULL};
+    sets_put("vllm/x", "second");
+    second = sets_save_well(SETS_SIGNED);
+    ck_assert(second.lost && !second.there);
+    ck_assert_str_ne(first.sha256, second.sha256);
+    object = sl_fake_s3_object(&fake, key, &bytes);
+    ck_assert(bytes == strlen(before) && memcmp(object, before, bytes) == 0);
+    ck_assert_uint_eq(fake.faults[0].times + fake.faults[1].times, 0);
+    ck_assert_uint_eq(sl_metric_get(SL_M_SETS_SAVED), 1);
+}
+
+SL_TEST(a_set_is_replaced_when_it_is_asked_for)
+{
+    struct sl_sets_saved saved;
+    sets_put("x", "first");
+    sets_save_well(SETS_SIGNED);
+    sets_put("x", "second");
+    ck_assert_int_eq(save(SETS_SIGNED, true, &saved), 0);
+    sets_forget();
+    ck_assert_int_eq(sets_restore(SETS_SIGNED).outcome, SL_SETS_RESTORED);
+    ck_assert_str_eq(sets_get("x"), "second");
+}
+
+SL_TEST(a_set_that_is_not_used_is_named)
+{
+    struct sl_sets_saved saved;
+    sets_put("x", "code");
+    sets_save_well("trust: store");
+    expect_failure(SETS_SIGNED, SL_E_INTEGRITY, "--replace");
+    ck_assert_int_eq(save(SETS_SIGNED, true, &saved), 0);
+    ck_assert(sets_save_well(SETS_SIGNED).there);
+}
+
+SL_TEST(a_blob_that_cannot_be_written_has_no_name)
+{
+    use_s3();
+    sets_put("x", "code");
+    fake.faults[0] = (struct sl_fake_fault){"PUT", "/blobs/", 9, 403, "AccessDenied", NULL};
+    expect_failure(SETS_SIGNED, SL_E_AUTH, "AccessDenied");
+    ck_assert_uint_eq(fake.object_count, 0);
+}
+
+/* ---- what is refused --------------------------------------------------------------------------
+ */
+
+SL_TEST(nothing_is_saved_of_nothing)
+{
+    ck_assert_int_eq(mkdirat(sets_scratch_fd, "caches", 0755), 0);
+    expect_failure(SETS_SIGNED, SL_E_NOT_FOUND, "nothing to save");
+}
+
+SL_TEST(without_save_nothing_is_saved)
+{
+    struct sl_sets_saved saved;
+    struct sl_spec spec = *sets_spec(SETS_SIGNED);
+    spec.sink.caches.save = false;
+    sets_put("x", "code");
+    ck_assert_int_eq(sl_sets_save(&spec, false, NULL, &saved, &sets_err), -1);
+    ck_assert_ptr_nonnull(strstr(sets_err.message, "save: true"));
+}
+
+SL_TEST(a_secret_key_that_is_none_is_refused)
+{
+    sets_put("x", "code");
+    expect_failure("publicKeyFile: /x, secretKeyFile: " SL_TEST_DATA "/minisign/plain.pub",
+                   SL_E_USAGE, "plain.pub");
+    expect_failure("publicKeyFile: /x, secretKeyFile: /not/there", SL_E_NOT_FOUND, "/not/there");
+}
+
+/* ---- what is in it ----------------------------------------------------------------------------
+ */
+
+SL_TEST(equal_folders_make_equal_archives)
+{
+    static const char *const names[] = {"b/z", "a", "b/a", "c"};
+    char sha[65] = "";
+    const struct timespec times[2] = {{.tv_sec = 1}, {.tv_sec = 1}};
+    for (unsigned turn = 0; turn < 2; turn++) {
+        struct sl_sets_saved saved;
+        for (unsigned i = 0; i < SL_COUNT(names); i++)
+            sets_put(names[turn ? SL_COUNT(names) - 1 - i : i], "text");
+        for (unsigned i = 0; i < SL_COUNT(names) + 1; i++) {
+            char path[64];
+            snprintf(path, sizeof(path), "caches/engine/%s", i < SL_COUNT(names) ? names[i] : "b");
+            ck_assert_int_eq(utimensat(sets_scratch_fd, path, times, 0), 0);
+        }
+        ck_assert_int_eq(save("trust: store", true, &saved), 0);
+        ck_assert(!turn || strcmp(sha, saved.sha256) == 0);
+        memcpy(sha, saved.sha256, sizeof(sha));
+        sets_forget();
+    }
+}
+
+SL_TEST(what_no_set_can_hold_is_left_out_and_counted)
+{
+    sets_put("good", "code");
+    sets_put("back\\slash", "odd");
+    ck_assert_int_eq(symlinkat("good", sets_scratch_fd, "caches/engine/near"), 0);
+    ck_assert_int_eq(symlinkat("/etc/passwd", sets_scratch_fd, "caches/engine/far"), 0);
+    ck_assert_int_eq(symlinkat("../../outside", sets_scratch_fd, "caches/engine/out"), 0);
+    ck_assert_int_eq(mkfifoat(sets_scratch_fd, "caches/engine/pipe", 0600), 0);
+    struct sl_sets_saved saved = sets_save_well(SETS_SIGNED);
+    ck_assert_uint_eq(saved.passed, 4);
+    ck_assert_uint_eq(saved.files, 2);
+    sets_forget();
+    struct sl_sets_result result = sets_restore(SETS_SIGNED);
+    ck_assert_msg(result.outcome == SL_SETS_RESTORED, "%s", result.why.message);
+    ck_assert_str_eq(sets_get("near"), "code");
+}
+
+SL_TEST(without_memory_saving_fails_or_is_whole)
+{
+    struct sl_sets_saved saved;
+    const struct sl_spec *spec = sets_spec(SETS_SIGNED);
+    bool whole = false;
+    sets_put("x", "code");
+    for (unsigned nth = 1; !whole; nth++) {
+        struct sl_err err = SL_ERR_INIT;
+        ck_assert_uint_lt(nth, 2000);
+        sl_alloc_fail_at(nth);
+        int done = sl_sets_save(spec, true, NULL, &saved, &err);
+        whole = done == 0 && sl_alloc_count() < nth;
+        sl_alloc_fail_at(0);
+        ck_assert(done == 0 || err.kind != SL_OK);
+    }
+    sets_forget();
+    ck_assert_int_eq(sets_restore(SETS_SIGNED).outcome, SL_SETS_RESTORED);
+}
