@@ -91,4 +91,8 @@ struct sl_sets_saved {
  */
 int sl_sets_save(const struct sl_spec *spec, bool replace, struct sl_cancel *cancel,
                  struct sl_sets_saved *saved, struct sl_err *err);
+/** When the engine answers that it is ready, and its caches have stood still, save. Logs what came
+ * of it, which is never a failure. Ends on cancel, and after the seconds that the spec gives. */
+void sl_sets_save_when_ready(const struct sl_spec *spec, struct sl_cancel *cancel);
+
 #endif

@@ -122,6 +122,15 @@ static int walk(struct items *items, int folder_fd, const char *name, unsigned d
     return done;
 }
 
+int sl_sets_count(int folder_fd, struct sl_cancel *cancel, struct sl_sets_count *count,
+                  struct sl_err *err)
+{
+    AUTO_ITEMS items = {.cancel = cancel};
+    int done = walk(&items, folder_fd, "", 0, err);
+    *count = items.sums;
+    return done;
+}
+
 static int by_name(const void *a, const void *b)
 {
     return strcmp(((const struct item *)a)->name, ((const struct item *)b)->name);

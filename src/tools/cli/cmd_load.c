@@ -315,7 +315,7 @@ static int serve(const struct sl_specs *specs, bool needed, struct sl_web **web,
 
 /* ---- engine caches --------------------------------------------------------------------------- */
 
-/* Of the one model that has some: restored beside the loads. */
+/* Of the one model that has some: restored beside the loads, saved while the process stays. */
 struct caches {
     const struct sl_spec *spec; /* NULL: none has */
     struct sl_cancel *cancel;
@@ -334,6 +334,13 @@ static void *restore_caches(void *arg)
     struct caches *caches = arg;
     sl_sets_restore(caches->spec, caches->stop, &caches->result);
     sl_cancel_raise(caches->ended, 0);
+    return NULL;
+}
+
+static void *save_caches(void *arg)
+{
+    struct caches *caches = arg;
+    sl_sets_save_when_ready(caches->spec, caches->cancel);
     return NULL;
 }
 
@@ -379,6 +386,16 @@ static int load_and_report(struct sl_cli *cli, struct jobs *jobs, struct caches 
     return report(jobs, cli, err);
 }
 
+static void stay_and_save(struct sl_web *web, struct caches *caches)
+{
+    pthread_t thread;
+    bool saving = caches->spec && caches->spec->sink.caches.save &&
+                  start_caches(caches, save_caches, &thread);
+    stay(web, caches->cancel);
+    if (saving)
+        pthread_join(thread, NULL);
+}
+
 static int run_specs(struct sl_cli *cli, struct sl_specs *specs, struct caches *caches,
                      struct sl_err *err)
 {
@@ -396,7 +413,7 @@ static int run_specs(struct sl_cli *cli, struct sl_specs *specs, struct caches *
         sl_log(SL_LOG_WARN, "--stay keeps this process, but it serves nothing: add --listen "
                             "ADDRESS for health and metrics");
     if (options->stay)
-        stay(web, cli->cancel);
+        stay_and_save(web, caches);
     return 0;
 }
 

@@ -90,9 +90,25 @@ struct sl_sets_count {
     uint64_t files, bytes, passed;
     int64_t newest_ns;
 };
+/** SL_E_NO_SPACE, SL_E_USAGE (more than a set may hold), SL_E_CANCELED. */
+int sl_sets_count(int folder_fd, struct sl_cancel *cancel, struct sl_sets_count *count,
+                  struct sl_err *err);
 /** All of it as tar and zstd, in the order of names, into a file: its size and its SHA-256.
  * SL_E_NOT_FOUND if there is nothing; SL_E_INTEGRITY if a file changes meanwhile. */
 int sl_sets_pack(int folder_fd, int out_fd, struct sl_cancel *cancel, struct sl_sets_saved *saved,
                  struct sl_err *err);
+
+/* ---- sets_wait.c: standing still ---- */
+
+enum { SL_SETS_STILL_SECONDS = 5, SL_SETS_LOOK_MS = 1000 };
+/** Zeroed before the first look. */
+struct sl_sets_still {
+    struct sl_sets_count last;
+    uint64_t since_ns;
+    bool looked;
+};
+/** Has nothing changed for SL_SETS_STILL_SECONDS, and is there something? */
+bool sl_sets_stands_still(struct sl_sets_still *still, const struct sl_sets_count *count,
+                          uint64_t now_ns);
 
 #endif
