@@ -9,8 +9,10 @@
 
 #include "alloc_fail.h"
 #include "claims.h"
+#include "fake_clock.h"
 #include "fake_s3.h"
 #include "metrics.h"
+#include "removal.h"
 #include "sets_case.h"
 #include "sets_parts.h"
 #include "tree.h"
@@ -218,4 +220,70 @@ SL_TEST(without_memory_saving_fails_or_is_whole)
     }
     sets_forget();
     ck_assert_int_eq(sets_restore(SETS_SIGNED).outcome, SL_SETS_RESTORED);
+}
+
+/* ---- what goes again --------------------------------------------------------------------------
+ */
+
+static int note(void *arg, const char *name, uint64_t bytes, const char *why, struct sl_err *err)
+{
+    (void)bytes;
+    return sl_buf_printf(arg, err, "%s %s\n", name, why);
+}
+
+/* What is pruned, a line each; borrowed until the next. */
+static const char *prune(uint64_t older_days, bool removes)
+{
+    static struct sl_buf text = SL_BUF_INIT(64 * 1024);
+    text.used = 0;
+    const struct sl_sets_prune how = {older_days, removes, note, &text};
+    int done = sl_sets_prune(sets_spec(SETS_SIGNED), &how, NULL, &sets_err);
+    ck_assert_msg(done == 0, "%s", sets_err.message);
+    return text.used ? sl_buf_string(&text) : "";
+}
+
+SL_TEST(a_blob_without_a_name_goes_when_it_is_asked_for)
+{
+    struct sl_sets_saved first, second;
+    ck_assert_str_eq(prune(0, true), "");
+    sets_put("x", "first");
+    first = sets_save_well(SETS_SIGNED);
+    sets_save_well("variant: other, " SETS_SIGNED);
+    ck_assert_str_eq(prune(0, true), "");
+    sets_put("x", "second");
+    ck_assert_int_eq(save(SETS_SIGNED, true, &second), 0);
+    ck_assert_int_eq(save("variant: other, " SETS_SIGNED, true, &second), 0);
+    for (unsigned removes = 0; removes < 2; removes++) {
+        const char *told = prune(0, removes);
+        ck_assert_msg(strstr(told, first.sha256) && !strstr(told, second.sha256), "%s", told);
+    }
+    ck_assert_str_eq(prune(0, true), "");
+    sets_forget();
+    ck_assert_int_eq(sets_restore(SETS_SIGNED).outcome, SL_SETS_RESTORED);
+}
+
+SL_TEST(nothing_is_removed_where_no_store_can)
+{
+    struct sl_source_config config = {.attempts = 1};
+    ck_assert_int_eq(sl_removal_of("http://127.0.0.1/x", &config, &sets_err), -1);
+    ck_assert_int_eq(sets_err.kind, SL_E_USAGE);
+    ck_assert_int_eq(sl_removal_of("/not/there/x", &config, &sets_err), 0);
+    ck_assert_int_eq(sl_removal_of("/not/there/", &config, &sets_err), -1);
+}
+
+SL_TEST(an_old_set_goes_with_its_blob)
+{
+    struct sl_sets_saved saved;
+    sets_put("x", "code");
+    saved = sets_save_well(SETS_SIGNED);
+    fake_clock_hold();
+    fake_clock_turn((UINT64_C(30) * 86400 - 10) * SL_NS_PER_S);
+    ck_assert_str_eq(prune(30, true), "");
+    fake_clock_turn(20 * SL_NS_PER_S);
+    ck_assert_str_eq(prune(0, true), "");
+    const char *told = prune(30, true);
+    ck_assert_msg(strstr(told, saved.key) && strstr(told, saved.sha256), "%s", told);
+    fake_clock_release();
+    sets_forget();
+    ck_assert_int_eq(sets_restore(SETS_SIGNED).outcome, SL_SETS_MISSED);
 }

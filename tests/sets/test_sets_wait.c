@@ -122,3 +122,25 @@ SL_TEST(a_cancel_ends_the_waiting)
     sl_cancel_free(cancel);
     ck_assert(!is_saved());
 }
+
+static int note(const struct sl_sets_entry *entry, void *arg, struct sl_err *err)
+{
+    return sl_buf_printf(arg, err, "%.4s %s %s\n", entry->key, entry->own ? "own" : "other",
+                         entry->bad ? entry->bad : "good");
+}
+
+SL_TEST(a_listing_says_whose_a_set_is_and_why_it_is_not_used)
+{
+    sl_autobuf text = SL_BUF_INIT(64 * 1024);
+    ck_assert_int_eq(sl_sets_list(sets_spec(SETS_SIGNED), NULL, note, &text, &sets_err), 0);
+    ck_assert_str_eq(sl_buf_string(&text), "");
+    sets_put("x", "code");
+    sets_save_well(SETS_SIGNED);
+    sets_save_well("variant: b, " SETS_SIGNED);
+    sets_save_well("variant: c, trust: store");
+    int done = sl_sets_list(sets_spec(SETS_SIGNED), NULL, note, &text, &sets_err);
+    ck_assert_msg(done == 0, "%s", sets_err.message);
+    ck_assert_ptr_nonnull(strstr(text.data, " own good\n"));
+    ck_assert_ptr_nonnull(strstr(text.data, " other good\n"));
+    ck_assert_ptr_nonnull(strstr(text.data, " other it is not signed"));
+}

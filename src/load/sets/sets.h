@@ -95,4 +95,32 @@ int sl_sets_save(const struct sl_spec *spec, bool replace, struct sl_cancel *can
  * of it, which is never a failure. Ends on cancel, and after the seconds that the spec gives. */
 void sl_sets_save_when_ready(const struct sl_spec *spec, struct sl_cancel *cancel);
 
+/* ---- what the store has ---- */
+
+/** One set of a listing; texts are borrowed for the call. */
+struct sl_sets_entry {
+    const char *key, *sha256, *facts;
+    uint64_t bytes, files;
+    int64_t created_seconds;
+    bool own;        /* it is the set of this machine and spec */
+    const char *bad; /* NULL, or why it is not used */
+};
+/** Each set of the spec's prefix, as far as it can be read. -1: errors of the store, and what
+ * each() says. */
+int sl_sets_list(const struct sl_spec *spec, struct sl_cancel *cancel,
+                 int (*each)(const struct sl_sets_entry *entry, void *arg, struct sl_err *err),
+                 void *arg, struct sl_err *err);
+
+/** What to remove, and who hears of it. */
+struct sl_sets_prune {
+    uint64_t older_days; /* sets that are older, too; 0: none */
+    bool remove;         /* else it is only told */
+    int (*each)(void *arg, const char *name, uint64_t bytes, const char *why, struct sl_err *err);
+    void *arg;
+};
+/** Blobs that no set names, and old sets with theirs; while nobody saves. -1: SL_E_USAGE where
+ * nothing can be removed, errors of the store, what each() says. */
+int sl_sets_prune(const struct sl_spec *spec, const struct sl_sets_prune *how,
+                  struct sl_cancel *cancel, struct sl_err *err);
+
 #endif

@@ -311,9 +311,19 @@ static void file_close(struct sl_upload *upload)
     free(file);
 }
 
+static int file_remove(const char *uri, const struct sl_source_config *config, struct sl_err *err)
+{
+    sl_autofree char *path = sl_file_path(uri, err);
+    (void)config;
+    if (!path)
+        return -1;
+    return unlink(path) == 0 || errno == ENOENT ? 0 : fail_path(errno, "remove", path, err);
+}
+
 const struct sl_upload_ops sl_upload_file_ops = {
     .open = file_open,
     .write = file_write,
     .finish = file_finish,
     .close = file_close,
+    .remove = file_remove,
 };

@@ -344,10 +344,51 @@ static void s3_close(struct sl_upload *upload)
     free(s3u);
 }
 
+/* ---- removing -------------------------------------------------------------------------------- */
+
+static int remove_key(struct sl_store *store, const char *name, struct sl_err *err)
+{
+    struct sl_s3 *s3 = store->impl;
+    char what[SL_S3_WHAT_BYTES];
+    const struct sl_connect connect = {.tls = store->config.tls,
+                                       .cancel = store->config.cancel,
+                                       .stall_seconds = store->config.stall_seconds};
+    struct sl_answer answer = {0};
+    SL_AUTO(sl_exchange) exchange = sl_exchange_new(&connect, err);
+    sl_autofree char *key = exchange ? sl_asprintf(err, "%s%s", s3->prefix, name) : NULL;
+    if (!key)
+        return -1;
+    snprintf(what, sizeof(what), "cannot remove '%.280s%.90s'", sl_store_uri(store), name);
+    const struct sl_s3_call call = {.what = what,
+                                    .verb = SL_S3_WRITE,
+                                    .method = "DELETE",
+                                    .key = key,
+                                    .query = "",
+                                    .answer_limit = SL_S3_ANSWER_BYTES_MAX};
+    struct sl_err why = SL_ERR_INIT;
+    int done = sl_s3_call(s3, exchange, &call, &answer, NULL, &why);
+    sl_answer_release(&answer);
+    if (done == 0 || strcmp(why.code, "NoSuchKey") == 0)
+        return 0;
+    *err = why;
+    return -1;
+}
+
+static int s3_remove(const char *uri, const struct sl_source_config *config, struct sl_err *err)
+{
+    SL_AUTO(sl_store) store = NULL;
+    sl_autofree char *name = NULL;
+    if (sl_store_open_kind(&sl_s3_store, uri, config, &store, &name, err) < 0)
+        return -1;
+    return *name ? remove_key(store, name, err)
+                 : sl_fail(err, SL_E_USAGE, "'%.300s' names no object", uri);
+}
+
 const struct sl_upload_ops sl_upload_s3_ops = {
     .open = s3_open,
     .write = s3_write,
     .admit = s3_admit,
     .finish = s3_finish,
     .close = s3_close,
+    .remove = s3_remove,
 };
