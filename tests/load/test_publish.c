@@ -812,3 +812,50 @@ SL_TEST(a_commit_of_another_boot_is_completed_only_if_its_files_are_whole)
 }
 
 SL_CASE(.setup = setup, .teardown = teardown)
+
+/* Which of two files the next version takes over: bit by bit. */
+static unsigned inherited(const struct version *version)
+{
+    struct sl_err err = SL_ERR_INIT;
+    struct sl_publish *publish = open_publish();
+    const struct sl_plan *plan = version->plan;
+    bool resumed;
+    uint64_t linked;
+    struct sl_journal *journal =
+        sl_journal_open(sl_publish_state(publish), SL_JOURNAL_NAME, plan->identity, &resumed, &err);
+    struct sl_sink_file *files = sl_plan_sink_files(plan, &err);
+    struct sl_inheritance *inheritance = sl_inherit(
+        publish, publish, plan, &version->specs.items[0].sink.tmpfs, journal, files, &linked, &err);
+    ck_assert_msg(inheritance != NULL, "%s", err.message);
+    unsigned which = (unsigned)files[0].inherited | (unsigned)files[1].inherited << 1;
+    ck_assert_uint_eq(linked, 3 * (which & 1) + 3 * (which >> 1));
+    sl_inheritance_free(inheritance);
+    free(files);
+    sl_journal_free(journal);
+    ck_assert_int_eq(sl_publish_discard(publish, false, &err), 0);
+    sl_publish_free(publish);
+    return which;
+}
+
+SL_TEST(what_another_boot_left_on_a_disk_is_read_before_it_is_taken_over)
+{
+    struct version version;
+    struct sl_err err = SL_ERR_INIT;
+    struct stat status;
+    char name[512];
+    version_make(&version, first_names, "old");
+    publish_pretend_boot("one", true);
+    ck_assert_int_eq(publish_version(&version, "old", &err), 0);
+    ck_assert_uint_eq(inherited(&version), 3);
+    snprintf(name, sizeof(name), "%s/a", path);
+    ck_assert_int_eq(stat(name, &status), 0);
+    ck_assert_int_eq(chmod(name, 0644), 0);
+    int fd = open(name, O_WRONLY);
+    ck_assert_int_eq(pwrite(fd, "0", 1, 0), 1);
+    ck_assert_int_eq(futimens(fd, (struct timespec[]){status.st_mtim, status.st_mtim}), 0);
+    close(fd);
+    ck_assert_int_eq(chmod(name, 0444), 0);
+    publish_pretend_boot("two", true);
+    ck_assert_uint_eq(inherited(&version), 2);
+    version_release(&version);
+}

@@ -250,13 +250,15 @@ static int look_at_old(struct sl_inheritance *own, struct sl_err *err)
     own->buffer = sl_alloc_aligned(4096, SL_HASH_BUFFER_BYTES, err);
     if (!own->buffer)
         return -1;
-    own->untouched = sl_publish_survey(own->old, &facts, &why) == 0 &&
+    /* After another boot a survey would read all of it, whatever cancels the load. */
+    bool past = sl_boot_is_past(own->old->root_fd, own->published.document);
+    own->untouched = !past && sl_publish_survey(own->old, &facts, &why) == 0 &&
                      strcmp(facts.identity, own->published.identity) == 0;
     if (!own->untouched)
         sl_log(SL_LOG_INFO,
-               "what is published in '%s' is not as it was: its files are read and compared with "
-               "the manifest before they are taken over",
-               own->old->path);
+               "files in '%s' are read and compared with the manifest before they are taken over: "
+               "%s since it was published",
+               own->old->path, past ? "the machine was restarted" : "not all is as it was");
     return 0;
 }
 
