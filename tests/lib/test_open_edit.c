@@ -267,6 +267,25 @@ SL_TEST_LOOP(what_can_stay_where_it_is_does, 0, KINDS)
     ck_assert_uint_eq(before.st_ino, after.st_ino);
 }
 
+/* Versions of a model share files that did not change, as hard links. */
+SL_TEST_LOOP(another_name_of_the_file_keeps_what_it_had, 0, KINDS)
+{
+    char other[sizeof(path) + 16];
+    size_t bytes, other_bytes;
+    make_file(_i);
+    expect_change(_i == SAFETENSORS ? APPEND : SAME_SIZE); /* the next one can be in place */
+    uint8_t *before = take_file(&bytes);
+    snprintf(other, sizeof(other), "%s.other", path);
+    ck_assert_int_eq(link(path, other), 0);
+    expect_change(SAME_SIZE);
+    ck_assert_int_eq(rename(other, path), 0);
+    uint8_t *after = take_file(&other_bytes);
+    ck_assert_uint_eq(bytes, other_bytes);
+    ck_assert_int_eq(memcmp(before, after, bytes), 0);
+    free(before);
+    free(after);
+}
+
 SL_TEST_LOOP(a_copy_leaves_those_who_have_it_mapped_alone, 0, KINDS)
 {
     size_t bytes;
