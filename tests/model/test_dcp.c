@@ -181,6 +181,56 @@ SL_TEST(some_tensors_are_chosen)
     drop_folder(&files);
 }
 
+/* One byte of each chunk is damaged in turn. */
+static void damage_chunks(struct files *files, struct sl_index *index)
+{
+    char to[SL_CASE_PATH_BYTES];
+    unsigned damaged = 0;
+    sl_case_path("m.safetensors", to);
+    for (size_t i = 0; i < index->tensor_count; i++)
+        for (size_t c = 0; c < index->tensors[i].chunk_count; c++, damaged++) {
+            const struct sl_tensor *chunk = &index->tensors[i].chunks[c].tensor;
+            char name[300];
+            struct sl_err err = SL_ERR_INIT;
+            snprintf(name, sizeof(name), "m/%s", index->source_names[chunk->source]);
+            unsigned number = number_of(files, name);
+            files->data[number][chunk->end - 1] ^= 1;
+            put(name, files->data[number], files->bytes[number]);
+            ck_assert_int_lt(
+                sl_case_convert("memory://m/", to, &sl_case_safetensors, NULL, NULL, &err), 0);
+            ck_assert_msg(strcmp(err.code, "E_HASH_CRC32") == 0 && err.kind == SL_E_INTEGRITY, "%s",
+                          err.message);
+            files->data[number][chunk->end - 1] ^= 1;
+            put(name, files->data[number], files->bytes[number]);
+        }
+    ck_assert_uint_gt(damaged, 7);
+}
+
+SL_TEST(a_conversion_checks_each_chunk)
+{
+    static const char *const words[] = {"verify.hashes=require", NULL};
+    static const char *const cut[] = {"tp", "square"};
+    for (size_t i = 0; i < SL_COUNT(cut); i++) {
+        struct files files;
+        struct golden_open open;
+        struct sl_convert_result result;
+        struct sl_err err = SL_ERR_INIT;
+        size_t chunks = 0;
+        char to[SL_CASE_PATH_BYTES];
+        put_folder(&files, cut[i]);
+        ck_assert_int_eq(open_checkpoint(&open, false, &err), 0);
+        for (size_t t = 0; t < open.index->tensor_count; t++)
+            chunks += open.index->tensors[t].chunk_count;
+        ck_assert_msg(sl_case_convert("memory://m/", sl_case_path("m.safetensors", to),
+                                      &sl_case_safetensors, words, &result, &err) == 0,
+                      "%s", err.message);
+        ck_assert_uint_eq(result.checks, chunks);
+        damage_chunks(&files, open.index);
+        golden_release(&open);
+        drop_folder(&files);
+    }
+}
+
 /* ---- damage ---------------------------------------------------------------------------------- */
 
 SL_TEST(every_prefix_of_the_metadata_is_refused)

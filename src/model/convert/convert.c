@@ -31,8 +31,10 @@ void sl_component_release(struct sl_component *component)
 
 static void job_release(struct sl_job *job)
 {
-    for (size_t i = 0; i < job->item_count; i++)
+    for (size_t i = 0; i < job->item_count; i++) {
         sl_item_release(&job->items[i]);
+        sl_chunk_check_free(job->items[i].chunk_check);
+    }
     free(job->items);
     for (size_t i = 0; i < job->output_count; i++)
         sl_output_release(&job->outputs[i]);

@@ -36,6 +36,8 @@ static int read_cast(struct sl_worker *worker, const struct sl_item *item, uint8
     size_t raw_size = sl_dtype_row(target->from->dtype)->bits / 8,
            size = sl_dtype_row(target->out.dtype)->bits / 8;
     uint64_t at = tally->begin / size, end = tally->end / size;
+    if (reader)
+        sl_tensor_reader_check(reader, item->chunk_check);
     while (reader && at < end) {
         uint64_t count = SL_MIN(end - at, worker->job->block_bytes / raw_size);
         if (sl_tensor_read(reader, target->from, target->slice, at * raw_size,
@@ -146,6 +148,8 @@ int sl_worker_read(struct sl_worker *worker, const struct sl_item *item, uint8_t
         memcpy(out, worker->other + (target->from->begin - worker->ahead.begin), tally->end);
     } else {
         struct sl_tensor_reader *reader = reader_of(worker, target->index, err);
+        if (reader)
+            sl_tensor_reader_check(reader, item->chunk_check);
         done = reader ? sl_tensor_read(reader, target->from, target->slice, tally->begin,
                                        tally->end, out, err)
                       : -1;

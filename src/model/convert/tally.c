@@ -68,8 +68,12 @@ int sl_item_choose_checks(struct sl_item *item, const struct sl_spec *spec, stru
         return 0;
     if (is_checkable(item))
         find_hashes(item);
+    size_t possible = item->target->slice ? 0 : sl_chunk_check_possible(from);
+    if (possible && !(item->chunk_check = sl_chunk_check_new(from, err)))
+        return -1;
+    bool all_chunks = from->chunks && possible == from->chunk_count;
     if (mode == SL_HASHES_REQUIRE && stored_bytes(item) && !from->encrypted && !item->crc_check &&
-        !item->sha_check)
+        !item->sha_check && !all_chunks)
         return sl_fail(err, SL_E_INTEGRITY, "tensor '%.*s' %s: 'verify.hashes: auto' converts it",
                        SL_NAME_ARGS(from->name, from->name_bytes),
                        from->hash_count ? "is read in part or in another order, so that its hashes "
@@ -254,11 +258,15 @@ int sl_item_complete(struct sl_job *job, struct sl_item *item, struct sl_err *er
         return -1;
     sl_item_release(item);
     uint64_t checked = item->crc_check || item->sha_check ? stored_bytes(item) : 0;
+    size_t chunks = item->chunk_check ? sl_chunk_check_take(item->chunk_check, &checked) : 0;
+    if (item->chunk_check && chunks < sl_chunk_check_possible(item->target->from))
+        return sl_fail(err, SL_E_INTERNAL, "a chunk of tensor '%s' was not checked",
+                       item->target->from->name);
     if (first_reading)
         sl_progress_add_verified(job->config->progress, checked);
     SL_LOCKED(&job->lock);
     if (first_reading) {
-        job->locked.checks += (item->crc_check != NULL) + (item->sha_check != NULL);
+        job->locked.checks += (item->crc_check != NULL) + (item->sha_check != NULL) + chunks;
         job->locked.bytes_read += stored_bytes(item);
     }
     pthread_cond_broadcast(&job->moved);

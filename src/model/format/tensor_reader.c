@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "chunk_check.h"
 #include "chunked.h"
 #include "gather.h"
 #include "hash.h"
@@ -37,7 +38,8 @@ struct sl_tensor_reader {
         bool sliced;
         struct sl_slice slice;
     } last;
-    uint8_t *box; /* of a chunk whose elements are apart in what is asked for */
+    struct sl_chunk_check *check; /* NULL: none */
+    uint8_t *box;                 /* of a chunk whose elements are apart in what is asked for */
     size_t box_bytes;
 };
 
@@ -227,29 +229,51 @@ static int read_part(struct sl_tensor_reader *reader, const struct sl_tensor *te
 
 /* ---- chunks ---------------------------------------------------------------------------------- */
 
+void sl_tensor_reader_check(struct sl_tensor_reader *reader, struct sl_chunk_check *check)
+{
+    reader->check = check;
+}
+
+/* Where the part begins in the chunk, of which it is elements that follow each other: of a whole
+ * tensor all boxes are such. */
+static uint64_t part_begin_in(const struct sl_tensor *tensor, const struct sl_chunked_part *part)
+{
+    uint64_t begin = 0;
+    for (unsigned d = 0; d < tensor->rank; d++)
+        begin = begin * tensor->shape[d] + part->slice.begin[d];
+    return begin;
+}
+
 /* What the chunk has of a box. */
 static int read_chunk(struct sl_tensor_reader *reader, const struct sl_tensor_chunk *chunk,
-                      const struct sl_slice *box, size_t item, uint8_t *out, struct sl_err *err)
+                      const struct sl_slice *box, size_t item, uint8_t *out, bool checked,
+                      struct sl_err *err)
 {
     struct sl_chunked_part part;
     if (!sl_chunked_part(chunk, box, &part))
         return 0;
     size_t bytes = part.elements * item;
-    if (part.run == part.elements)
-        return sl_tensor_read(reader, &chunk->tensor, &part.slice, 0, bytes,
-                              out + part.first * item, err);
-    if (sl_grow(&reader->box, &reader->box_bytes, bytes, 1, err) < 0 ||
-        sl_tensor_read(reader, &chunk->tensor, &part.slice, 0, bytes, reader->box, err) < 0)
+    bool together = part.run == part.elements;
+    if (!together && sl_grow(&reader->box, &reader->box_bytes, bytes, 1, err) < 0)
         return -1;
-    sl_chunked_scatter(chunk, box, &part, item, reader->box, out);
+    uint8_t *to = together ? out + part.first * item : reader->box;
+    if (sl_tensor_read(reader, &chunk->tensor, &part.slice, 0, bytes, to, err) < 0)
+        return -1;
+    if (checked &&
+        sl_chunk_check_add(reader->check, chunk, part_begin_in(&chunk->tensor, &part) * item, to,
+                           bytes, err) < 0)
+        return -1;
+    if (!together)
+        sl_chunked_scatter(chunk, box, &part, item, to, out);
     return 0;
 }
 
 static int read_box(struct sl_tensor_reader *reader, const struct sl_tensor *tensor,
-                    const struct sl_slice *box, size_t item, uint8_t *out, struct sl_err *err)
+                    const struct sl_slice *box, size_t item, uint8_t *out, bool checked,
+                    struct sl_err *err)
 {
     for (size_t i = 0; i < tensor->chunk_count; i++)
-        if (read_chunk(reader, &tensor->chunks[i], box, item, out, err) < 0)
+        if (read_chunk(reader, &tensor->chunks[i], box, item, out, checked, err) < 0)
             return -1;
     return 0;
 }
@@ -266,7 +290,8 @@ static int read_chunks(struct sl_tensor_reader *reader, const struct sl_tensor *
         bool whole = !skip && most; /* else a part of one element */
         uint64_t count = sl_chunked_box(tensor, slice, begin / item, whole ? most : 1, &box);
         uint64_t bytes = whole ? count * item : SL_MIN(item - skip, end - begin);
-        if (read_box(reader, tensor, &box, item, whole ? out : one, err) < 0)
+        bool checked = reader->check && whole && !slice;
+        if (read_box(reader, tensor, &box, item, whole ? out : one, checked, err) < 0)
             return -1;
         if (!whole)
             memcpy(out, one + skip, bytes);

@@ -49,6 +49,11 @@ struct sl_sha256;
 int sl_tensor_hash(struct sl_index *index, const struct sl_tensor *tensor,
                    const struct sl_slice *slice, struct sl_sha256 *sha, struct sl_err *err);
 
+/** Tell a check of what is read of chunks from now on, but for slices; NULL: nobody. It belongs to
+ * the tensor that is read. */
+struct sl_chunk_check;
+void sl_tensor_reader_check(struct sl_tensor_reader *reader, struct sl_chunk_check *check);
+
 /** Another source of the same object and version; sl_source_free() it. Any thread, no network.
  * SL_E_NO_SPACE. */
 struct sl_source *sl_index_clone_source(const struct sl_index *index, uint32_t number,

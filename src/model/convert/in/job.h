@@ -5,6 +5,7 @@
 #ifndef SL_JOB_H
 #define SL_JOB_H
 
+#include "chunk_check.h"
 #include "convert.h"
 #include "hash.h"
 #include "progress.h"
@@ -59,6 +60,7 @@ struct sl_item {
     uint64_t data_bytes; /* stored: 0 for tensors that stay meta */
     uint64_t raw_bytes;  /* read from the source, before a cast */
     const struct sl_index_hash *crc_check, *sha_check; /* hashes that came with it, NULL: none */
+    struct sl_chunk_check *chunk_check; /* of a tensor in chunks that have some; NULL: none */
     struct {
         uint64_t assigned, hashed, done;
         unsigned workers;
