@@ -251,6 +251,18 @@ SL_TEST(a_folder_means_its_index)
     outcome_release(&outcome);
 }
 
+/* The files of a distributed checkpoint cannot be read by themselves. */
+SL_TEST(a_folder_of_several_distributed_checkpoints_gives_each_once)
+{
+    const char *args[] = {"--json", golden_path("dcp/"), NULL};
+    struct outcome outcome = inspect(args);
+    ck_assert_int_eq(outcome.exit_code, 0);
+    ck_assert_uint_eq(json_array_size(outcome.json), 7);
+    ck_assert_str_eq(json_string_value(json_object_get(json_array_get(outcome.json, 0), "format")),
+                     "dcp");
+    outcome_release(&outcome);
+}
+
 SL_TEST(a_folder_of_several_files_gives_a_list)
 {
     char folder[SL_SCRATCH_PATH_BYTES], path[512];

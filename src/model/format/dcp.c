@@ -340,14 +340,22 @@ static int read_all(struct reading *reading, bool outline, struct sl_err *err)
     return outline ? 0 : find_chunks(reading, err);
 }
 
+static void note_others(const struct reading *reading)
+{
+    const char *uri = sl_source_uri(reading->dcp.index->sources[0]);
+    if (reading->dcp.other_count == 1)
+        sl_log(SL_LOG_INFO, "'%s': '%s' holds no tensor and is left out", uri, reading->dcp.other);
+    else if (reading->dcp.other_count)
+        sl_log(SL_LOG_INFO, "'%s': '%s' and %zu others hold no tensor and are left out", uri,
+               reading->dcp.other, reading->dcp.other_count - 1);
+}
+
 static int read_metadata(struct sl_index *index, bool outline, struct sl_err *err)
 {
     struct reading reading = {.dcp = {.index = index}, .lock = PTHREAD_MUTEX_INITIALIZER};
     int done = read_all(&reading, outline, err);
-    if (done == 0 && reading.dcp.other_count)
-        sl_log(SL_LOG_INFO,
-               "%zu entries of '%s' hold no tensor and are left out; the first is '%s'",
-               reading.dcp.other_count, sl_source_uri(index->sources[0]), reading.dcp.other);
+    if (done == 0)
+        note_others(&reading);
     release(&reading);
     return done;
 }

@@ -170,10 +170,19 @@ static int take_entry(const struct sl_entry *entry, void *arg, struct sl_err *er
     return sl_list_add(list, name, strlen(name), err);
 }
 
+/* Files that nothing but their index explains; where one is among the names, it does. */
+static bool is_explained(const char *name, bool indexed)
+{
+    const struct sl_format *format = sl_format_of_name(name, NULL);
+    return indexed && format->index_name && !sl_format_of_index(name);
+}
+
 static int inspect_list(struct sl_cli *cli, const struct place *place, const struct sl_list *names,
-                        struct sl_json *json, struct sl_err *err)
+                        bool indexed, struct sl_json *json, struct sl_err *err)
 {
     for (size_t i = 0; i < names->count; i++) {
+        if (is_explained(names->items[i], indexed))
+            continue;
         if (!cli->json && i)
             printf("\n");
         if (inspect_object(cli, place, names->items[i], json, err) < 0)
@@ -193,11 +202,11 @@ static int inspect_found(struct sl_cli *cli, const struct place *place, const st
                        "formats' lists them",
                        sl_store_uri(place->store));
     if (indexes->count == 1 || (indexes->count == 0 && files->count == 1))
-        return inspect_list(cli, place, indexes->count ? indexes : files, json, err);
+        return inspect_list(cli, place, indexes->count ? indexes : files, false, json, err);
     sl_json_array(json);
-    int result = inspect_list(cli, place, indexes, json, err);
+    int result = inspect_list(cli, place, indexes, false, json, err);
     if (result == 0)
-        result = inspect_list(cli, place, files, json, err);
+        result = inspect_list(cli, place, files, indexes->count > 0, json, err);
     sl_json_end(json);
     return result;
 }
