@@ -143,6 +143,20 @@ SL_TEST(a_part_of_a_rank_that_is_missing_is_told)
     drop_names();
 }
 
+SL_TEST(ranks_that_meet_are_told_how_to_part)
+{
+    size_t bytes;
+    for (unsigned i = 0; i < 2; i++) {
+        char name[64];
+        snprintf(name, sizeof(name), "m/rank%u.safetensors", i);
+        objects[object_count] = sl_model_safetensors("w", 16, &bytes);
+        put(name, objects[object_count++], bytes);
+    }
+    expect_refusal("sink: {tmpfs: {path: /n, layout: safetensors}}\n", SL_E_FORMAT,
+                   "say with source.rank whose files are wanted");
+    drop_names();
+}
+
 SL_TEST(two_sets_or_none_are_told)
 {
     put_names("model.safetensors");

@@ -10,6 +10,7 @@
 
 #include "log.h"
 #include "plan_parts.h"
+#include "rank_name.h"
 
 enum { GROUPS_MAX = 10, NAME_BYTES_MAX = 64 * 1024 };
 
@@ -162,14 +163,18 @@ static bool are_parts(const struct sl_index *index)
     return false;
 }
 
-static const char *advice_on_meeting(const struct sl_target *one, const struct sl_target *two,
-                                     bool renamed)
+static const char *advice_on_meeting(const struct sl_plan *plan, const struct sl_target *one,
+                                     const struct sl_target *two, bool renamed)
 {
+    struct sl_rank_name rank;
     if (renamed)
         return "change tensors.rename";
     if (are_parts(one->index) && are_parts(two->index))
         return "they are parts of one tensor (DCP_SHARDING_INFO), which ranks of torch saved: join "
                "them first, with torch's consolidate_safetensors_files";
+    if (sl_rank_name(plan->sources[one->source].name, &rank) &&
+        sl_rank_name(plan->sources[two->source].name, &rank))
+        return "say with source.rank whose files are wanted";
     return "leave one out with source.exclude or tensors.exclude, or tell folders apart with "
            "tensors.prefix: object";
 }
@@ -180,11 +185,12 @@ static int refuse_meeting(const struct sl_plan *plan, const struct sl_target *on
     bool renamed = one->out.name != one->from->name || two->out.name != two->from->name;
     if (!renamed && !same_path(&one->out, &two->out))
         return 0;
+    const char *of = plan->sources[one->source].name, *and = plan->sources[two->source].name;
     return sl_fail_code(
         err, SL_E_FORMAT, "E_NAME",
         "tensor '%.300s' of '%s' and tensor '%.300s' of '%s' would both be called '%.300s': %s",
-        one->from->name, plan->sources[one->source].name, two->from->name,
-        plan->sources[two->source].name, one->out.name, advice_on_meeting(one, two, renamed));
+        one->from->name, of, two->from->name, and, one->out.name,
+        advice_on_meeting(plan, one, two, renamed));
 }
 
 /* One rank's parts alone look like tensors. */
