@@ -406,6 +406,7 @@ struct scene {
     unsigned stall_seconds;
     enum sl_hedge hedge;
     bool least_bytes;
+    uint64_t worth_bytes; /* of a request; 0: as it is measured */
     int failed;
     bool same;
     struct sl_err err;
@@ -457,6 +458,11 @@ static void *load_scene(void *arg)
     if (scene->failed)
         return NULL;
     struct sl_sink *sink = sl_heap_open(sl_form_file(scene->form), 1, &scene->err);
+    if (scene->worth_bytes)
+        sl_weigh_init(&sl_form_planned(scene->form)->weigh,
+                      &(struct sl_worth_facts){.least = scene->least_bytes,
+                                               .fixed_bytes = scene->worth_bytes},
+                      SL_WORTH_FIXED);
     scene->failed =
         run_hedging(scene->form, sink, NULL, scene->connections, scene->hedge, &scene->err);
     scene->same = !scene->failed && sl_form_matches(scene->form, sink);
@@ -564,6 +570,7 @@ static void half_a_sparse_range_arrives(uint64_t begin, uint64_t end, bool least
         .stall_seconds = 600,
         .hedge = SL_HEDGE_OFF,
         .least_bytes = least_bytes,
+        .worth_bytes = least_bytes ? SL_WORTH_BYTES_MIN : 64 * 1024, /* whatever the rate is */
         .step = {.begin = COLUMNS + begin, .fault = SL_FAULT_BEHIND, .others = 2}};
     size_t bytes;
     scene.form = sl_form_new();

@@ -243,7 +243,7 @@ SL_TEST(what_is_not_ours_stays)
     EXPECT(0, "\"directory_left\":true");
     ck_assert(is_there(other) && !is_there(state));
     RUN(&ran, "status", out);
-    EXPECT(4, "empty");
+    EXPECT(4, "1 file, none published by sluice");
     RUN(&ran, "rm", model);
     EXPECT(4, "no model of sluice");
     ck_assert(is_there(model));
