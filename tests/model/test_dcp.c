@@ -493,9 +493,10 @@ SL_TEST(missing_files_are_named)
     forget(&files, "m/__2_0.distcp");
     expect_refusal(tensors, SL_E_FORMAT, "'__2_0.distcp', which is not there");
     expect_refusal("", SL_E_FORMAT, "'__2_0.distcp', which is not there");
-    for (unsigned i = 0; i < files.count; i++)
-        if (strcmp(files.names[i], "m/.metadata") != 0)
-            forget(&files, files.names[i]);
+    clear(); /* all of them but one */
+    unsigned number = number_of(&files, "m/.metadata");
+    put("m/.metadata", files.data[number], files.bytes[number]);
+    expect_refusal(tensors, SL_E_FORMAT, "'__0_0.distcp', which is not there");
     drop_folder(&files);
 }
 

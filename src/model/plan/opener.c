@@ -451,7 +451,7 @@ int sl_plan_open(struct sl_plan *plan, struct sl_err *err)
 {
     struct sl_plan_own *own = plan->own;
     struct opener opener = {.plan = plan, .lock = PTHREAD_MUTEX_INITIALIZER};
-    if (own->picks && own->candidate_count > 1 && choose(&opener, err) < 0)
+    if (own->picks && !own->single && choose(&opener, err) < 0)
         return -1;
     if (open_all(plan, &opener, err) < 0)
         return -1;
