@@ -322,6 +322,46 @@ static void check_same_tensors(const uint8_t *file, size_t bytes, const char *mo
     free(wanted);
 }
 
+static uint64_t load_as(const char *layout, const char *more)
+{
+    struct sl_load_result result;
+    struct sl_err err = SL_ERR_INIT;
+    struct sl_specs specs;
+    char text[1200];
+    snprintf(text, sizeof(text), "sink: {tmpfs: {path: \"%s\", layout: %s}}\n%s", path, layout,
+             more);
+    sl_model_spec(&specs, "memory://m/", path, text);
+    ck_assert_msg(sl_load_run(&specs.items[0], NULL, NULL, &result, &err) == 0, "%s", err.message);
+    sl_specs_release(&specs);
+    ck_assert_int_eq(sl_publish_verify(path, NULL, NULL, NULL, &err), 0);
+    return result.inherited;
+}
+
+/* Of another object beside it the next version is made. */
+SL_TEST(what_was_decrypted_is_taken_over_where_it_would_be_again)
+{
+    char decrypt[SL_SCRATCH_PATH_BYTES + 64];
+    size_t bytes, first_bytes;
+    uint8_t *golden = golden_read("tensorizer/v3-key.tensors.gz", &bytes);
+    json_t *sidecar = golden_json("tensorizer/v3-key.json");
+    make_decrypt("v3-key", sidecar, decrypt, sizeof(decrypt));
+    put("m/any.tensors", golden, bytes);
+    put("m/config.json", "1", 1);
+    ck_assert_uint_eq(load_as("safetensors", decrypt), 0);
+    uint8_t *first = sl_model_read(path, "model.safetensors", &first_bytes);
+    put("m/config.json", "2", 1);
+    ck_assert_uint_gt(load_as("safetensors", decrypt), 100);
+    ck_assert(sl_model_same(path, "model.safetensors", first, first_bytes));
+    ck_assert_uint_le(load_as("verbatim", ""), 1);
+    ck_assert(sl_model_same(path, "any.tensors", golden, bytes));
+    ck_assert_uint_le(load_as("safetensors", decrypt), 1);
+    ck_assert(sl_model_same(path, "model.safetensors", first, first_bytes));
+    free(first);
+    json_decref(sidecar);
+    free(golden);
+    sl_memory_clear();
+}
+
 SL_TEST(cast_and_cut_tensors_have_right_hashes)
 {
     static const char *const options[] = {
