@@ -543,3 +543,25 @@ SL_TEST_LOOP(ranges_that_did_not_change_are_copied_from_the_version_before, 0, S
     ck_assert_uint_eq(result.resumed, 0);
     ck_assert_uint_le(result.fetched, BYTES - most + 320 * 1024);
 }
+
+/* What an earlier try has fetched is not copied over. */
+SL_TEST(changed_ranges_that_were_fetched_are_kept)
+{
+    static const char more[] = "verify: {sidecar: require}\n"
+                               "readers: {connections: 1, rangeBytes: 64Ki}\n";
+    must_load(more);
+    data[5 * RANGE + 7] ^= 1;
+    data[17 * RANGE] ^= 1;
+    put_version("\"v2\"");
+    SL_SCRIPT(server, {.path = "/m.bin",
+                       .begin = 17 * RANGE,
+                       .fault = SL_FAULT_STATUS,
+                       .status = 403,
+                       .text = "no"});
+    ck_assert_int_eq(load(sl_server_url(server, "/m.bin"), more), -1);
+    sl_server_script(server, NULL, 0);
+    must_load(more);
+    ck_assert_uint_eq(result.resumed, RANGE);
+    ck_assert_uint_eq(result.inherited, BYTES - 2 * RANGE);
+    ck_assert_uint_le(result.fetched, RANGE + 320 * 1024);
+}

@@ -169,31 +169,45 @@ static int link_file(int folder, const char *leaf, const struct stat *status,
     return 0;
 }
 
-/* equal[number] is NULL afterwards unless it is left to be copied. */
+/* *why: it does not match; else as it was. -1: canceled. */
+static int compare(struct sl_inheritance *own, const struct sl_published_file *file,
+                   const char **why, struct sl_err *err)
+{
+    struct sl_err problem = SL_ERR_INIT;
+    bool good = false;
+    if (sl_published_hash(own->old->root_fd, file, own->buffer, own->publish->cancel, &good,
+                          &problem) < 0 &&
+        problem.kind == SL_E_CANCELED) {
+        *err = problem;
+        return -1;
+    }
+    if (!good)
+        *why = "it does not match its CRC32C any more";
+    return 0;
+}
+
+/* equal[number] is NULL afterwards unless it is left to be copied. What is copied over may be what
+ * an earlier try has fetched, so it is read before in any case. */
 static int take(struct sl_inheritance *own, uint32_t number, struct sl_tree_walk *old,
                 struct sl_tree_walk *staging, bool *linked, struct sl_err *err)
 {
     const struct sl_published_file *file = own->equal[number];
     const char *leaf, *why;
     struct stat status;
-    bool good = own->untouched;
     int folder = sl_tree_enter(old, file->name, &leaf);
     bool seen = folder >= 0 && fstatat(folder, leaf, &status, AT_SYMLINK_NOFOLLOW) == 0;
     why = doubt(own, file, seen ? &status : NULL);
-    if (!why && !good && may_link(own, &status) &&
-        sl_published_hash(own->old->root_fd, file, own->buffer, own->publish->cancel, &good, err) <
-            0)
+    bool links = !why && may_link(own, &status);
+    if (!why && !(links && own->untouched) && compare(own, file, &why, err) < 0)
         return -1;
-    if (!why && !good && may_link(own, &status))
-        why = "it does not match its CRC32C any more";
     if (why) {
         leave(own, file, why);
         own->equal[number] = NULL;
         return 0;
     }
-    return may_link(own, &status) ? link_file(folder, leaf, &status, staging,
-                                              own->plan->files[number].name, linked, err)
-                                  : 0;
+    return links ? link_file(folder, leaf, &status, staging, own->plan->files[number].name, linked,
+                             err)
+                 : 0;
 }
 
 static int link_all(struct sl_inheritance *own, struct sl_journal *journal,
@@ -438,14 +452,12 @@ static int find_pieces(struct copying *copying, struct sl_err *err)
     return 0;
 }
 
-/* 1: all of it was copied and has the SHA-256 of the sidecar; 0: it is to be fetched. */
-static int copy_range(struct copying *copying, int fd, const struct piece *piece, uint64_t begin,
-                      uint64_t end, uint32_t *crc, struct sl_err *err)
+/* Read a range of the old file, into the hash, or into the sink if that is NULL. 1, or 0 if it
+ * cannot be read. */
+static int read_range(struct copying *copying, int fd, const struct piece *piece, uint64_t begin,
+                      uint64_t end, struct sl_sha256 *sha, uint32_t *crc, struct sl_err *err)
 {
-    const struct sl_sidecar *sidecar = sidecar_of(copying->own, piece->file);
-    uint8_t digest[32];
-    SL_AUTO(sl_sha256) sha = sl_sha256_new(err);
-    sl_autofree uint8_t *buffer = sha ? sl_alloc_aligned(4096, SL_HASH_BUFFER_BYTES, err) : NULL;
+    sl_autofree uint8_t *buffer = sl_alloc_aligned(4096, SL_HASH_BUFFER_BYTES, err);
     if (!buffer)
         return -1;
     *crc = 0;
@@ -455,14 +467,33 @@ static int copy_range(struct copying *copying, int fd, const struct piece *piece
             return -1;
         if (sl_read_at(fd, buffer, bytes, at) < 0)
             return 0;
-        sl_sha256_update(sha, buffer, bytes);
         *crc = sl_crc32c(*crc, buffer, bytes);
-        if (put(copying->sink, piece->file, at, buffer, bytes, err) < 0)
+        if (sha)
+            sl_sha256_update(sha, buffer, bytes);
+        else if (put(copying->sink, piece->file, at, buffer, bytes, err) < 0)
             return -1;
         at += bytes;
     }
+    return 1;
+}
+
+/* 1: all of it was copied and has the SHA-256 of the sidecar; 0: it is to be fetched. Nothing is
+ * written before that is known, since an earlier try may have fetched it. */
+static int copy_range(struct copying *copying, int fd, const struct piece *piece, uint64_t begin,
+                      uint64_t end, uint32_t *crc, struct sl_err *err)
+{
+    const struct sl_sidecar *sidecar = sidecar_of(copying->own, piece->file);
+    uint8_t digest[32];
+    uint32_t copied;
+    SL_AUTO(sl_sha256) sha = sl_sha256_new(err);
+    int done = sha ? read_range(copying, fd, piece, begin, end, sha, crc, err) : -1;
+    if (done <= 0)
+        return done;
     sl_sha256_finish(sha, digest);
-    return memcmp(digest, sidecar->ranges[piece->range].sha256, 32) == 0;
+    if (memcmp(digest, sidecar->ranges[piece->range].sha256, 32) != 0)
+        return 0;
+    done = read_range(copying, fd, piece, begin, end, NULL, &copied, err);
+    return done > 0 ? copied == *crc : done;
 }
 
 static int copy_piece(void *arg, size_t number, struct sl_err *err)
