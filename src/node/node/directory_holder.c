@@ -118,7 +118,7 @@ static void find_older(const struct loading *loading, int model_fd, char older[S
     char current[SL_VERSION_TEXT];
     const char *name = loading->job->name;
     read_current(model_fd, current);
-    if (!*current || strcmp(current, loading->version) == 0)
+    if (!is_version(current) || strcmp(current, loading->version) == 0)
         return;
     sl_autoclose int fd = open_version(loading->holder, model_fd, name, current, false, NULL);
     if (fd >= 0)
