@@ -225,7 +225,7 @@ class Adapters:
             finally:
                 if folder not in self._leases:
                     lease.end()
-        raise SluiceError(f"adapter '{name}' of '{self.uri}' changes while it is fetched, or its store tells no versions", "INTEGRITY")
+        raise SluiceError(f"adapter '{name}' of '{self.uri}' changes while it is fetched, or its store has no versions", "INTEGRITY")
 
     def _version_of(self, name: str) -> str:
         return version_of(f"{self.uri}{name}/", include=INCLUDED, **self._options)

@@ -118,7 +118,7 @@ class Lora(Stored):
         others = [each for each in os.listdir(os.path.dirname(found.path)) if not each.startswith(found.version) and not each.endswith(lora.LEASE)]
         self.assertEqual([lora._is_whole(os.path.join(os.path.dirname(found.path), each)) for each in others], [False])
         with mock.patch.object(adapters, "_version_of", lambda name, numbers=iter(range(99)): f"{next(numbers):032x}"):
-            with self.assertRaisesRegex(sluice.SluiceError, "tells no versions"):
+            with self.assertRaisesRegex(sluice.SluiceError, "has no versions"):
                 adapters.fetch("sql")
 
     def test_after_a_restart_of_the_machine_it_is_compared(self):
