@@ -189,6 +189,8 @@ static void unstore(struct manager *manager, const char *name)
         }
 }
 
+#define SYNC "SYNC=1" /* in the order of what was sent */
+
 static void take(struct manager *manager, const char *text, int fd)
 {
     const char *name = strstr(text, "FDNAME=");
@@ -197,6 +199,7 @@ static void take(struct manager *manager, const char *text, int fd)
         store(manager, name + 7, fd);
     else if (name && strncmp(text, "FDSTOREREMOVE=1\n", 16) == 0)
         unstore(manager, name + 7);
+    manager->locked.synced += strcmp(text, SYNC) == 0;
     pthread_cond_broadcast(&manager->changed);
 }
 
@@ -253,8 +256,24 @@ void manager_stop(struct manager *manager)
     pthread_mutex_destroy(&manager->lock);
 }
 
+/* It has heard all that was sent by now, as systemd has before it starts the next process. */
+static void sync_manager(struct manager *manager)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    memcpy(address.sun_path, manager->path, strlen(manager->path));
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    SL_LOCKED(&manager->lock);
+    unsigned before = manager->locked.synced;
+    ck_assert_int_gt(
+        sendto(fd, SYNC, strlen(SYNC), 0, (struct sockaddr *)&address, sizeof(address)), 0);
+    close(fd);
+    while (manager->locked.synced == before)
+        pthread_cond_wait(&manager->changed, &manager->lock);
+}
+
 void manager_await(struct manager *manager, unsigned count)
 {
+    sync_manager(manager);
     SL_LOCKED(&manager->lock);
     while (manager->locked.count != count)
         pthread_cond_wait(&manager->changed, &manager->lock);
@@ -262,6 +281,7 @@ void manager_await(struct manager *manager, unsigned count)
 
 void manager_give(struct manager *manager, struct sl_systemd_sockets *given)
 {
+    sync_manager(manager);
     SL_LOCKED(&manager->lock);
     given->count = 0;
     given->items = sl_alloc_array(manager->locked.count + 1, sizeof(*given->items), NULL);

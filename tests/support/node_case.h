@@ -59,15 +59,15 @@ struct manager {
             char name[64];
             int fd;
         } stored[NODE_CASE_STORED_MAX];
-        unsigned count;
+        unsigned count, synced;
     } locked;
 };
 /** NOTIFY_SOCKET names it from now on. */
 void manager_start(struct manager *manager, const struct node_case *c);
 void manager_stop(struct manager *manager);
-/** Until it has so many descriptors. */
+/** Until it has heard what was sent by now, and has so many descriptors. */
 void manager_await(struct manager *manager, unsigned count);
-/** What the next process gets: copies of all that it has. */
+/** What the next process gets: copies of all that it has when it has heard what was sent by now. */
 void manager_give(struct manager *manager, struct sl_systemd_sockets *given);
 
 #endif
