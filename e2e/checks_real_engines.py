@@ -223,6 +223,25 @@ def vllm_ranks_read_their_parts(h, store):
     return f"two ranks fetched {sent[1]} bytes of a file of {size}, {sent[1] / size:.3f} of it"
 
 
+@check("versitygw", alone=True)
+def vllm_reads_what_it_saved_of_each_rank(h, store):
+    """What real vLLM saved of two ranks, read by each rank from a bucket: its own file alone; weights and tokens are the same. vLLM cannot read it back
+    by itself on a processor, where it saves after packing; so it is saved before."""
+    python_of("vllm")
+    folder, size = llama(h, "vllm")
+    saved, line, sent = small_part(h, folder, "saved-llama"), Line(store.port), []
+    found = starts(h, "vllm", [{"path": folder, "format": "auto", "ranks": 2}], {"SLUICE_SAVE_RANKS": saved})
+    assert len(found[0].get("tokens", ())) == 12, found[0]
+    store.make_bucket(BUCKET)
+    put_folder(store, saved, "saved-llama/")
+    files = sum(os.path.getsize(os.path.join(saved, f"model-rank-{rank}-part-0.safetensors")) for rank in range(2))
+    run = {"path": small_part(h, folder, "bare-llama"), "format": "sluice", "ranks": 2, "extra": {"uri": f"s3://{BUCKET}/saved-llama/", "sharded_state": True}}
+    found += starts(h, "vllm", [run], line.env(store), lambda _: sent.append(line.taken()))
+    same(found[1:], found[0])
+    assert files <= sent[0] <= 1.02 * files, (sent, files)
+    return f"two ranks fetched {sent[0]} bytes of their files' {files}; the model has {size}"
+
+
 @check(alone=True)
 def sglang_takes_the_plugin(h):
     """Real SGLang, as far as it goes without its kernels: it finds the plugin, takes the format on its command line, and its own functions load a small module

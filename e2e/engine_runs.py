@@ -31,12 +31,15 @@ def digest(model):
 
 def hash_what_is_loaded():
     """vLLM packs weights for the processor, and frees them; so they are looked at in between. A plugin of vLLM, since ranks are processes of
-    their own."""
+    their own. And with SLUICE_SAVE_RANKS saved there by vLLM's own function: what is left later is not all."""
     base = importlib.import_module("vllm.model_executor.model_loader.base_loader")
     prepare = base.process_weights_after_loading
 
     def hashed(model, *more):
         model.loaded = digest(model)
+        if os.environ.get("SLUICE_SAVE_RANKS"):
+            saving = importlib.import_module("vllm.model_executor.model_loader.sharded_state_loader")
+            saving.ShardedStateLoader.save_model(model, os.environ["SLUICE_SAVE_RANKS"])
         return prepare(model, *more)
 
     if prepare.__name__ != hashed.__name__:
