@@ -10,6 +10,7 @@
 #include "alloc_fail.h"
 #include "buf.h"
 #include "claims.h"
+#include "dcp_maker.h"
 #include "kill_load.h"
 #include "load.h"
 #include "log.h"
@@ -238,6 +239,30 @@ SL_TEST(a_strong_etag_tells_that_bytes_are_equal_though_all_else_is_new)
                                   "Last-Modified: Sun, 06 Nov 2022 08:49:37 GMT\r\n"});
     identify("s3://bucket/m/0.safetensors", "", other);
     ck_assert_str_eq(one, other);
+}
+
+/* Of a distributed checkpoint: the index and one file stay, the other is a new one. */
+SL_TEST(tensors_of_chunks_are_made_of_the_objects_of_all_chunks)
+{
+    static const struct dcp_made made = {
+        .shape = "4 3",
+        .chunks = {{.at = "0 0", .size = "2 3", .path = "a.distcp"},
+                   {.at = "2 0", .size = "2 3", .path = "b.distcp"}}};
+    static const char *const etags[][2] = {
+        {"\"a1\"", "\"b1\""}, {"\"a1\"", "\"b1\""}, {"\"a1\"", "\"b2\""}, {"\"a2\"", "\"b2\""}};
+    char told[SL_COUNT(etags)][65];
+    sl_autobuf metadata = SL_BUF_INIT(1 << 20), file = SL_BUF_INIT(1 << 20);
+    dcp_make(&made, &metadata, &file);
+    sl_server_put(server, "/bucket/d/.metadata", metadata.data, metadata.used, "\"index\"");
+    for (size_t i = 0; i < SL_COUNT(etags); i++) {
+        sl_server_put(server, "/bucket/d/a.distcp", file.data, file.used, etags[i][0]);
+        sl_server_put(server, "/bucket/d/b.distcp", file.data, file.used, etags[i][1]);
+        identify("s3://bucket/d/.metadata", SINK("safetensors", ""), told[i]);
+        ck_assert_msg(*told[i], "%zu", i);
+    }
+    ck_assert_str_eq(told[0], told[1]);
+    ck_assert_str_ne(told[1], told[2]);
+    ck_assert_str_ne(told[2], told[3]);
 }
 
 SL_TEST(what_has_no_version_is_like_nothing)
