@@ -18,7 +18,8 @@
  *     model/    transform: hashes, ciphers, casts; spec: the YAML document; format: where
  *               tensors lie (formats.def); plan: which bytes of which object go where; convert:
  *               a new object from a model in any format
- *     load/     reader: carries out a plan; publish: lock, staging, ready; load: one load
+ *     load/     reader: carries out a plan; publish: lock, staging, ready; unpack: archives into
+ *               a folder; load: one load; sets: caches of engines, beside a load
  *     device/   kernels: what a GPU computes; gpu: a GPU and its memory; fill: plans on their
  *               way into it
  *     lib/      open: models for other programs, wherever they are

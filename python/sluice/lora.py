@@ -57,7 +57,7 @@ class Adapter(NamedTuple):
 
 
 class _Unfit(Exception):
-    """Why something of that name is no adapter for this model."""
+    """The reason why a folder of that name does not serve as an adapter of this model."""
 
 
 def _number(text: str) -> int:
@@ -190,8 +190,8 @@ class Adapters:
         self._numbers: dict[int, str] = {}
 
     def fetch(self, name: str, base: Optional[str] = None) -> Optional[Adapter]:
-        """The version that is there now, whole and checked; None, and a warning, if none of that name is there, or it is no adapter for
-        the base model. What could not be found out is SluiceError."""
+        """The version that is there now, whole and checked. None, and a warning: there is none of that name, or it does not fit the base
+        model. SluiceError: the store could not be asked, or failed."""
         if not NAME.fullmatch(name):
             _LOG.warning("adapter %.200r: a name has letters, digits, '_', '-' and '.', and does not begin with a dot", name)
             return None
