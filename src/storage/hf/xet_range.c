@@ -2,9 +2,17 @@
  * Terms follow one another in the file, and so do the chunks of each. A chunk that is wanted whole
  * and fits is decoded where the caller wants it; one that a border cuts, beside, and what is wanted
  * of it is copied.
+ *
+ *     IDLE ──▶ ASKING ──▶ BETWEEN ──▶ IN_TERM ──▶ ENDING ──▶ BETWEEN, the next term, or IDLE
+ *
+ *     ask()        ASKING       take_plan(), end_term()  BETWEEN
+ *     open_term()  IN_TERM      take_chunk()             ENDING
+ *
+ * A failure and an abort are IDLE.
  */
 #include "xet_range.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,6 +20,8 @@
 #include "xet_ask.h"
 #include "xet_chunk.h"
 #include "xet_feed.h"
+
+enum phase { IDLE, ASKING, BETWEEN, IN_TERM, ENDING };
 
 struct sl_xet_range {
     struct sl_xet *xet;
@@ -24,7 +34,7 @@ struct sl_xet_range {
     unsigned hedge;
     bool vouched;
     uint64_t at, end; /* of the file: still to deliver */
-    enum { IDLE, ASKING, BETWEEN, IN_TERM, ENDING } phase;
+    enum phase phase;
     bool asked_again; /* since its last byte: a signed URL had expired */
     struct sl_xet_plan plan;
     uint32_t term;  /* the next, or the one in hand */
@@ -36,6 +46,21 @@ struct sl_xet_range {
 };
 
 static const struct sl_transport *const http = &sl_http_transport;
+
+static void set_phase(struct sl_xet_range *range, enum phase to)
+{
+#ifndef NDEBUG
+#define TO(phase) (1u << (phase))
+    static const unsigned steps[] = {
+        [IDLE] = TO(IDLE) | TO(ASKING),     [ASKING] = TO(IDLE) | TO(BETWEEN),
+        [BETWEEN] = TO(IDLE) | TO(IN_TERM), [IN_TERM] = TO(IDLE) | TO(ENDING),
+        [ENDING] = TO(IDLE) | TO(BETWEEN),
+    };
+#undef TO
+    assert(steps[range->phase] & 1u << to);
+#endif
+    range->phase = to;
+}
 
 struct sl_xet_range *sl_xet_range_new(struct sl_xet *xet, struct sl_err *err)
 {
@@ -71,7 +96,7 @@ void sl_xet_range_abort(struct sl_xet_range *range)
         sl_xet_ask_abort(range->ask);
     sl_xet_feed_reset(range->feed);
     sl_xet_plan_release(&range->plan);
-    range->phase = IDLE;
+    set_phase(range, IDLE);
 }
 
 bool sl_xet_range_leads_to(struct sl_xet_range *range, const struct sl_host *host)
@@ -101,7 +126,7 @@ static int ask(struct sl_xet_range *range, struct sl_err *err)
     if (sl_xet_ask_start(range->ask, range->file, range->at, range->end, range->hedge, range->what,
                          err) < 0)
         return -1;
-    range->phase = ASKING;
+    set_phase(range, ASKING);
     return 0;
 }
 
@@ -135,7 +160,7 @@ static int take_plan(struct sl_xet_range *range, struct sl_err *err)
 {
     range->term = 0;
     range->place = range->at - range->plan.skip;
-    range->phase = BETWEEN;
+    set_phase(range, BETWEEN);
     if (range->plan.skip > range->at)
         return broken(range, err, "Xet begins before the file does");
     return sl_xet_feed_begin(range->feed, &range->plan, range->uri, err);
@@ -148,7 +173,7 @@ static int open_term(struct sl_xet_range *range, struct sl_err *err)
     const struct sl_xet_term *term = &range->plan.terms[range->term];
     range->chunk = range->plan.entries[term->entry].first_chunk;
     range->left = term->bytes;
-    range->phase = IN_TERM;
+    set_phase(range, IN_TERM);
     return sl_xet_feed_open(range->feed, term->entry, range->hedge, err);
 }
 
@@ -166,7 +191,7 @@ static enum sl_io_state end_term(struct sl_xet_range *range, struct sl_err *err)
         return state;
     sl_xet_feed_close(range->feed);
     range->term++;
-    range->phase = BETWEEN;
+    set_phase(range, BETWEEN);
     return SL_IO_DATA;
 }
 
@@ -240,7 +265,7 @@ static enum sl_io_state take_chunk(struct sl_xet_range *range, uint8_t *data, si
     if (range->chunk == term->end_chunk && range->left)
         return broken(range, err, "a term is shorter than it says"), SL_IO_FAILED;
     if (range->chunk == term->end_chunk || range->place >= range->end)
-        range->phase = ENDING;
+        set_phase(range, ENDING);
     return SL_IO_DATA;
 }
 

@@ -7,9 +7,21 @@
  * A web server that answers its opening with all of the object knows no ranges. From then on such
  * an object is asked for whole, and a range that has ended leaves the answer where it is (flow), so
  * that the next one, which lies behind it, goes on there.
+ *
+ *     IDLE ──▶ HEAD ──▶ BODY ──▶ IDLE        judge(), which may lead to another HEAD first
+ *      │ ▲      │ │
+ *      │ │      │ └──▶ REFUSING, EMPTY ──▶ IDLE     an error; an object without a byte
+ *      │ │      └────▶ COUNTING ──▶ HEAD     the length is what comes, then it is asked again
+ *      ▼ │
+ *     WAITING ──▶ HEAD                       somebody else asks where the redirect leads
+ *
+ *     send_request()  HEAD, WAITING; BODY where the answer in hand goes on     take_body()  BODY
+ *
+ * A failure and an abort are IDLE. Only the thread that has the channel moves it.
  */
 #include "http_channel.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -24,6 +36,8 @@
 
 enum { REDIRECTS_MAX = 10, COUNTED_AT_ONCE = 64 };
 
+enum phase { IDLE, WAITING, HEAD, BODY, REFUSING, EMPTY, COUNTING };
+
 struct sl_channel {
     struct sl_store *store;
     const struct sl_http_hooks *hooks;
@@ -37,7 +51,7 @@ struct sl_channel {
     const char *via;                /* the same; NULL: to the origin */
     char led[SL_THROUGH_VIA_BYTES]; /* where its connection leads by now; "": to the origin */
     unsigned redirects;
-    enum { IDLE, WAITING, HEAD, BODY, REFUSING, EMPTY, COUNTING } phase;
+    enum phase phase;
     /* Of a server without ranges: an answer of all of an object, read up to there, with which a
      * range behind it goes on. object NULL: there is none */
     struct {
@@ -56,6 +70,26 @@ struct sl_channel {
     struct sl_version announced; /* by the answer in hand */
     struct sl_buf detail;
 };
+
+static void set_phase(struct sl_channel *channel, enum phase to)
+{
+#ifndef NDEBUG
+#define TO(phase) (1u << (phase))
+    static const unsigned steps[] = {
+        [IDLE] = TO(IDLE) | TO(WAITING) | TO(HEAD) | TO(BODY),
+        [WAITING] = TO(IDLE) | TO(WAITING) | TO(HEAD) | TO(BODY),
+        [HEAD] =
+            TO(IDLE) | TO(WAITING) | TO(HEAD) | TO(BODY) | TO(REFUSING) | TO(EMPTY) | TO(COUNTING),
+        [BODY] = TO(IDLE),
+        [REFUSING] = TO(IDLE),
+        [EMPTY] = TO(IDLE),
+        [COUNTING] = TO(IDLE) | TO(WAITING) | TO(HEAD),
+    };
+#undef TO
+    assert(steps[channel->phase] & 1u << to);
+#endif
+    channel->phase = to;
+}
 
 static struct sl_channel *channel_new(struct sl_store *store, struct sl_err *err)
 {
@@ -112,7 +146,7 @@ static void channel_abort(struct sl_channel *channel)
     settle(channel, false);
     sl_exchange_abort(channel->exchange);
     channel->flow.object = NULL;
-    channel->phase = IDLE;
+    set_phase(channel, IDLE);
 }
 
 static bool channel_leads_to(const struct sl_channel *channel, const struct sl_host *host)
@@ -228,7 +262,7 @@ static int send_request(struct sl_channel *channel, struct sl_err *err)
     if (result == 0 && request.waits) {
         channel->wait_fd = request.wait_fd;
         channel->wait_until_ns = request.wait_until_ns;
-        channel->phase = WAITING;
+        set_phase(channel, WAITING);
         sl_range_request_release(&request);
         return 0;
     }
@@ -250,7 +284,7 @@ static int send_request(struct sl_channel *channel, struct sl_err *err)
     free(channel->url);
     channel->url = sl_steal(&request.url);
     sl_range_request_release(&request);
-    channel->phase = result == 0 ? HEAD : IDLE;
+    set_phase(channel, result == 0 ? HEAD : IDLE);
     if (result < 0)
         settle(channel, false);
     return result;
@@ -420,7 +454,7 @@ static void take_body(struct sl_channel *channel, uint64_t skip, uint64_t left, 
     channel->skip = skip;
     channel->left = left;
     channel->cut = cut;
-    channel->phase = BODY;
+    set_phase(channel, BODY);
 }
 
 static enum sl_io_state judge_partial(struct sl_channel *channel, struct sl_err *err)
@@ -450,7 +484,6 @@ static enum sl_io_state judge_partial(struct sl_channel *channel, struct sl_err 
         return break_contract(channel, err,
                               "with a body of %" PRId64 " bytes to Content-Range '%.100s'", length,
                               range);
-    channel->phase = BODY;
     return SL_IO_DATA;
 }
 
@@ -474,7 +507,7 @@ static enum sl_io_state judge_whole(struct sl_channel *channel, struct sl_err *e
     bool ordered = channel->first ? channel->hooks->in_order : is_in_order(channel);
     if (ordered && channel->first && !known) {
         note_in_order(channel, known, 0);
-        channel->phase = COUNTING;
+        set_phase(channel, COUNTING);
         return SL_IO_DATA;
     }
     bool cuts = ordered || total <= channel->hooks->cuts_bytes_max;
@@ -507,7 +540,7 @@ static enum sl_io_state judge_unsatisfied(struct sl_channel *channel, struct sl_
         if (judge_version(channel, 0, err) != SL_IO_DATA)
             return SL_IO_FAILED;
         sl_exchange_abort(channel->exchange);
-        channel->phase = EMPTY;
+        set_phase(channel, EMPTY);
         return SL_IO_END;
     }
     if (channel->first)
@@ -633,7 +666,7 @@ static enum sl_io_state judge(struct sl_channel *channel, struct sl_err *err)
         state = judge_redirect(channel, err);
     if (state == SL_IO_DATA) {
         channel->detail.used = 0;
-        channel->phase = REFUSING;
+        set_phase(channel, REFUSING);
     }
     return state;
 }
@@ -662,7 +695,7 @@ static enum sl_io_state refuse(struct sl_channel *channel, struct sl_err *err)
     if (err && !err->http_status)
         err->http_status = status;
     if (state == SL_IO_END)
-        channel->phase = IDLE;
+        set_phase(channel, IDLE);
     else
         channel_abort(channel);
     return SL_IO_FAILED;
@@ -697,7 +730,7 @@ static enum sl_io_state read_range(struct sl_channel *channel, void *data, size_
         channel->flow.object = channel->object;
         channel->flow.at = channel->end;
         channel->flow.of = bytes_of(channel->source);
-        channel->phase = IDLE;
+        set_phase(channel, IDLE);
         return SL_IO_END;
     }
     if (channel->cut) { /* also of one that is opened, whose server may have one connection only */
@@ -709,7 +742,7 @@ static enum sl_io_state read_range(struct sl_channel *channel, void *data, size_
     if (state == SL_IO_DATA)
         return break_contract(channel, err, "with more bytes than the range has");
     if (state == SL_IO_END)
-        channel->phase = IDLE;
+        set_phase(channel, IDLE);
     return state;
 }
 
@@ -721,7 +754,7 @@ static enum sl_io_state fail(struct sl_channel *channel, const struct sl_err *er
         sl_http_object_fail(channel->object, channel->place, err->http_status,
                             sl_retry_unreached(err) && !*channel->led);
     settle(channel, false);
-    channel->phase = IDLE;
+    set_phase(channel, IDLE);
     return SL_IO_FAILED;
 }
 
@@ -755,7 +788,7 @@ static enum sl_io_state read_head(struct sl_channel *channel, void *data, size_t
     enum sl_io_state state = SL_IO_DATA;
     while (state != SL_IO_FAILED && channel->phase != BODY && channel->phase != IDLE) {
         if (channel->phase == EMPTY) {
-            channel->phase = IDLE;
+            set_phase(channel, IDLE);
         } else if (channel->phase == WAITING) {
             if (send_request(channel, err) < 0)
                 return SL_IO_FAILED;

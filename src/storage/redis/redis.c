@@ -12,6 +12,7 @@
  * version must be the one that is known. Several channels may do that at once, and the first one's
  * table stays.
  */
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -141,6 +142,24 @@ static struct sl_channel *redis_channel_new(struct sl_store *store, struct sl_er
     return channel;
 }
 
+void sl_redis_set_phase(struct sl_channel *channel, enum sl_redis_phase to)
+{
+#ifndef NDEBUG
+#define TO(phase) (1u << SL_REDIS_##phase)
+    static const unsigned steps[] = {
+        [SL_REDIS_IDLE] = TO(IDLE) | TO(CONNECT),
+        [SL_REDIS_CONNECT] = TO(IDLE) | TO(CONNECT) | TO(HEAD) | TO(RANGE),
+        [SL_REDIS_HEAD] = TO(IDLE) | TO(HEAD_BYTES),
+        [SL_REDIS_HEAD_BYTES] = TO(IDLE) | TO(HEADERS),
+        [SL_REDIS_HEADERS] = TO(IDLE) | TO(RANGE),
+        [SL_REDIS_RANGE] = TO(IDLE),
+    };
+#undef TO
+    assert(steps[channel->phase] & 1u << to);
+#endif
+    channel->phase = to;
+}
+
 void sl_redis_drop_made(struct sl_channel *channel)
 {
     free_model(channel->made);
@@ -152,7 +171,7 @@ static void redis_channel_abort(struct sl_channel *channel)
 {
     sl_redis_link_close(channel->link);
     sl_redis_drop_made(channel);
-    channel->phase = SL_REDIS_IDLE;
+    sl_redis_set_phase(channel, SL_REDIS_IDLE);
 }
 
 enum sl_io_state sl_redis_channel_fail(struct sl_channel *channel)
@@ -163,7 +182,7 @@ enum sl_io_state sl_redis_channel_fail(struct sl_channel *channel)
 
 static void begin_range(struct sl_channel *channel)
 {
-    channel->phase = SL_REDIS_RANGE;
+    sl_redis_set_phase(channel, SL_REDIS_RANGE);
     channel->step = SL_REDIS_MEASURE;
     channel->asked = channel->at;
     channel->piece_first = channel->piece_count = 0;
@@ -177,7 +196,7 @@ static int redis_channel_start(struct sl_channel *channel, struct sl_source *sou
     channel->at = try->begin;
     channel->end = try->end;
     channel->first = try->first;
-    channel->phase = SL_REDIS_CONNECT;
+    sl_redis_set_phase(channel, SL_REDIS_CONNECT);
     channel->model = known_model(source);
     return sl_redis_link_open(channel->link, err);
 }
@@ -331,7 +350,7 @@ static enum sl_io_state read_range(struct sl_channel *channel, uint8_t *data, si
     }
     if (*got)
         return SL_IO_DATA;
-    channel->phase = SL_REDIS_IDLE;
+    sl_redis_set_phase(channel, SL_REDIS_IDLE);
     return SL_IO_END;
 }
 

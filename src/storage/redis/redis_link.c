@@ -9,9 +9,12 @@
  *
  * A reply ends with a CRLF, so hiredis is fed up to one CRLF at a time until it has a reply: it
  * never takes bytes of the next one, which may be a value's.
+ *
+ *     CLOSED ──▶ CONNECTING ──▶ GREETING ──▶ READY        failures, and closing it: CLOSED
  */
 #include "redis_link.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -32,12 +35,14 @@ enum {
     LENGTH_DIGITS_MAX = 18,
 };
 
+enum phase { CLOSED, CONNECTING, GREETING, READY };
+
 struct sl_redis_link {
     const struct sl_redis_place *place;
     const struct sl_source_config *config;
     struct sl_connect connect;
     struct sl_link *link;
-    enum { CLOSED, CONNECTING, GREETING, READY } phase;
+    enum phase phase;
     unsigned greetings; /* replies of the greeting that are still to come */
     struct sl_buf out;
     size_t sent;
@@ -52,6 +57,22 @@ struct sl_redis_link {
     uint64_t window_ns, window_bytes; /* stall */
     uint64_t away_ns;                 /* when the caller was given something, 0: not */
 };
+
+static void set_phase(struct sl_redis_link *link, enum phase to)
+{
+#ifndef NDEBUG
+#define TO(phase) (1u << (phase))
+    static const unsigned steps[] = {
+        [CLOSED] = TO(CLOSED) | TO(CONNECTING),
+        [CONNECTING] = TO(CLOSED) | TO(GREETING),
+        [GREETING] = TO(CLOSED) | TO(READY),
+        [READY] = TO(CLOSED) | TO(READY),
+    };
+#undef TO
+    assert(steps[link->phase] & 1u << to);
+#endif
+    link->phase = to;
+}
 
 struct sl_redis_link *sl_redis_link_new(const struct sl_redis_place *place,
                                         const struct sl_source_config *config, struct sl_err *err)
@@ -79,7 +100,7 @@ void sl_redis_link_close(struct sl_redis_link *link)
     if (link->reader)
         redisReaderFree(link->reader);
     link->reader = NULL;
-    link->phase = CLOSED;
+    set_phase(link, CLOSED);
     link->waiting = link->greetings = 0;
     link->in_begin = link->in_end = link->out.used = link->sent = link->reply_bytes = 0;
     link->left = 0;
@@ -277,7 +298,7 @@ int sl_redis_link_open(struct sl_redis_link *link, struct sl_err *err)
         sl_redis_link_close(link);
         return -1;
     }
-    link->phase = CONNECTING;
+    set_phase(link, CONNECTING);
     return 0;
 }
 
@@ -313,7 +334,7 @@ enum sl_io_state sl_redis_link_ready(struct sl_redis_link *link, struct sl_err *
             return fail(link);
         if (state == SL_IO_WAIT)
             return state;
-        link->phase = GREETING;
+        set_phase(link, GREETING);
         begin_window(link);
     }
     while (link->phase == GREETING && link->greetings) {
@@ -322,7 +343,7 @@ enum sl_io_state sl_redis_link_ready(struct sl_redis_link *link, struct sl_err *
             return state;
         link->greetings--;
     }
-    link->phase = READY;
+    set_phase(link, READY);
     return SL_IO_DATA;
 }
 

@@ -42,7 +42,7 @@ static enum sl_io_state fail_length(struct sl_channel *channel, const struct sl_
 int sl_redis_model_ask(struct sl_channel *channel, struct sl_err *err)
 {
     const struct sl_redis_source *redis = channel->source->impl;
-    channel->phase = SL_REDIS_HEAD;
+    sl_redis_set_phase(channel, SL_REDIS_HEAD);
     channel->made = sl_alloc(sizeof(*channel->made), err);
     if (!channel->made || sl_redis_key(&channel->key, redis->prefix, "header", 6, 0, err) < 0)
         return -1;
@@ -76,7 +76,7 @@ static enum sl_io_state take_head(struct sl_channel *channel, struct sl_err *err
         return sl_redis_channel_fail(channel);
     channel->made->head_bytes = (size_t)bytes;
     channel->value_at = 0;
-    channel->phase = SL_REDIS_HEAD_BYTES;
+    sl_redis_set_phase(channel, SL_REDIS_HEAD_BYTES);
     return SL_IO_DATA;
 }
 
@@ -110,7 +110,7 @@ static enum sl_io_state take_head_bytes(struct sl_channel *channel, struct sl_er
         return sl_redis_channel_fail(channel);
     channel->made_asked = channel->made_taken = 1;
     channel->step = SL_REDIS_MEASURE;
-    channel->phase = SL_REDIS_HEADERS;
+    sl_redis_set_phase(channel, SL_REDIS_HEADERS);
     return SL_IO_DATA;
 }
 

@@ -8,9 +8,19 @@
  * keeps since its opening needs none.
  *
  * A try goes from place to place before it fails: only the origin's failures are waited out.
+ *
+ *     IDLE, DONE ──▶ ACTIVE ──▶ DONE, the range; ACTIVE again for the next block of it
+ *                     │  ▲
+ *                     ▼  │
+ *                    IN_BACKOFF                       FROM_MEMORY ──▶ DONE
+ *
+ *     ask()  ACTIVE     turn_away(), fail_try()  IN_BACKOFF     end_try(), read_memory()  DONE
+ *
+ * What gives up, and an abort, is IDLE. Only the thread that has the fetch moves it.
  */
 #include "fetch.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -27,11 +37,13 @@ enum {
     MISDIRECTED = 421,   /* RFC 9110 section 15.5.20 */
 };
 
+enum phase { IDLE, ACTIVE, FROM_MEMORY, IN_BACKOFF, DONE };
+
 struct sl_fetch {
     struct sl_store *store;
     struct sl_channel *channel;
     struct sl_source *source;
-    enum { IDLE, ACTIVE, FROM_MEMORY, IN_BACKOFF, DONE } phase;
+    enum phase phase;
     uint64_t at, end;        /* still to come */
     uint64_t part_end;       /* of it, what is asked for now: a block, if it goes by a cache */
     uint64_t try_begin;      /* where this try began */
@@ -50,6 +62,23 @@ struct sl_fetch {
     uint64_t block;                 /* in hand */
     bool mended;                    /* a refusal of it that came by a cache */
 };
+
+static void set_phase(struct sl_fetch *fetch, enum phase to)
+{
+#ifndef NDEBUG
+#define TO(phase) (1u << (phase))
+    static const unsigned steps[] = {
+        [IDLE] = TO(IDLE) | TO(ACTIVE) | TO(FROM_MEMORY) | TO(IN_BACKOFF),
+        [ACTIVE] = TO(IDLE) | TO(IN_BACKOFF) | TO(DONE),
+        [FROM_MEMORY] = TO(IDLE) | TO(DONE),
+        [IN_BACKOFF] = TO(IDLE) | TO(ACTIVE) | TO(IN_BACKOFF),
+        [DONE] = TO(IDLE) | TO(ACTIVE) | TO(FROM_MEMORY) | TO(IN_BACKOFF),
+    };
+#undef TO
+    assert(steps[fetch->phase] & 1u << to);
+#endif
+    fetch->phase = to;
+}
 
 static struct sl_channel *take_idle_channel(struct sl_store *store)
 {
@@ -218,7 +247,7 @@ static bool is_led(const struct sl_fetch *fetch)
 /* What is missing of the block is asked of another, after so long. */
 static void turn_away(struct sl_fetch *fetch, uint64_t wait_ms)
 {
-    fetch->phase = IN_BACKOFF;
+    set_phase(fetch, IN_BACKOFF);
     fetch->wake_ns = sl_now_ns() + wait_ms * SL_NS_PER_MS;
 }
 
@@ -462,7 +491,7 @@ static int fail_try(struct sl_fetch *fetch, struct sl_err *err)
     bool again = try_repair(fetch, err) ||
                  sl_retry_again(&fetch->retry, err, fetch->at - fetch->try_begin, &wait_ms);
     if (!again) {
-        fetch->phase = IDLE;
+        set_phase(fetch, IDLE);
         drop_block(fetch);
         if (sl_cancel_check(fetch->store->config.cancel, err) < 0)
             return -1; /* and so was what would have recovered it */
@@ -476,7 +505,7 @@ static int fail_try(struct sl_fetch *fetch, struct sl_err *err)
     sl_log(SL_LOG_DEBUG, "trying '%s' again from byte %" PRIu64 " in %" PRIu64 " ms: %s",
            source->uri, fetch->at, wait_ms, err->message);
     memset(err, 0, sizeof(*err));
-    fetch->phase = IN_BACKOFF;
+    set_phase(fetch, IN_BACKOFF);
     fetch->wake_ns = sl_now_ns() + wait_ms * SL_NS_PER_MS;
     return 0;
 }
@@ -518,7 +547,7 @@ static int ask(struct sl_fetch *fetch, struct sl_err *err)
         try.begin = fetch->at;
         try.place = fetch->way.at;
         if (fetch->store->transport->channel_start(fetch->channel, source, &try, err) == 0) {
-            fetch->phase = ACTIVE;
+            set_phase(fetch, ACTIVE);
             return 0;
         }
         count_supplied(fetch, failure_of(err), false);
@@ -555,7 +584,7 @@ int sl_fetch_start(struct sl_fetch *fetch, struct sl_source *source, uint64_t be
     fetch->end = end;
     struct sl_err problem = SL_ERR_INIT;
     if (end <= source->head_bytes && !fetch->apart) {
-        fetch->phase = FROM_MEMORY;
+        set_phase(fetch, FROM_MEMORY);
         return 0;
     }
     if (fetch->again && fetch->store->through)
@@ -641,7 +670,7 @@ static enum sl_io_state read_memory(struct sl_fetch *fetch, void *data, size_t b
     fetch->at += *got;
     if (*got)
         return SL_IO_DATA;
-    fetch->phase = DONE;
+    set_phase(fetch, DONE);
     return SL_IO_END;
 }
 
@@ -649,7 +678,7 @@ static enum sl_io_state read_memory(struct sl_fetch *fetch, void *data, size_t b
 static enum sl_io_state end_try(struct sl_fetch *fetch, struct sl_err *err)
 {
     sl_metric_observe(SL_M_REQUEST_SECONDS, (double)(sl_now_ns() - fetch->try_started_ns) / 1e9);
-    fetch->phase = DONE;
+    set_phase(fetch, DONE);
     if (!is_at_origin(fetch))
         sl_places_did_well(fetch->store->places, fetch->way.at);
     if (fetch->at != fetch->part_end) {
@@ -689,7 +718,7 @@ static enum sl_io_state read_try(struct sl_fetch *fetch, void *data, size_t byte
         return end_try(fetch, err);
     if (state != SL_IO_FAILED)
         return state;
-    fetch->phase = IDLE;
+    set_phase(fetch, IDLE);
     count_supplied(fetch, failure_of(err), false);
     int done = move_on(fetch, err) ? ask(fetch, err) : fail_try(fetch, err);
     return done < 0 ? SL_IO_FAILED : SL_IO_WAIT;
@@ -753,7 +782,7 @@ void sl_fetch_abort(struct sl_fetch *fetch)
         count_supplied(fetch, SL_SUPPLIER_FAILURE_COUNT, false);
         fetch->store->transport->channel_abort(fetch->channel);
     }
-    fetch->phase = IDLE;
+    set_phase(fetch, IDLE);
     drop_block(fetch);
 }
 

@@ -34,20 +34,23 @@ struct sl_redis_piece {
     size_t part;
 };
 
+/** Of a request: CONNECT, then HEAD to HEADERS where the table is not known, then RANGE. */
+enum sl_redis_phase {
+    SL_REDIS_IDLE,
+    SL_REDIS_CONNECT,
+    SL_REDIS_HEAD,
+    SL_REDIS_HEAD_BYTES,
+    SL_REDIS_HEADERS,
+    SL_REDIS_RANGE,
+};
+
 struct sl_channel {
     struct sl_store *store;
     struct sl_redis_link *link;
     struct sl_source *source;
     uint64_t at, end; /* to deliver */
     bool first;
-    enum {
-        SL_REDIS_IDLE,
-        SL_REDIS_CONNECT,
-        SL_REDIS_HEAD,
-        SL_REDIS_HEAD_BYTES,
-        SL_REDIS_HEADERS,
-        SL_REDIS_RANGE
-    } phase;
+    enum sl_redis_phase phase;
     struct sl_buf key;
     struct sl_redis_model *made;        /* the table in the making */
     size_t made_asked, made_taken;      /* parts */
@@ -63,6 +66,8 @@ struct sl_channel {
     uint64_t value_at; /* of the kept bytes that come */
 };
 
+/** The one way from phase to phase. */
+void sl_redis_set_phase(struct sl_channel *channel, enum sl_redis_phase to);
 /** Drop what the channel has read of a table that is not complete. */
 void sl_redis_drop_made(struct sl_channel *channel);
 /** The key of a part into channel->key. */
