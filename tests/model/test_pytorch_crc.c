@@ -150,7 +150,7 @@ SL_TEST(elements_are_turned_round_after_they_are_checked)
 {
     size_t bytes;
     uint8_t *data = place_golden("big_endian.pt", &bytes);
-    EXPECT(0, "4 tensors", "load", at("m.pt"), "--to", at("t"), "--set",
+    EXPECT(0, "4 tensors", "load", "-v", at("m.pt"), "--to", at("t"), "--set",
            "sink.tmpfs.layout=safetensors");
     data[first_data(data, bytes)] ^= 1;
     write_file("m.pt", data, bytes);

@@ -221,13 +221,13 @@ SL_TEST(the_trouble_of_a_store_is_told_while_a_volume_waits)
     struct sl_err err = SL_ERR_INIT, why = SL_ERR_INIT;
     sl_fail(&why, SL_E_NET, "the store says nothing");
     sl_progress_set_state(progress, SL_LOAD_READING);
-    sl_progress_note_retry(progress, 2, 8, &why);
+    sl_progress_note_retry(progress, 2, 8, &why, false);
     volumes_fail_loading("big", &err);
     ck_assert_str_eq(err.message,
                      "model big: its load has not started to read yet: try 2 of 8: the "
                      "store says nothing");
     sl_progress_set_total(progress, 4ull << 30, 10, 1);
-    sl_progress_note_retry(progress, 3, 8, &why);
+    sl_progress_note_retry(progress, 3, 8, &why, false);
     volumes_fail_loading("big", &err);
     ck_assert_msg(strstr(err.message, "/s: try 3 of 8: the store says nothing"), "%s", err.message);
     ck_assert_str_eq(err.code, "aborted");

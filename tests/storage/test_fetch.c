@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "alloc_fail.h"
 #include "await.h"
@@ -11,6 +12,7 @@
 #include "fake_clock.h"
 #include "fetch.h"
 #include "io.h"
+#include "log.h"
 #include "metrics.h"
 #include "range_blob.h"
 #include "retry.h"
@@ -452,6 +454,41 @@ SL_TEST_OF(rules_claims, what_reaches_nothing_is_tried_for_its_time_and_costs_no
     ck_assert(sl_retry_again(&retry, &refused, 0, &wait));
     ck_assert_msg(!sl_retry_again(&retry, &refused, 0, &wait), "no time was given");
     fake_clock_release();
+}
+
+/* Told every few seconds, to who asks; in the log it is once, until it is another cause. */
+SL_TEST_OF(rules_claims, a_cause_is_in_the_log_once)
+{
+    struct sl_err refused = {.kind = SL_E_NET,
+                             .retryable = true,
+                             .code = SL_NET_UNREACHED,
+                             .message = "connection refused"};
+    struct sl_retry retry = {.limit = 3, .unreachable_ns = 55 * SL_NS_PER_S};
+    char text[8192], last[256];
+    uint64_t wait;
+    int ends[2];
+    ck_assert(pipe(ends) == 0 && dup2(ends[1], STDERR_FILENO) == STDERR_FILENO);
+    sl_log_setup(SL_LOG_WARN, false);
+    fake_clock_hold();
+    ck_assert(!sl_retry_logged(&refused));
+    while (sl_retry_again(&retry, &refused, 0, &wait))
+        fake_clock_turn((wait ? wait : 1) * SL_NS_PER_MS);
+    ck_assert(sl_retry_logged(&refused));
+    ck_assert_uint_ge(sl_retry_waits_for(last, sizeof(last)), 5);
+    retry = (struct sl_retry){.limit = 3, .unreachable_ns = 20 * SL_NS_PER_S};
+    snprintf(refused.message, sizeof(refused.message), "no route");
+    while (sl_retry_again(&retry, &refused, 0, &wait))
+        fake_clock_turn((wait ? wait : 1) * SL_NS_PER_MS);
+    fake_clock_release();
+    ssize_t bytes = read(ends[0], text, sizeof(text) - 1);
+    ck_assert_int_gt(bytes, 0);
+    text[bytes] = 0;
+    const char *line = strstr(text, "connection refused");
+    ck_assert_ptr_nonnull(line);
+    ck_assert_ptr_null(strstr(line + 1, "connection refused"));
+    line = strstr(text, "no route");
+    ck_assert_ptr_nonnull(line);
+    ck_assert_ptr_null(strstr(line + 1, "no route"));
 }
 
 SL_TEST_OF(rules_claims, retry_after_is_seconds_or_a_date)

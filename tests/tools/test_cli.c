@@ -431,10 +431,8 @@ SL_TEST(a_result_is_said_once_with_one_rate)
                   "%s%s", ran.out, ran.err);
     RUN(&ran, "rm", to);
     RUN(&ran, "load", file, "--to", to, "--log-format", "json");
-    char rate[32] = "";
-    const char *first = strstr(ran.err, "MiB), "); /* of the line of progress */
-    ck_assert_msg(first && sscanf(first + 6, "%31[^s]", rate) == 1, "%s", ran.err);
-    ck_assert_msg(count(ran.err, "B/s") == 2 && count(ran.err, rate) == 2, "%s", ran.err);
+    ck_assert_msg(count(ran.err, "B/s") == 1 && count(ran.err, "\"progress\":{") == 1, "%s",
+                  ran.err);
     RUN(&ran, "load", file, "--to", to);
     ck_assert_msg(ran.exit_code == 0 && count(ran.err, "there already") == 1 &&
                       !count(ran.err, "B/s") && !strstr(ran.err, "%"),

@@ -81,7 +81,7 @@ SL_TEST(what_is_signed_is_right_until_a_bit_changes)
     EXPECT(0, "2 objects, 5 ranges");
     DO("verify", at("m"));
     EXPECT(0, "a.bin: sidecar");
-    DO("load", at("m/"), "--to", at("out"));
+    DO("load", "-v", at("m/"), "--to", at("out"));
     EXPECT(0, "5 hashes checked and right");
     ck_assert_int_eq(access(at("out/a.bin.sluice.json"), F_OK), -1);
     damage();

@@ -261,7 +261,7 @@ SL_TEST(a_mounted_folder_is_linked_or_copied)
     ck_assert(strncmp(target, local, strlen(local)) == 0);
     unsetenv("STORAGE_IGNORE_PATTERNS");
     snprintf(copy, sizeof(copy), "%s/copy", scratch);
-    RUN(&ran, "initializer", "--local", "copy", local, copy);
+    RUN(&ran, "initializer", "--local", "copy", "-v", local, copy);
     EXPECT(0, "2 files");
     ck_assert_str_eq(names_in(copy), "config.json weights.bin");
     snprintf(whole, sizeof(whole), "%s/copy/weights.bin", scratch);

@@ -339,7 +339,7 @@ static struct sl_progress *tell_of_uri(void)
     struct sl_progress *progress = sl_progress_new("m", clean, "", NULL);
     ck_assert_ptr_nonnull(progress);
     sl_fail(&err, SL_E_NET, "cannot read '%s': 404", uri);
-    sl_progress_note_retry(progress, 2, 8, &err);
+    sl_progress_note_retry(progress, 2, 8, &err, false);
     sl_progress_finish(progress, &err);
     return progress;
 }

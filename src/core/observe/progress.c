@@ -42,7 +42,8 @@ struct sl_progress {
     struct {
         uint64_t ended_ns; /* 0 while it runs */
         struct sl_err err;
-        char trouble[SL_TROUBLE_BYTES]; /* counts while `troubled` */
+        char trouble[SL_TROUBLE_BYTES]; /* counts while `troubled`, as does: */
+        bool trouble_logged;
         char decided[SL_DECIDED_BYTES];
         double rate; /* of an ended one, as its load measured it; 0: it did not */
         struct sl_suppliers suppliers;
@@ -283,7 +284,7 @@ void sl_progress_add_retry(struct sl_progress *progress)
 
 /* What failed, without the advice behind it, which is for the end. */
 void sl_progress_note_retry(struct sl_progress *progress, unsigned next, unsigned most,
-                            const struct sl_err *why)
+                            const struct sl_err *why, bool logged)
 {
     char of[24] = "";
     if (!progress)
@@ -294,6 +295,7 @@ void sl_progress_note_retry(struct sl_progress *progress, unsigned next, unsigne
     SL_LOCKED(&progress->lock);
     snprintf(progress->locked.trouble, sizeof(progress->locked.trouble), "try %u%s: %.*s", next, of,
              (int)SL_MIN(strcspn(why->message, ";"), (size_t)SL_TROUBLE_BYTES - 64), why->message);
+    progress->locked.trouble_logged = logged;
     atomic_store(&progress->troubled, true);
 }
 
@@ -452,8 +454,10 @@ void sl_progress_view(struct sl_progress *progress, struct sl_progress_view *vie
         view->supplier_count = (unsigned)sl_suppliers_copy(&progress->locked.suppliers,
                                                            view->suppliers, SL_SUPPLIERS_SHOWN);
         memcpy(view->decided, progress->locked.decided, sizeof(view->decided));
-        if (!ended_ns && atomic_load(&progress->troubled))
+        if (!ended_ns && atomic_load(&progress->troubled)) {
             memcpy(view->trouble, progress->locked.trouble, sizeof(view->trouble));
+            view->trouble_logged = progress->locked.trouble_logged;
+        }
     }
     view->seconds = (double)((ended_ns ? ended_ns : now) - progress->began_ns) / 1e9;
     if (!ended_ns)

@@ -65,10 +65,11 @@ void sl_progress_add_retry(struct sl_progress *progress);
  *
  * @next  number of the try that begins now.
  * @most  how many there may be; 0: as many as time allows.
- * @why   borrowed for the call.
+ * @why     borrowed for the call.
+ * @logged  the log has said why: its lines say only which try it is.
  */
 void sl_progress_note_retry(struct sl_progress *progress, unsigned next, unsigned most,
-                            const struct sl_err *why);
+                            const struct sl_err *why, bool logged);
 /** A range came wrong and is fetched again. */
 void sl_progress_add_refetched(struct sl_progress *progress);
 /** A slow request was sent again; bytes came and were thrown away. */
@@ -107,6 +108,7 @@ struct sl_progress_view {
     double bytes_per_second;        /* over the last few seconds */
     double seconds_left;            /* negative if unknown */
     char trouble[SL_TROUBLE_BYTES]; /* "try 3 of 8: cannot connect to …", or "" */
+    bool trouble_logged;            /* the log has said why */
     char decided[SL_DECIDED_BYTES]; /* once it has ended; "": it read nothing */
     struct sl_err err;
 };
@@ -139,5 +141,8 @@ enum sl_progress_mode { SL_PROGRESS_AUTO, SL_PROGRESS_BAR, SL_PROGRESS_LINES, SL
  */
 int sl_progress_show_start(enum sl_progress_mode mode, struct sl_err *err);
 void sl_progress_show_stop(void);
+/** Log a line about a load; an entry of the JSON log has the load's figures beside it. Any thread.
+ */
+void sl_progress_say(struct sl_progress *progress, const char *line);
 
 #endif

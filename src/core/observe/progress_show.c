@@ -1,8 +1,8 @@
 /*
  * One thread shows all live loads. On a terminal it owns the last lines of the screen: it draws
  * them, goes up and draws again, and whoever logs or ends a load first takes them away. Elsewhere
- * it says one line per load every five seconds. How a load ended is for its command to say, once;
- * only the JSON log has an entry of its own for that, with the figures.
+ * it says one line per load every five seconds, and why something is tried again once. How a load
+ * ended is for its command to say, once.
  *
  * Locks: the log's, then ours. The log's hooks hold ours from before its line until after it, so
  * the thread never draws into the middle of a line. Nothing here logs while it holds ours.
@@ -27,6 +27,7 @@ static struct {
     struct sl_cancel *stop; /* NULL while nothing is shown */
     bool bar;
     struct sl_progress_style style; /* width is looked up at each drawing */
+    char cause[SL_TROUBLE_BYTES];   /* of lines: the last that was said */
     pthread_mutex_t lock;
     struct {
         unsigned lines_drawn;
@@ -170,35 +171,51 @@ static void say_json(const struct sl_progress_view *view, const char *message)
     sl_json_release(&json);
 }
 
-static void say(const struct sl_progress_view *view)
+static void say(const struct sl_progress_view *view, const char *line)
 {
-    char line[SL_PROGRESS_LINE_BYTES];
     if (!sl_log_wants(SL_LOG_INFO))
         return;
-    sl_progress_text_line(view, line);
     if (sl_log_is_json())
         say_json(view, line);
     else
         sl_log(SL_LOG_INFO, "%s", line);
 }
 
+/* Of "try 3: why" the reason, which a log has once. */
+static bool cause_is_said(const struct sl_progress_view *view)
+{
+    const char *cause = view->trouble + strcspn(view->trouble, ":");
+    if (view->trouble_logged || strcmp(show.cause, cause) == 0)
+        return true;
+    if (*cause)
+        memcpy(show.cause, cause, strlen(cause) + 1);
+    return false;
+}
+
 static void say_live(const struct sl_progress_view *view, void *arg)
 {
     unsigned *said = arg;
-    if (!is_shown(view))
+    char line[SL_PROGRESS_LINE_BYTES];
+    struct sl_progress_view shown = *view;
+    if (!is_shown(view) || (*said)++ >= LINES_MAX)
         return;
-    if ((*said)++ < LINES_MAX)
-        say(view);
+    shown.trouble_logged = cause_is_said(view);
+    sl_progress_text_line(&shown, line);
+    say(view, line);
+}
+
+void sl_progress_say(struct sl_progress *progress, const char *line)
+{
+    struct sl_progress_view view;
+    sl_progress_view(progress, &view);
+    say(&view, line);
 }
 
 /* ---- both ----------------------------------------------------------------------------------- */
 
-static void announce(const struct sl_progress_view *view)
+static void redraw(const struct sl_progress_view *view)
 {
-    if (sl_log_is_json())
-        say(view);
-    if (!show.bar)
-        return;
+    (void)view;
     SL_LOCKED(&show.lock);
     draw();
 }
@@ -251,9 +268,10 @@ int sl_progress_show_start(enum sl_progress_mode mode, struct sl_err *err)
         return sl_wrap(err, "progress");
     }
     show.stop = stop;
-    if (show.bar)
-        sl_log_set_hook(before_log, after_log);
-    sl_progress_on_finish(announce);
+    if (!show.bar)
+        return 0;
+    sl_log_set_hook(before_log, after_log);
+    sl_progress_on_finish(redraw);
     return 0;
 }
 

@@ -157,12 +157,6 @@ static unsigned append_name(char *text, const char *name, unsigned columns_max,
     return columns;
 }
 
-/* Whoever stopped it knows that it did not go wrong. */
-static const char *ended_word(const struct sl_progress_view *view)
-{
-    return view->err.kind == SL_E_CANCELED ? "interrupted" : sl_load_state_name(view->state);
-}
-
 void sl_progress_bar_line(const struct sl_progress_view *view,
                           const struct sl_progress_style *style, char text[SL_PROGRESS_LINE_BYTES])
 {
@@ -189,10 +183,15 @@ void sl_progress_bar_line(const struct sl_progress_view *view,
     append_sanitized(text, rest, width, false);
 }
 
+/* "try 3: why", or "try 3" where the log has said why. */
 static void append_trouble(char *text, const struct sl_progress_view *view)
 {
+    char trouble[SL_TROUBLE_BYTES];
     append(text, *view->trouble ? ", " : "");
-    append_sanitized(text, view->trouble, SL_TROUBLE_BYTES, true);
+    memcpy(trouble, view->trouble, sizeof(trouble));
+    if (view->trouble_logged)
+        trouble[strcspn(trouble, ":")] = 0;
+    append_sanitized(text, trouble, SL_TROUBLE_BYTES, true);
 }
 
 void sl_progress_text_line(const struct sl_progress_view *view, char text[SL_PROGRESS_LINE_BYTES])
@@ -202,8 +201,7 @@ void sl_progress_text_line(const struct sl_progress_view *view, char text[SL_PRO
     text[0] = 0;
     append_sanitized(text, view->name, 64, true);
     append(text, ": ");
-    append(text,
-           view->state == SL_LOAD_FAILED ? ended_word(view) : sl_load_state_name(view->state));
+    append(text, sl_load_state_name(view->state));
     append_trouble(text, view);
     if (view->state < SL_LOAD_READING)
         return;
@@ -216,9 +214,6 @@ void sl_progress_text_line(const struct sl_progress_view *view, char text[SL_PRO
     if (view->state == SL_LOAD_READING && view->seconds_left >= 0)
         snprintf(text + used, SL_PROGRESS_LINE_BYTES - used, ", %s left",
                  sl_progress_duration(view->seconds_left, left));
-    else if (view->state >= SL_LOAD_PUBLISHED)
-        snprintf(text + used, SL_PROGRESS_LINE_BYTES - used, " in %s",
-                 sl_progress_duration(view->seconds, left));
     used = strlen(text);
     if (view->retries)
         snprintf(text + used, SL_PROGRESS_LINE_BYTES - used, ", %" PRIu64 " retried",

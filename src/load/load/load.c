@@ -111,12 +111,31 @@ static void note_plan(struct load *load, const struct sl_plan *plan)
     snprintf(result->uri, sizeof(result->uri), "%s", sl_plan_uri(plan));
 }
 
+/* Is there a tensor whose hash cannot be checked, since its bytes are put together anew? */
+static bool leaves_hashes(const struct sl_plan *plan)
+{
+    for (size_t i = 0; plan->mappings && i < plan->target_count; i++)
+        if (sl_mapping_composed(&plan->mappings[i]) && plan->mappings[i].target->from->hash_count)
+            return true;
+    return false;
+}
+
+/* Where nothing has a hash, as is usual, that is no news: it would hide where it is. */
+static bool wants_hashes(const struct load *load)
+{
+    const struct sl_spec_verify *verify = &load->spec->verify;
+    return load->result->checks || sl_progress_counts(load->progress).verified ||
+           verify->hashes != SL_HASHES_AUTO || verify->sidecar == SL_SIDECAR_REQUIRE ||
+           verify->sha256.count || verify->minisign.public_key || verify->minisign.public_key_file;
+}
+
 /* What was checked as it came, by a hash that no check is made of. */
 static void note_delivered(struct load *load, const struct sl_plan *plan)
 {
     uint64_t unhashed = sl_plan_unhashed(plan);
     sl_progress_add_verified(load->progress, load->result->unhashed - unhashed);
     load->result->unhashed = unhashed;
+    load->result->unhashed_matters = unhashed && (wants_hashes(load) || leaves_hashes(plan));
 }
 
 /* What a user of --log-level debug wants to know of every load, local ones too. */
@@ -383,7 +402,7 @@ static void note_end(struct load *load)
     result->destination = *result->path ? sl_pages_of_path(result->path) : "";
     sl_progress_set_decided(load->progress, result->reading.decided);
     if (*result->reading.decided)
-        sl_log(SL_LOG_INFO, "model '%.100s': decided: %s",
+        sl_log(SL_LOG_DEBUG, "model '%.100s': decided: %s",
                load->spec->metadata.name ? load->spec->metadata.name : "", result->reading.decided);
 }
 

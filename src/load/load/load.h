@@ -14,7 +14,9 @@
 struct sl_load_result {
     bool already; /* the same version was there: nothing was read */
     uint64_t bytes, fetched, resumed, verified, unhashed; /* at the destination; received; … */
-    uint64_t inherited;                                   /* taken over from another version */
+    bool unhashed_matters; /* some of it has hashes, or they were asked for: not none of it as usual
+                            */
+    uint64_t inherited;    /* taken over from another version */
     uint64_t tensors, objects, files;
     uint64_t decrypted, cast, sliced; /* of the tensors */
     uint64_t gpu_decrypted, gpu_cast; /* of these, by a GPU (whoever fills it sets them) */
@@ -80,11 +82,18 @@ int sl_load_measure(const struct sl_spec *spec, struct sl_cancel *cancel, uint64
 /** As an object; name: the model's. */
 void sl_load_result_json(struct sl_json *json, const struct sl_load_result *result,
                          const char *name);
-/** Bytes per second, of what this load read: what the summary, the page and logs show; 0: nothing
- * was. */
+/** Bytes per second, of what this load read, over all its time: what the summary, the page and logs
+ * show beside size and time; 0: nothing was. */
 double sl_load_rate(const struct sl_load_result *result);
-/** "verified by CRC32 (104 tensors), 1.38 GB/s": the summary line for people; text holds 512 and is
- * returned. */
+/** "15.0 GiB in 12.4 s, 1.21 GiB/s, 64 connections", and what was not as usual; text holds 512 and
+ * is returned, as of the next: files, tensors, hashes, what was changed on the way. */
 const char *sl_load_summary(const struct sl_load_result *result, char text[512]);
+const char *sl_load_details(const struct sl_load_result *result, char text[512]);
+/** Log that it is there: one line with the summary, and one with the details for debug.
+ *
+ * @progress  its figures go into the JSON log.
+ * @where     such as its path. */
+void sl_load_say(const struct sl_load_result *result, struct sl_progress *progress,
+                 const char *name, const char *where);
 
 #endif

@@ -1,11 +1,13 @@
-/* What a load tells when it is over: to programs as JSON, to people in one line. What it decided is
- * a line of its own (load.c), in words that pin the next one. */
+/* What a load tells when it is over: to programs as JSON, to people in one line that says how much
+ * came how fast, and what was not as usual. A second one, for --log-level debug, has the rest; what
+ * the load decided is a line of its own (load.c), in words that pin the next one. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "load.h"
+#include "log.h"
 
 /* What auto came to, and why: runs can be told apart by it. */
 static void json_reading(struct sl_json *json, const struct sl_load_result *result)
@@ -84,7 +86,7 @@ void sl_load_result_json(struct sl_json *json, const struct sl_load_result *resu
     sl_json_end(json);
 }
 
-enum { SUMMARY_BYTES = 512 };
+enum { SUMMARY_BYTES = 512, SAID_BYTES = 2048 };
 
 /* Behind what is there; what does not fit is cut. */
 __attribute__((format(printf, 2, 3))) static void add(char text[SUMMARY_BYTES], const char *format,
@@ -97,12 +99,11 @@ __attribute__((format(printf, 2, 3))) static void add(char text[SUMMARY_BYTES], 
     va_end(args);
 }
 
-static void add_reading(char text[SUMMARY_BYTES], const struct sl_reader_outcome *reading)
+static void add_reading(char text[SUMMARY_BYTES], const struct sl_load_result *result)
 {
     char connections[40];
-    if (reading->threads)
-        add(text, ", up to %s (%s)", sl_human_count(reading->most, "connection", connections),
-            sl_connections_why_name(reading->why));
+    if (result->reading.threads && result->reading.why != SL_CONNECTIONS_LOCAL)
+        add(text, ", %s", sl_human_count(result->reading.most, "connection", connections));
 }
 
 static void add_changes(char text[SUMMARY_BYTES], const struct sl_load_result *result)
@@ -157,15 +158,13 @@ static void add_places(char text[SUMMARY_BYTES], const struct sl_load_result *re
         add(text, ", and %s did badly", sl_human_count(bad - 1, "more cache", count));
 }
 
-static void add_checks(char text[SUMMARY_BYTES], const struct sl_load_result *result)
+static void add_unusual(char text[SUMMARY_BYTES], const struct sl_load_result *result)
 {
-    char hashes[40], times[40], bytes[32];
+    char times[40], bytes[32];
     if (result->resumed)
         add(text, ", %s kept from an earlier run", sl_human_bytes(result->resumed, bytes));
     if (result->inherited)
         add(text, ", %s taken over from another version", sl_human_bytes(result->inherited, bytes));
-    if (result->checks)
-        add(text, "; %s checked and right", sl_human_count(result->checks, "hash", hashes));
     if (result->refetched_ranges)
         add(text, "; fetched again after checksum mismatches: %s",
             sl_human_count(result->refetched_ranges, "time", times));
@@ -174,20 +173,19 @@ static void add_checks(char text[SUMMARY_BYTES], const struct sl_load_result *re
     add_places(text, result);
     if (result->fallbacks)
         add(text, "; read without Xet, which failed");
-    if (result->unhashed)
+    if (result->unhashed_matters)
         add(text, "; %s came without a hash", sl_human_bytes(result->unhashed, bytes));
 }
 
 double sl_load_rate(const struct sl_load_result *result)
 {
-    double seconds = result->read_seconds > 0 ? result->read_seconds : result->seconds;
     uint64_t read = result->bytes - SL_MIN(result->bytes, result->resumed + result->inherited);
-    return seconds > 0 && !result->already ? (double)read / seconds : 0;
+    return result->seconds > 0 && !result->already ? (double)read / result->seconds : 0;
 }
 
 const char *sl_load_summary(const struct sl_load_result *result, char text[SUMMARY_BYTES])
 {
-    char bytes[32], rate[32], files[40], tensors[40];
+    char bytes[32], rate[32], files[40];
     sl_human_bytes(result->bytes, bytes);
     sl_human_count(result->files, "file", files);
     text[0] = 0;
@@ -196,11 +194,34 @@ const char *sl_load_summary(const struct sl_load_result *result, char text[SUMMA
         return text;
     }
     sl_human_bytes((uint64_t)sl_load_rate(result), rate);
-    add(text, "%s in %.2f s, %s/s, %s, %s", bytes, result->seconds, rate, files,
+    add(text, "%s in %.*f s, %s/s", bytes, result->seconds < 10 ? 2 : 1, result->seconds, rate);
+    add_reading(text, result);
+    add_unusual(text, result);
+    return text;
+}
+
+const char *sl_load_details(const struct sl_load_result *result, char text[SUMMARY_BYTES])
+{
+    char files[40], tensors[40], hashes[40], bytes[32];
+    text[0] = 0;
+    add(text, "%s, %s", sl_human_count(result->files, "file", files),
         sl_human_count(result->tensors, "tensor", tensors));
-    add_reading(text, &result->reading);
+    if (result->reading.threads)
+        add(text, ", connections %s", sl_connections_why_name(result->reading.why));
     add_changes(text, result);
     add_rows(text, result);
-    add_checks(text, result);
+    if (result->checks)
+        add(text, "; %s checked and right", sl_human_count(result->checks, "hash", hashes));
+    if (result->unhashed)
+        add(text, "; %s without a hash", sl_human_bytes(result->unhashed, bytes));
     return text;
+}
+
+void sl_load_say(const struct sl_load_result *result, struct sl_progress *progress,
+                 const char *name, const char *where)
+{
+    char line[SAID_BYTES], text[SUMMARY_BYTES];
+    snprintf(line, sizeof(line), "'%s' is in %s: %s", name, where, sl_load_summary(result, text));
+    sl_progress_say(progress, line);
+    sl_log(SL_LOG_DEBUG, "model '%s': %s", name, sl_load_details(result, text));
 }

@@ -162,7 +162,7 @@ static int load(void *self, const struct sl_holder_job *job, void **body, struct
     struct sl_load_result result;
     struct loading loading = {.holder = self, .job = job};
     const struct sl_load_place place = {choose, &loading};
-    char text[512], path[SL_PUBLISH_PATH_MAX];
+    char path[SL_PUBLISH_PATH_MAX];
     *body = NULL;
     if (sl_load_run_placed(job->spec, &place, job->cancel, job->progress, &result, err) < 0) {
         sl_node_folder_explain(&loading.holder->folder, err);
@@ -171,7 +171,7 @@ static int load(void *self, const struct sl_holder_job *job, void **body, struct
     if (point_current(self, job->name, loading.version, err) < 0)
         return -1;
     where(self, job->name, loading.version, path);
-    sl_log(SL_LOG_INFO, "'%s' is in %s: %s", job->name, path, sl_load_summary(&result, text));
+    sl_load_say(&result, job->progress, job->name, path);
     return 0;
 }
 

@@ -86,7 +86,7 @@ int sl_gpu_load(const struct sl_gpu_targets *targets, const struct sl_holder_job
     struct filling filling = {.targets = targets, .job = job};
     struct sl_load_result result;
     struct sl_pool_model *model = NULL;
-    char text[512], more[48] = "";
+    char where[128], more[48] = "";
     *body = NULL;
     if (run(&filling, &model, &result, err) < 0)
         return -1;
@@ -95,7 +95,7 @@ int sl_gpu_load(const struct sl_gpu_targets *targets, const struct sl_holder_job
     *body = model;
     if (targets->count > 1)
         snprintf(more, sizeof(more), ", and on %u more", targets->count - 1);
-    sl_log(SL_LOG_INFO, "'%s' is in the pool (%s%s): %s", job->name, sl_pool_model_memory(model),
-           more, sl_load_summary(&result, text));
+    snprintf(where, sizeof(where), "the pool (%s%s)", sl_pool_model_memory(model), more);
+    sl_load_say(&result, job->progress, job->name, where);
     return 0;
 }

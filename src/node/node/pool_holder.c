@@ -134,7 +134,7 @@ static int load(void *self, const struct sl_holder_job *job, void **body, struct
                                           .progress = job->progress};
     struct sl_load_result result;
     struct sl_pool_model *model = NULL;
-    char text[512];
+    char where[128];
     *body = NULL;
     if (sl_fill_run(job->spec, &config, &model, &result, err) < 0)
         return -1;
@@ -142,8 +142,8 @@ static int load(void *self, const struct sl_holder_job *job, void **body, struct
         return 0; /* it was there */
     *body = model;
     keep(self, model);
-    sl_log(SL_LOG_INFO, "'%s' is in the pool (%s): %s", job->name, sl_pool_model_memory(model),
-           sl_load_summary(&result, text));
+    snprintf(where, sizeof(where), "the pool (%s)", sl_pool_model_memory(model));
+    sl_load_say(&result, job->progress, job->name, where);
     return 0;
 }
 

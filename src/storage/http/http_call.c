@@ -172,7 +172,7 @@ int sl_http_call(const struct sl_source_config *config, struct sl_exchange *exch
             return -1;
         }
         sl_progress_note_retry(config->progress, sl_retry_tries(&run.retry) + 1,
-                               sl_retry_most(&run.retry), &why);
+                               sl_retry_most(&run.retry), &why, sl_retry_logged(&why));
         if (sl_exchange_pause(exchange, (unsigned)wait_ms, err) < 0)
             return -1;
     }

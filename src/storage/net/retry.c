@@ -26,6 +26,7 @@ enum {
     HEDGED_TRIES_MAX = 3
 };
 #define WARN_NS (5 * SL_NS_PER_S)
+#define LOG_NS  (60 * SL_NS_PER_S)
 
 static uint64_t next_random(uint64_t *state)
 {
@@ -50,6 +51,8 @@ unsigned sl_retry_most(const struct sl_retry *retry)
 static struct {
     pthread_mutex_t mutex;
     uint64_t warned_ns, warned; /* when, and how often */
+    uint64_t logged_ns;
+    char why[sizeof(((struct sl_err *)NULL)->message)]; /* as it is in the log */
     char text[sizeof(((struct sl_err *)NULL)->message) + 100];
 } process = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 SL_FORK_GUARD(&process.mutex, NULL)
@@ -67,6 +70,16 @@ static uint64_t patience_ns(const struct sl_retry *retry)
                : retry->unreachable_ns;
 }
 
+/* A log has each cause once: again when it is another one, or was last said long ago. */
+static bool is_news(const char *why, uint64_t now_ns)
+{
+    if (process.logged_ns && now_ns < process.logged_ns + LOG_NS && strcmp(process.why, why) == 0)
+        return false;
+    process.logged_ns = now_ns;
+    snprintf(process.why, sizeof(process.why), "%s", why);
+    return true;
+}
+
 /* Now and then, for all ranges and loads together: what is waited for, and until when. */
 static void warn_unreached(const struct sl_retry *retry, const struct sl_err *why, uint64_t now_ns)
 {
@@ -80,6 +93,7 @@ static void warn_unreached(const struct sl_retry *retry, const struct sl_err *wh
         strftime(clock, sizeof(clock), "%H:%M:%S", &tm);
     snprintf(text, sizeof(text), "%s; try %u, going on until %s (readers.unreachableSeconds)",
              why->message, retry->unreached, clock);
+    bool news;
     {
         SL_LOCKED(&process.mutex);
         if (process.warned_ns && now_ns < process.warned_ns + WARN_NS)
@@ -87,8 +101,17 @@ static void warn_unreached(const struct sl_retry *retry, const struct sl_err *wh
         process.warned_ns = now_ns;
         process.warned++;
         memcpy(process.text, text, sizeof(text));
+        news = is_news(why->message, now_ns);
     }
-    sl_log(SL_LOG_WARN, "%s", text);
+    if (news)
+        sl_log(SL_LOG_WARN, "%s", text);
+}
+
+bool sl_retry_logged(const struct sl_err *why)
+{
+    SL_LOCKED(&process.mutex);
+    return process.logged_ns && sl_now_ns() < process.logged_ns + LOG_NS &&
+           strcmp(process.why, why->message) == 0;
 }
 
 uint64_t sl_retry_waits_for(char *text, size_t bytes)

@@ -42,13 +42,16 @@ struct sl_retry {
  *            jitter, never less than the server's Retry-After.
  * @return    true: try again; false: give up.
  *
- * While nothing is reached a warning says so, one in a few seconds for the whole process.
+ * While nothing is reached a warning says so, one in a few seconds for the whole process; in the
+ * log, one of each cause in a minute.
  */
 bool sl_retry_again(struct sl_retry *retry, const struct sl_err *why, uint64_t progress,
                     uint64_t *wait_ms);
 /** The last of those warnings, if it is of the last seconds, cut to bytes - 1; "" if there is none.
  * Returns its number, from 1 on; 0: none. Any thread. */
 uint64_t sl_retry_waits_for(char *text, size_t bytes);
+/** Has the log had this cause in the last minute? Any thread. */
+bool sl_retry_logged(const struct sl_err *why);
 /** Was no connection made, so that no request was sent? */
 bool sl_retry_unreached(const struct sl_err *why);
 /** May something be done about a refusal, and the request sent once more? Once for a status, and

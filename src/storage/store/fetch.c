@@ -501,7 +501,7 @@ static int fail_try(struct sl_fetch *fetch, struct sl_err *err)
     }
     sl_metric_add(SL_M_SOURCE_RETRIES, 1);
     sl_progress_note_retry(fetch->store->config.progress, sl_retry_tries(&fetch->retry) + 1,
-                           sl_retry_most(&fetch->retry), err);
+                           sl_retry_most(&fetch->retry), err, sl_retry_logged(err));
     sl_log(SL_LOG_DEBUG, "trying '%s' again from byte %" PRIu64 " in %" PRIu64 " ms: %s",
            source->uri, fetch->at, wait_ms, err->message);
     memset(err, 0, sizeof(*err));

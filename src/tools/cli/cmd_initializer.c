@@ -83,6 +83,8 @@ static void report(const struct sl_initializer *job, const struct sl_initialized
             snprintf(line, sizeof(line), "'%s' is in %s%s", from, to,
                      done[i].linked ? ", as links" : "");
         sl_log(SL_LOG_INFO, "%s", line);
+        if (done[i].load.path[0])
+            sl_log(SL_LOG_DEBUG, "'%s': %s", from, sl_load_details(&done[i].load, summary));
     }
     sl_cli_termination(job->pair_count == 1 ? line : "ok: all models are in their places");
 }

@@ -102,9 +102,7 @@ static void log_end(struct job *job, bool single)
                job->spec->metadata.name, job->err.message);
         return;
     }
-    sl_autobuf text = SL_BUF_INIT(OUTCOME_BYTES_MAX);
-    describe_model(job, &text);
-    sl_log(SL_LOG_INFO, "%s", sl_buf_string(&text));
+    sl_load_say(&job->result, job->progress, job->spec->metadata.name, job->result.path);
 }
 
 static void *run_jobs(void *arg)
