@@ -480,6 +480,12 @@ SL_TEST(a_pod_has_the_memory_that_the_model_needs)
     EXPECT(0, "limits: {memory: 577Mi}"); /* 1 MiB, 64 for folders, 512 to work with */
     EXPECT(0, "sizeLimit: 65Mi");
     EXPECT(0, "--to, /models/model]");
+    EXPECT(0, "image: \"REGISTRY/sluice:" SLUICE_VERSION "\"\n");
+    setenv("SLUICE_REGISTRY", "registry.internal:5000/ml", 1);
+    RUN(&ran, "plan", model, "--format", "pod");
+    EXPECT(0, "image: \"registry.internal:5000/ml/sluice:" SLUICE_VERSION "\"\n");
+    RUN(&ran, "plan", model, "--format", "pod", "--image", "other/sluice:1");
+    EXPECT(0, "image: \"other/sluice:1\"\n");
     RUN(&ran, "plan", model, "--format", "pod", "--connections", "3");
     EXPECT(2, "no settings");
 }

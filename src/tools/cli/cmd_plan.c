@@ -2,8 +2,10 @@
  * is large enough. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "buf.h"
 #include "cli.h"
 #include "fill.h"
 #include "gpu.h"
@@ -14,12 +16,17 @@
 #include "pages.h"
 #include "routes.h"
 
-enum { PLAN_JSON_MAX = 256 * 1024 * 1024, ROWS_SHOWN = 20, NAME_BYTES = 1100 };
+enum {
+    PLAN_JSON_MAX = 256 * 1024 * 1024,
+    ROWS_SHOWN = 20,
+    NAME_BYTES = 1100,
+    IMAGE_BYTES_MAX = 4096
+};
 
 enum { FORMAT_TABLE, FORMAT_POD };
 
 struct plan_options {
-    char *to;
+    char *to, *image;
     int format;
 };
 static const struct sl_option rows[] = {
@@ -29,6 +36,9 @@ static const struct sl_option rows[] = {
     SL_OPTION(plan_options, format, CHOICE, "table",
               "a table, or a Pod whose init container loads a URI, with the memory that it needs",
               .choices = "table|pod"),
+    SL_OPTION(plan_options, image, STRING, "",
+              "the image of that container; sluice:VERSION of $SLUICE_REGISTRY unless given",
+              .value = "IMAGE"),
     SL_OPTION_END,
 };
 static const struct sl_option_table table = {"plan", sizeof(struct plan_options), rows};
@@ -286,6 +296,18 @@ static int check_place(const char *path, const char *device, const struct sl_pla
 
 /* The arithmetic of docs/kubernetes.md: who writes pays, and the pod pays as long as the volume is
  * there. */
+static char *pod_image(const struct plan_options *options, struct sl_err *err)
+{
+    const char *registry = getenv("SLUICE_REGISTRY");
+    sl_autobuf image = SL_BUF_INIT(IMAGE_BYTES_MAX);
+    if (options->image && *options->image)
+        return sl_operand_quote(options->image, err);
+    if (sl_buf_printf(&image, err, "%s/sluice:" SLUICE_VERSION,
+                      registry && *registry ? registry : "REGISTRY") < 0)
+        return NULL;
+    return sl_operand_quote(sl_buf_string(&image), err);
+}
+
 static int print_pod(const struct sl_cli *cli, const struct sl_spec *spec,
                      const struct sl_plan *plan, struct sl_err *err)
 {
@@ -296,7 +318,8 @@ static int print_pod(const struct sl_cli *cli, const struct sl_spec *spec,
                        "manifests/init-container-vllm.yaml does");
     uint64_t model = (sl_add_capped(plan->sink_bytes, mib - 1) / mib) + 64; /* its folders, too */
     sl_autofree char *uri = sl_operand_quote(spec->source.uri, err);
-    if (!uri)
+    sl_autofree char *image = pod_image(cli->options, err);
+    if (!uri || !image)
         return -1;
     printf("# An init container loads the model into memory; the engine reads it from /models.\n"
            "apiVersion: v1\n"
@@ -309,7 +332,7 @@ static int print_pod(const struct sl_cli *cli, const struct sl_spec *spec,
            "65532, seccompProfile: {type: RuntimeDefault}}\n"
            "  initContainers:\n"
            "    - name: load\n"
-           "      image: localhost/sluice:" SLUICE_VERSION "\n"
+           "      image: %s\n"
            "      args: [load, %s, --to, /models/model]\n"
            "      # envFrom: [{secretRef: {name: sluice-s3}}]   # the store's credentials\n"
            "      resources:                     # the model and 512Mi\n"
@@ -318,7 +341,7 @@ static int print_pod(const struct sl_cli *cli, const struct sl_spec *spec,
            "      securityContext: {allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, "
            "capabilities: {drop: [ALL]}}\n"
            "      volumeMounts: [{name: models, mountPath: /models}]\n",
-           uri, model + 512, model + 512);
+           image, uri, model + 512, model + 512);
     printf("  containers:\n"
            "    - name: engine\n"
            "      image: ENGINE                  # yours; it reads /models/model\n"
