@@ -1,6 +1,7 @@
 """The wheel carries libsluice where a build of it is at hand, and is a wheel of that library's kind of machine then.
 
-Looked for: $SLUICE_LIBRARY, then build/lib/ of the checkout. What lies beside it comes with it: libsluice-attach.so.0, which needs libc
+Looked for: $SLUICE_LIBRARY, then build/lib/ of the checkout, which is built if it is not there and can be: `pip install ./python` and
+`pip install "git+URL#subdirectory=python"` are enough where scripts/deps has run. SLUICE_LIBRARY=none asks for none. What lies beside it comes with it: libsluice-attach.so.0, which needs libc
 alone; sluice.spdx.json, what is linked into it (PEP 770), and notices/, the licences of that. Without a library the wheel is pure
 Python, and finds one where the system looks. scripts/wheel makes wheels whose library needs libc alone.
 
@@ -8,6 +9,7 @@ Where the project is, only who publishes it knows: $SLUICE_PROJECT_URL goes into
 """
 import os
 import re
+import subprocess
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
@@ -49,17 +51,31 @@ class Addresses(MetadataHookInterface):
 class Hook(BuildHookInterface):
     def library(self):
         given = os.environ.get("SLUICE_LIBRARY")
+        if given == "none":
+            return None
         if given and not os.path.isfile(given):
             raise FileNotFoundError(f"SLUICE_LIBRARY is '{given}', which is not there")
         built = os.path.join(self.root, os.pardir, "build", "lib", NAME)
-        return given or (built if os.path.isfile(built) else None)
+        return given or (built if os.path.isfile(built) else self.build(built))
+
+    def build(self, wanted):
+        """By the checkout's own script; whoever has none of what it needs is told what brings it."""
+        checkout = os.path.abspath(os.path.join(self.root, os.pardir))
+        script = os.path.join(checkout, "scripts", "build")
+        if not os.path.isfile(script):
+            raise FileNotFoundError(f"{NAME} is not here: install a wheel of `scripts/wheel`, or set SLUICE_LIBRARY to a library")
+        self.app.display_info(f"building {NAME}: scripts/build, in {checkout}")
+        done = subprocess.run([script, "--target", "libsluice_shared", "--target", "libsluice_attach_shared"], capture_output=True, text=True, check=False)
+        if done.returncode or not os.path.isfile(wanted):
+            raise RuntimeError(f"{NAME} cannot be built here: run `scripts/deps && scripts/build` in {checkout}, which says what is missing, "
+                               f"or set SLUICE_LIBRARY. The last lines were:\n{(done.stdout + done.stderr)[-800:].strip()}")
+        return wanted
 
     def initialize(self, version, build_data):
         if version == "editable":  # a checkout that is used in place is told by $SLUICE_LIBRARY
             return
         path = self.library()
         if not path:
-            self.app.display_warning(f"no {NAME}: build sluice before, or set SLUICE_LIBRARY; the wheel is without it")
             return
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{platform_tag(path)}"
