@@ -2,6 +2,7 @@
 laptop and a wide screen, light and dark, without a finding of axe-core; the listing of `share` in the same clothes."""
 import json
 import os
+import re
 
 from browser import Browser
 from checks_pool import SMALL_BYTES, GatedServer, User, library_of
@@ -97,6 +98,17 @@ def the_page_shows_who_holds_what(h):
         assert "loading" in browser.text(), browser.text()
         assert browser.value("document.querySelector('#failures .name').textContent") == "broken"
         assert browser.value("document.querySelectorAll('#models button').length") == 0, "actions without a token"
+        facts = browser.value("document.querySelector('#failures .load > .facts').innerText")
+        assert re.match(r"since \d\d:\d\d\s+\d+ (try|tries)\s+NOT_FOUND: what to do", facts), facts
+        link = browser.value("document.querySelector('#failures a').href")
+        assert link.endswith("/v1/errors/NOT_FOUND") and json.loads(http_get(link)[1])["runbook"].startswith("docs/troubleshooting.md"), link
+        sums = "['failed', 'active', 'queued', 'ready', 'absent'].reduce((sum, id) => sum + Number(document.getElementById(id).textContent), 0)"
+        found = browser.value(f"[{sums}, document.querySelectorAll('#models tr').length]")
+        assert found == [3, 3], found
+        first = browser.value("Number(document.querySelector('#chart .edge')?.getAttribute('d').match(/^M([0-9.]+)/)[1])")
+        assert first > 200, f"the line begins at {first}, long before the daemon"
+        assert browser.value("document.querySelector('#heldBar').max") == 1 << 30
+        assert browser.value("document.querySelector('#roomBar').position") >= 0
         pictures(h, browser, "loading")
         server.gate.set()
         node.await_state("m")
@@ -109,11 +121,16 @@ def the_page_shows_who_holds_what(h):
         for words in ("in memory, of 1.00 GiB", "16.0 MiB", "unused for", "pool", os.path.join(node.directory, NAME), "pinned"):
             assert words in text, f"'{words}' is not in: {text}"
         browser.wait_for("document.querySelector('#uncheckedText').textContent.includes('unchecked')")
-        browser.wait_for("document.querySelector('#peak').textContent !== 'peak 0 B/s'")
+        browser.wait_for("document.querySelector('#peak').textContent !== 'peak 0 bytes/s'")
         opened(browser, node)  # again: the server has kept what came
         browser.wait_for("document.querySelector('#peak').textContent.startsWith('peak ') && "
-                         "document.querySelector('#peak').textContent !== 'peak 0 B/s'")
+                         "document.querySelector('#peak').textContent !== 'peak 0 bytes/s'")
         browser.wait_for("document.querySelectorAll('#finished li').length >= 2")
+        browser.value("document.querySelector('#finishedSection').open = true")
+        item = browser.value("document.querySelector('#finished li').innerText")
+        assert re.search(r"at \d\d:\d\d\s", item) and not re.search(r"iB\d|/sin", item), item
+        reasons = browser.value("[document.querySelector('#finished .error').innerText, document.querySelector('#failures .error').innerText]")
+        assert reasons[0] == reasons[1], reasons
         browser.wait_for("document.querySelectorAll('#failures .error').length === 1")
         pictures(h, browser, "ready")
         assert users.pop().end() == 0
@@ -274,6 +291,13 @@ def the_page_takes_a_hundred_models_and_hostile_names(h):
         assert browser.value("document.querySelectorAll('img').length") == 0 and not browser.value("document.hacked")
         error = browser.value("document.querySelector('#failures .error').textContent")
         assert HOSTILE.replace("/", "") in error, error
+        assert browser.value("document.querySelectorAll('#failures .load').length") == 12
+        browser.screen(*WIDTHS[0])
+        tall = browser.value("document.querySelector('#models').getBoundingClientRect().height")
+        assert tall < MANY * 90, f"a hundred models are {tall} pixels high on a phone"
+        click(browser, "Show all 90 below")
+        assert browser.value("document.querySelectorAll('#models tr').length") == 90
+        browser.value("(() => { const box = document.querySelector('#state'); box.value = ''; box.oninput(); })()")
         assert browser.value("document.querySelector('#models .state').textContent") != "ready"  # what failed comes first
         pictures(h, browser, "many")
         browser.value("(() => { const box = document.querySelector('#filter'); box.value = 'MODEL-05'; box.oninput(); })()")

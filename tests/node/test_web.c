@@ -263,6 +263,24 @@ SL_TEST(a_page_learns_what_serves_it_and_what_came_before)
     json_decref(json);
 }
 
+SL_TEST(an_error_is_explained_and_leads_to_its_runbook)
+{
+    json_t *json = get_json("/v1/errors/NOT_FOUND", 200);
+    ck_assert_str_eq(sl_json_get_string(json, "meaning"), sl_err_row(SL_E_NOT_FOUND)->meaning);
+    ck_assert_str_eq(sl_json_get_string(json, "runbook"), "docs/troubleshooting.md#by-exit-code");
+    json_decref(json);
+    setenv("SLUICE_DOCS_URL", "https://docs.example/sluice/", 1);
+    json = get_json("/v1/status", 200);
+    ck_assert_str_eq(sl_json_get_string(json, "runbooks"),
+                     "https://docs.example/sluice/troubleshooting.md#by-exit-code");
+    json_decref(json);
+    setenv("SLUICE_DOCS_URL", "javascript:alert(1)", 1);
+    json = get_json("/v1/status", 200);
+    ck_assert(json_is_null(json_object_get(json, "runbooks")));
+    json_decref(json);
+    json_decref(get_json("/v1/errors/NOT", 404));
+}
+
 /* ---- events --------------------------------------------------------------------------------- */
 
 static void read_until(int fd, const char *text, char *all, size_t capacity)

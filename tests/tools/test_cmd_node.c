@@ -87,6 +87,10 @@ SL_TEST(who_changed_what_and_when_a_model_is_tried_again_is_logged)
     pid_t daemon = start_sluice((const char *const[]){"serve", config, NULL}, out, log_);
     SL_AWAIT(answers(), "the daemon's first answer");
     SL_AWAIT(is_logged("check the path, and that it is mounted here; next try in "), "the failure");
+    RUN(&ran, "node", "models");
+    EXPECT(0, "gone                             failed ");
+    EXPECT(0, "\n  failing since ");
+    EXPECT(0, ", 1 try, NOT_FOUND; next try in ");
     RUN(&ran, "node", "pin", "gone");
     snprintf(words, sizeof(words), "POST /v1/models/gone/pin by uid %u, pid ", geteuid());
     SL_AWAIT(is_logged(words), "who asked");

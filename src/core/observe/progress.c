@@ -40,7 +40,8 @@ struct sl_progress {
     struct slot slots[SLOT_COUNT];
     pthread_mutex_t lock;
     struct {
-        uint64_t ended_ns; /* 0 while it runs */
+        uint64_t ended_ns; /* 0 while it runs, as is: */
+        int64_t ended_at;
         struct sl_err err;
         char trouble[SL_TROUBLE_BYTES]; /* counts while `troubled`, as does: */
         bool trouble_logged;
@@ -348,6 +349,7 @@ static bool end(struct sl_progress *progress, const struct sl_err *err)
     if (progress->locked.ended_ns)
         return false;
     progress->locked.ended_ns = sl_now_ns();
+    progress->locked.ended_at = sl_wall_seconds();
     if (err)
         progress->locked.err = *err;
     return true;
@@ -449,6 +451,7 @@ void sl_progress_view(struct sl_progress *progress, struct sl_progress_view *vie
     {
         SL_LOCKED(&progress->lock);
         ended_ns = progress->locked.ended_ns;
+        view->ended_at = progress->locked.ended_at;
         rate = progress->locked.rate;
         view->err = progress->locked.err;
         view->supplier_count = (unsigned)sl_suppliers_copy(&progress->locked.suppliers,
@@ -540,6 +543,11 @@ void sl_progress_json(struct sl_json *json, const struct sl_progress_view *view)
     sl_json_key_string(json, "decided", *view->decided ? view->decided : NULL);
     sl_json_key_string(json, "trouble", *view->trouble ? view->trouble : NULL);
     sl_json_key_double(json, "seconds", view->seconds);
+    sl_json_key(json, "ended_unix_seconds");
+    if (view->ended_at)
+        sl_json_uint(json, (uint64_t)view->ended_at);
+    else
+        sl_json_null(json);
     sl_json_key_double(json, "bytes_per_second", view->bytes_per_second);
     sl_json_key(json, "seconds_left");
     if (view->seconds_left < 0)

@@ -105,6 +105,7 @@ struct sl_progress_view {
     unsigned supplier_count; /* also those that are not shown */
     unsigned connections;
     double seconds;                 /* since it began, until it ended */
+    int64_t ended_at;               /* seconds of the Unix clock; 0: it has not */
     double bytes_per_second;        /* over the last few seconds */
     double seconds_left;            /* negative if unknown */
     char trouble[SL_TROUBLE_BYTES]; /* "try 3 of 8: cannot connect to …", or "" */

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "log.h"
@@ -418,6 +419,17 @@ void sl_directory_holder_free(struct sl_directory_holder *holder)
     sl_autoclose_(&holder->lock_fd);
     pthread_mutex_destroy(&holder->lock);
     free(holder);
+}
+
+void sl_directory_holder_room(const struct sl_directory_holder *holder, uint64_t *bytes,
+                              uint64_t *free_bytes)
+{
+    struct statvfs status;
+    *bytes = *free_bytes = 0;
+    if (fstatvfs(holder->folder.fd, &status) < 0)
+        return;
+    *bytes = (uint64_t)status.f_blocks * status.f_frsize;
+    *free_bytes = (uint64_t)status.f_bavail * status.f_frsize;
 }
 
 const struct sl_holder *sl_directory_holder_ops(struct sl_directory_holder *holder)

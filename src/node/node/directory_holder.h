@@ -23,6 +23,9 @@ void sl_directory_holder_free(struct sl_directory_holder *holder);
 SL_AUTO_DEFINE(sl_directory_holder)
 /** Where models are found: DIR above; borrowed. */
 const char *sl_directory_holder_path(const struct sl_directory_holder *holder);
+/** Of the file system that they lie on; 0 and 0 if it cannot be asked. */
+void sl_directory_holder_room(const struct sl_directory_holder *holder, uint64_t *bytes,
+                              uint64_t *free_bytes);
 /** For the registry; lives as long as the holder. Its functions are called by many threads. */
 const struct sl_holder *sl_directory_holder_ops(struct sl_directory_holder *holder);
 /**

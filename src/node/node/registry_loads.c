@@ -339,7 +339,8 @@ static void note_error(const struct sl_registry *registry, struct model *model,
     uint64_t ms = registry->retry_ms;
     for (unsigned i = 0; i < model->failures && ms < registry->retry_max_ms; i++)
         ms *= 2;
-    model->failures++;
+    if (!model->failures++)
+        model->failing_since_ns = sl_now_ns();
     ms = SL_MIN(ms, (uint64_t)registry->retry_max_ms);
     model->retry_ns = sl_now_ns() + ms * SL_NS_PER_MS;
     model->refused_bytes = 0;

@@ -209,6 +209,8 @@ static void write_error(struct sl_json *json, const struct model *model)
     sl_json_key_string(json, "kind", sl_err_row(model->err.kind)->name);
     sl_json_key_string(json, "code", model->err.code);
     sl_json_key_string(json, "message", model->err.message);
+    sl_json_key_uint(json, "tries", model->failures);
+    sl_json_key_double(json, "since_seconds", seconds_since(model->failing_since_ns));
     if (model->wanted)
         sl_json_key_double(json, "retry_in_seconds",
                            model->retry_ns > now ? (double)(model->retry_ns - now) / 1e9 : 0);

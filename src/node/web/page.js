@@ -2,7 +2,7 @@
 /* Everything that a server says is put in as text, never as HTML. The token lies in sessionStorage alone and goes
  * out in a header, so another site cannot make this page, or the browser, act with it. */
 const byId = (id) => document.getElementById(id);
-const TOKEN = "sluice.token", order = ["failed", "loading", "queued", "ready", "absent"];
+const FAILURES_SHOWN = 12, TOKEN = "sluice.token", order = ["failed", "loading", "queued", "ready", "absent"];
 const seen = {status: {changes: "off"}, node: null, loads: [], history: {step_seconds: 2, bytes: []}};
 
 /* ---- words ---- */
@@ -13,7 +13,7 @@ function make(tag, name, ...children) {
   return element;
 }
 function bytes(count) {
-  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  const units = ["bytes", "KiB", "MiB", "GiB", "TiB"];
   let unit = 0;
   while (count >= 1024 && unit < units.length - 1) { count /= 1024; unit++; }
   return (unit && count < 100 ? count.toFixed(count < 10 ? 2 : 1) : Math.round(count)) + " " + units[unit];
@@ -23,6 +23,11 @@ function time(seconds) {
   if (seconds < 3600) return Math.floor(seconds / 60) + " min";
   if (seconds < 172800) return Math.floor(seconds / 3600) + " h " + Math.floor(seconds / 60 % 60) + " min";
   return Math.floor(seconds / 86400) + " days";
+}
+/* When that was: the time of day, and the day where it is not today. */
+function clock(when) {
+  const day = when.toDateString() === new Date().toDateString() ? "" : when.toLocaleDateString("en-GB", {day: "numeric", month: "short"}) + " ";
+  return day + when.toTimeString().slice(0, 5);
 }
 const count = (number, one, many) => number + " " + (number === 1 ? one : many);
 const ended = (load) => load.state === "published" || load.state === "failed";
@@ -40,6 +45,10 @@ const unsafe = new RegExp("[\\u0000-\\u001f\\u007f-\\u009f\\u00ad\\u034f\\u061c\
   "|(?<!" + joined + ")[\\u200c\\u200d]|[\\u200c\\u200d](?!" + joined + ")", "gu");
 function plain(words) { return String(words).replace(unsafe, "?"); }
 function text(id, words) { const value = plain(words); if (byId(id).textContent !== value) byId(id).textContent = value; }
+
+/* One state for each model, so that the figures add up: who failed has failed until it is there, also while it is tried again. */
+const stateOf = (model) => model.error && model.state !== "ready" ? "failed" : model.state;
+const stateWords = (model) => stateOf(model) !== model.state && model.busy ? "failed, trying again" : stateOf(model);
 
 /* Put these in the place of what is there. What did not change stays, so that focus and a screen reader stay where
  * they are; the focus of what is replaced goes to the button with the same key. */
@@ -175,7 +184,7 @@ function scaleTop(rate) {
 }
 function drawRate() {
   const {step_seconds: step, bytes: all} = seen.history, steps = Number(byId("range").value), chart = byId("chart");
-  const past = all.slice(-steps), rates = new Array(steps - past.length).fill(0).concat(past.map((one) => one / step));
+  const rates = all.slice(-steps).map((one) => one / step), unknown = steps - rates.length; /* before that nobody counted */
   const wide = chart.clientWidth || 600, high = chart.clientHeight || 150, left = 78, base = high - 20, peak = Math.max(...rates, 0), top = scaleTop(peak);
   const x = (at) => left + at * (wide - left - 2) / (steps - 1), y = (rate) => base - rate / top * (base - 10), parts = [];
   for (const part of [0, .5, 1])
@@ -188,9 +197,9 @@ function drawRate() {
                      mark === marks ? "now" : when.toTimeString().slice(0, steps > 200 ? 5 : 8)));
   }
   const each = Math.ceil(steps / 450), points = [];
-  for (let at = 0; at < steps; at += each) points.push(x(at).toFixed(1) + " " + y(Math.max(...rates.slice(at, at + each))).toFixed(1));
+  for (let at = 0; at < rates.length; at += each) points.push(x(unknown + at).toFixed(1) + " " + y(Math.max(...rates.slice(at, at + each))).toFixed(1));
   const line = points.join(" L");
-  parts.push(shape("path", {class: "area", d: `M${left} ${base} L${line} L${x(steps - 1)} ${base} Z`}), shape("path", {class: "edge", d: "M" + line}));
+  if (points.length) parts.push(shape("path", {class: "area", d: `M${x(unknown)} ${base} L${line} L${x(steps - 1)} ${base} Z`}), shape("path", {class: "edge", d: "M" + line}));
   chart.setAttribute("viewBox", `0 0 ${wide} ${high}`);
   chart.setAttribute("aria-label", `Bytes per second, the last ${byId("range").selectedOptions[0].text}: at most ${bytes(peak)}/s`);
   chart.replaceChildren(...parts);
@@ -238,22 +247,39 @@ function loadCard(load) {
   card.append(...placesOf(load));
   return card;
 }
-const finishedItem = (load) => make("li", "", make("span", "name", load.name), make("span", "state " + load.state, load.state), loadFacts(load));
+function finishedItem(load) {
+  const item = make("li", "", make("span", "name", load.name), make("span", "state " + load.state, load.state));
+  if (load.ended_unix_seconds) item.append(make("span", "facts", "at " + clock(new Date(load.ended_unix_seconds * 1000))));
+  item.append(loadFacts(load));
+  if (load.error) item.append(make("div", "error", load.error.message));
+  return item;
+}
+/* Since when, how often, which kind of error, and what to do about it. */
+function failureFacts(error) {
+  const facts = make("div", "facts");
+  if (error.since_seconds !== undefined) facts.append(make("span", "", "since " + clock(new Date(Date.now() - error.since_seconds * 1000))));
+  if (error.tries) facts.append(make("span", "", count(error.tries, "try", "tries")));
+  if (error.kind) {
+    const what = make("a", "", error.kind + ": what to do");
+    what.href = seen.status.runbooks || "v1/errors/" + error.kind;
+    facts.append(what);
+  }
+  return facts;
+}
 function failureCard(one) {
-  const card = make("li", "load"), top = make("div", "top", make("span", "name", one.name), make("span", "state " + one.state, one.state));
+  const card = make("li", "load"), top = make("div", "top", make("span", "name", one.name), make("span", "state failed", stateWords(one)));
   const retry = one.error.retry_in_seconds;
-  if (retry !== undefined && one.state !== "loading") top.append(make("span", "facts", retry > 0 ? "next try in " + time(retry) : "next try soon"));
+  if (retry !== undefined && !one.busy) top.append(make("span", "facts", retry > 0 ? "next try in " + time(retry) : "next try soon"));
   if (one.versions) {
     const again = actions(one).firstElementChild;
     if (again && !one.busy) { again.dataset.key += " again"; top.append(make("span", "buttons", again)); }
   }
-  card.append(top, make("div", "error", one.error.message));
+  card.append(top, make("div", "error", one.error.message), failureFacts(one.error));
   return card;
 }
 function showLoads() {
   const active = seen.loads.filter((load) => !ended(load) && load.state !== "queued"), done = seen.loads.filter(ended).reverse();
   text("rate", bytes(active.reduce((sum, load) => sum + load.bytes_per_second, 0)) + "/s");
-  text("active", String(active.length));
   put("loads", active.map(loadCard));
   byId("noLoad").hidden = active.length > 0;
   byId("finishedSection").hidden = !done.length;
@@ -295,31 +321,31 @@ function place(version) {
   return make("div", "", what, make("div", "uri", (version.key ? version.key + ", " : "") + (version.path || held || "")));
 }
 function modelRow(model, loads) {
-  const row = make("tr"), named = cell("", "", make("div", "name", model.name), make("div", "uri", model.uri || ""));
-  const state = cell("", "", make("span", "state " + model.state, model.state));
+  const row = make("tr"), named = cell("", "", make("div", "name", model.name), make("div", "uri detail", model.uri || ""));
+  const state = cell("", "", make("span", "state " + stateOf(model), stateWords(model)));
   if (model.pinned) state.append(" ", make("span", "state", "pinned"));
   if (model.waiting) state.append(make("div", "none", count(model.waiting, "client waits", "clients wait")));
-  if (model.error && model.state !== "ready") state.append(make("div", "error", "see failures"));
+  if (stateOf(model) === "failed") state.append(make("div", "error", byId("state").value === "failed" ? model.error.message : "see failures"));
   row.append(named, state);
   if (model.versions.length)
-    row.append(cell("", "Version", ...model.versions.map(place)),
+    row.append(cell("detail", "Version", ...model.versions.map(place)),
                cell("number", "Size", bytes(model.bytes), make("div", "none", checkedText(loads.get(model.load)))),
-               cell("", "In use by", ...model.versions.filter((version) => version.references).map(users)));
-  else row.append(cell("none", "", "not in memory"), cell("", ""), cell("", ""));
+               cell("detail", "In use by", ...model.versions.filter((version) => version.references).map(users)));
+  else row.append(cell("none detail", "", "not in memory"), cell("detail", ""), cell("detail", ""));
   row.append(cell("actions", "", actions(model)));
   return row;
 }
 const idle = (model) => model.versions.some((version) => version.reference_count) ? -1 : Math.min(Infinity, ...model.versions.map((version) => version.idle_seconds ?? 0));
 const sorts = {
   name: () => 0,
-  state: (a, b) => !a.error - !b.error || order.indexOf(a.state) - order.indexOf(b.state),
+  state: (a, b) => order.indexOf(stateOf(a)) - order.indexOf(stateOf(b)) || !a.error - !b.error,
   bytes: (a, b) => b.bytes - a.bytes,
   idle: (a, b) => (idle(a) > idle(b)) - (idle(a) < idle(b)),
 };
 function showModels() {
   const models = seen.node ? seen.node.models : modelsOfLoads(), loads = new Map(seen.loads.map((load) => [load.id, load]));
   const words = byId("filter").value.toLowerCase(), wanted = byId("state").value, sort = byId("sort").value;
-  const shown = models.filter((model) => (!wanted || model.state === wanted) && (model.name + " " + (model.uri || "")).toLowerCase().includes(words));
+  const shown = models.filter((model) => (!wanted || stateOf(model) === wanted) && (model.name + " " + (model.uri || "")).toLowerCase().includes(words));
   shown.sort((a, b) => sorts[sort](a, b) || (a.name < b.name ? -1 : 1));
   put("models", shown.map((model) => modelRow(model, loads)));
   text("shown", shown.length === models.length ? "" : shown.length + " of " + models.length);
@@ -330,22 +356,40 @@ function showModels() {
     else head.removeAttribute("aria-sort");
   showFailures(models);
 }
+/* How full: what the daemon may hold, and the file system that it lies on, which others fill, too. */
+function showBars(node) {
+  const used = node.directory_bytes - node.directory_free_bytes;
+  byId("heldBar").hidden = byId("roomFigure").hidden = false;
+  byId("heldBar").max = node.budget_bytes || 1;
+  byId("heldBar").value = node.held_bytes;
+  byId("roomFigure").hidden = !node.directory_bytes;
+  byId("roomBar").max = node.directory_bytes || 1;
+  byId("roomBar").value = used;
+  text("room", bytes(node.directory_free_bytes));
+  text("roomText", "free where they lie, of " + bytes(node.directory_bytes));
+}
+byId("moreFailures").onclick = () => { byId("state").value = "failed"; showModels(); byId("state").focus(); };
 const lostGpus = () => (seen.node && seen.node.lost_gpus || []).map((gpu) => ({name: gpu.device, state: "failed", error: {message: gpu.reason}}));
 function showFailures(models) {
   const failures = [...lostGpus(), ...models.filter((model) => model.error)], queue = seen.node ? seen.node.queue : seen.loads.filter((load) => load.state === "queued");
   const held = models.reduce((sum, model) => sum + (model.state === "ready" ? model.bytes : 0), 0);
+  const sums = Object.fromEntries(order.map((state) => [state, models.filter((model) => stateOf(model) === state).length]));
   byId("failureSection").hidden = !failures.length;
   byId("failedFigure").className = failures.length ? "figure bad" : "figure";
-  text("failed", String(failures.length));
-  text("ready", String(models.filter((model) => model.state === "ready").length));
-  text("queued", String(queue.length));
+  for (const state of ["failed", "queued", "ready", "absent"]) text(state, String(sums[state]));
+  text("active", String(sums.loading));
+  byId("absentFigure").hidden = !sums.absent;
   text("held", bytes(seen.node ? seen.node.held_bytes : held));
   text("heldText", seen.node ? "in memory, of " + bytes(seen.node.budget_bytes) : "loaded");
-  put("failures", failures.map(failureCard));
+  if (seen.node) showBars(seen.node);
+  put("failures", failures.slice(0, FAILURES_SHOWN).map(failureCard));
+  byId("moreFailures").hidden = failures.length <= FAILURES_SHOWN;
+  text("moreFailures", "Show all " + failures.length + " below");
   byId("queueSection").hidden = !queue.length;
   put("queue", queue.map((one) => make("li", "", make("span", "name", one.name), " ", make("span", "facts", one.reason || "other loads run first"))));
   document.title = (failures.length ? "(" + failures.length + " failed) " : "") + (seen.status.node ? seen.status.node + " · " : "") + "sluice";
 }
+byId("details").oninput = () => document.body.classList.toggle("detailed", byId("details").checked);
 for (const id of ["filter", "state", "sort"]) byId(id).oninput = showModels;
 for (const head of document.querySelectorAll("th[data-sort]"))
   head.firstElementChild.onclick = () => { byId("sort").value = head.dataset.sort; showModels(); };
@@ -369,7 +413,7 @@ function connect() {
   source.onopen = () => { live("on", "live"); turn = 0; };
   source.onerror = () => {
     live("off", "no connection, trying again");
-    text("rate", "0 B/s");
+    text("rate", "0 bytes/s");
     if (source.readyState === EventSource.CLOSED) setTimeout(connect, 3000);
   };
 }

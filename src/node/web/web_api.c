@@ -237,6 +237,29 @@ static enum MHD_Result one_load(const struct request *request, const char *text)
     return web_send_json(request, 200, &json);
 }
 
+/* ---- errors --------------------------------------------------------------------------------- */
+
+static enum MHD_Result one_error(const struct request *request, const char *name)
+{
+    const struct sl_err_row *row = NULL;
+    for (int kind = SL_OK + 1; kind <= SL_E_CANCELED && !row; kind++)
+        if (strcmp(sl_err_row((enum sl_err_kind)kind)->name, name) == 0)
+            row = sl_err_row((enum sl_err_kind)kind);
+    if (!row)
+        return web_send_error(request, 404, SL_E_NOT_FOUND, 0,
+                              "no kind of error is called '%.100s'", name);
+    struct sl_json json;
+    sl_json_init(&json, WEB_ANSWER_BYTES_MAX);
+    sl_json_object(&json);
+    sl_json_key_string(&json, "kind", row->name);
+    sl_json_key_uint(&json, "exit_code", (uint64_t)row->exit_code);
+    sl_json_key_bool(&json, "tried_again", row->retry);
+    sl_json_key_string(&json, "meaning", row->meaning);
+    web_write_runbooks(&json, "runbook", "docs/" WEB_RUNBOOKS);
+    sl_json_end(&json);
+    return web_send_json(request, 200, &json);
+}
+
 /* ---- models --------------------------------------------------------------------------------- */
 
 struct models {

@@ -22,6 +22,14 @@ void web_node_lost_gpus(const struct sl_web *web, struct sl_json *json)
     sl_json_end(json);
 }
 
+static void write_room(const struct sl_web *web, struct sl_json *json)
+{
+    uint64_t bytes, free_bytes;
+    sl_directory_holder_room(web->node->directory, &bytes, &free_bytes);
+    sl_json_key_uint(json, "directory_bytes", bytes);
+    sl_json_key_uint(json, "directory_free_bytes", free_bytes);
+}
+
 enum MHD_Result web_node_models(const struct request *request)
 {
     struct sl_json json;
@@ -29,6 +37,7 @@ enum MHD_Result web_node_models(const struct request *request)
     sl_json_object(&json);
     bool all = web_sees_all(request);
     sl_registry_json(request->web->node->registry, all, &json);
+    write_room(request->web, &json);
     web_node_lost_gpus(request->web, &json);
     if (!all)
         sl_json_key_bool(&json, "volumes_hidden", true);

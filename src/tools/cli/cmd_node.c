@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "buf.h"
 #include "cli.h"
@@ -54,12 +55,55 @@ static int references_of(const json_t *model)
     return (int)SL_MIN(count, (uint64_t)99999);
 }
 
-static void print_model(const json_t *model)
+/* The message, since when it fails, how often it was tried, of which kind it is, and what comes. */
+static void print_failure(const json_t *error)
 {
-    char size[32], name[260], state[16], version[17], why[800];
+    char why[800], kind[32], when[16] = "";
+    const json_t *since = json_object_get(error, "since_seconds");
+    const json_t *retry = json_object_get(error, "retry_in_seconds");
+    time_t began = (time_t)(sl_wall_seconds() - (int64_t)json_number_value(since));
+    struct tm tm;
+    snprintf(why, sizeof(why), "%.767s", text_of(error, "message"));
+    snprintf(kind, sizeof(kind), "%s", text_of(error, "kind"));
+    sl_sanitize(why);
+    sl_sanitize(kind);
+    printf("  %s\n", why);
+    if (!json_is_number(since))
+        return; /* an older daemon */
+    if (localtime_r(&began, &tm))
+        strftime(when, sizeof(when), "%d.%m. %H:%M", &tm);
+    uint64_t tries = sl_json_get_uint(error, "tries", 0);
+    printf("  failing since %s, %" PRIu64 " %s, %s", when, tries, tries == 1 ? "try" : "tries",
+           kind);
+    if (json_is_number(retry) && json_number_value(retry) > 0)
+        printf("; next try in %.0f s", json_number_value(retry));
+    printf("\n");
+}
+
+/* Of the load with this number, if it is running. */
+static void print_load(const json_t *loads, uint64_t id)
+{
+    for (size_t i = 0; id && i < json_array_size(loads); i++) {
+        const json_t *load = json_array_get(loads, i),
+                     *left = json_object_get(load, "seconds_left");
+        if (sl_json_get_uint(load, "id", 0) != id || strcmp(text_of(load, "state"), "reading") != 0)
+            continue;
+        printf("  %" PRIu64 " %%", sl_json_get_uint(load, "percent", 0));
+        if (json_is_number(left))
+            printf(", %.0f s left", json_number_value(left));
+        printf("\n");
+    }
+}
+
+/* Who failed has failed until it is there, also while it is tried again. */
+static void print_model(const json_t *model, const json_t *loads)
+{
+    char size[32], name[260], state[16], version[17];
     const json_t *error = json_object_get(model, "error");
     snprintf(name, sizeof(name), "%.255s", text_of(model, "name"));
-    snprintf(state, sizeof(state), "%s", text_of(model, "state"));
+    bool ready = strcmp(text_of(model, "state"), "ready") == 0;
+    snprintf(state, sizeof(state), "%s",
+             json_is_object(error) && !ready ? "failed" : text_of(model, "state"));
     snprintf(version, sizeof(version), "%s", text_of(model, "version"));
     sl_sanitize(name);
     sl_sanitize(state);
@@ -68,23 +112,18 @@ static void print_model(const json_t *model)
            json_is_true(json_object_get(model, "pinned")) ? "pinned" : "-",
            sl_human_bytes(sl_json_get_uint(model, "bytes", 0), size), references_of(model),
            version);
-    if (!json_is_object(error))
-        return;
-    snprintf(why, sizeof(why), "%.767s", text_of(error, "message"));
-    sl_sanitize(why);
-    printf("  %s\n", why);
-    const json_t *retry = json_object_get(error, "retry_in_seconds");
-    if (json_is_number(retry) && json_number_value(retry) > 0)
-        printf("  next try in %.0f s\n", json_number_value(retry));
+    print_load(loads, sl_json_get_uint(model, "load", 0));
+    if (json_is_object(error))
+        print_failure(error);
 }
 
-static void print_models(const json_t *answer)
+static void print_models(const json_t *answer, const json_t *loads)
 {
     char held[32], budget[32];
     const json_t *models = json_object_get(answer, "models");
     printf("%-32s %-9s %-7s %10s %6s  %s\n", "NAME", "STATE", "PIN", "SIZE", "USERS", "VERSION");
     for (size_t i = 0; i < json_array_size(models); i++)
-        print_model(json_array_get(models, i));
+        print_model(json_array_get(models, i), json_object_get(loads, "loads"));
     printf("%s of %s in use\n", sl_human_bytes(sl_json_get_uint(answer, "held_bytes", 0), held),
            sl_human_bytes(sl_json_get_uint(answer, "budget_bytes", 0), budget));
 }
@@ -104,14 +143,17 @@ static int run_models(struct sl_cli *cli, const char *socket, struct sl_err *err
 {
     const struct node_options *options = cli->options;
     for (;;) {
-        json_t *answer = NULL;
+        json_t *answer = NULL, *loads = NULL;
         if (sl_control_ask(socket, "GET", "/v1/models", NULL, &answer, err) < 0)
             return -1;
+        if (!cli->json) /* without it only the percent is missing */
+            sl_control_ask(socket, "GET", "/v1/loads", NULL, &loads, NULL);
         int done = 0;
         if (cli->json)
             done = print_answer(answer, err);
         else
-            print_models(answer);
+            print_models(answer, loads);
+        json_decref(loads);
         json_decref(answer);
         if (done < 0 || !options->watch)
             return done;
@@ -170,7 +212,7 @@ static int watch_model(struct sl_cli *cli, const char *socket, const char *name,
         return -1;
     int done = cli->json ? print_answer(model, err) : 0;
     if (!cli->json)
-        print_model(model);
+        print_model(model, NULL);
     json_decref(model);
     return done;
 }
@@ -191,7 +233,7 @@ static int watch_models(struct sl_cli *cli, const char *socket, json_t *answer, 
         if (!model)
             continue;
         if (!cli->json)
-            print_model(model);
+            print_model(model, NULL);
         json_array_set_new(models, i, model);
     }
     return done < 0 || !cli->json ? done : print_answer(answer, err);

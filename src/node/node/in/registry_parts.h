@@ -199,12 +199,13 @@ struct model {
     uint64_t asked_ns, lapse_ns;  /* somebody last asked or waited; how long its load outlives that;
                                      0: as long as it takes */
     bool was_ready, of_volume;
-    enum load_place place;   /* that the running load has */
-    uint32_t loads_into;     /* the placement that it was begun for */
-    bool measured;           /* while queued: its source was asked … */
-    uint64_t measured_bytes; /* … and says so; 0: it does not tell */
-    struct sl_err err;       /* of the last load; SL_OK: it went well, or there was none */
-    unsigned failures;
+    enum load_place place;     /* that the running load has */
+    uint32_t loads_into;       /* the placement that it was begun for */
+    bool measured;             /* while queued: its source was asked … */
+    uint64_t measured_bytes;   /* … and says so; 0: it does not tell */
+    struct sl_err err;         /* of the last load; SL_OK: it went well, or there was none */
+    unsigned failures;         /* of loads, one after another … */
+    uint64_t failing_since_ns; /* … since the first of them */
     uint64_t retry_ns;
     uint64_t refused_bytes;       /* it failed because there was no room for so much; else 0 */
     struct sl_cancel *cancel;     /* of the running load */

@@ -178,6 +178,10 @@ bool web_share_is_kept(const char *name, const struct stat *stat);
 enum MHD_Result web_named_answer(const struct request *request, bool *found);
 struct named *web_named_new(struct sl_err *err);
 void web_named_free(struct named *named);
+/** web_status.c: where the handbook says what to do: below $SLUICE_DOCS_URL if it is a URL, else
+ * `usual`, which may be NULL. */
+#define WEB_RUNBOOKS "troubleshooting.md#by-exit-code"
+void web_write_runbooks(struct sl_json *json, const char *key, const char *usual);
 /** web_listing.c: a directory, as HTML or JSON. Takes fd. */
 enum MHD_Result web_listing_answer(const struct request *request, int fd);
 
