@@ -246,10 +246,13 @@ int sl_plan_choose_usual(struct sl_plan *plan, struct sl_err *err)
         out[i] = is_left_out(own, &found, own->candidates[i].name);
     if (drop(plan, out, err) < 0)
         return -1;
+    bool one = plan->unusual_count == 1;
     if (plan->unusual_count)
-        sl_log(SL_LOG_INFO,
-               "%zu objects of '%s' hold the same weights in other forms and are left out: "
-               "source.include chooses otherwise",
-               plan->unusual_count, sl_store_uri(own->store));
+        sl_log(
+            SL_LOG_INFO,
+            "%zu %s of '%s' %s the same weights in other forms, left out: source.include chooses "
+            "otherwise",
+            plan->unusual_count, one ? "object" : "objects", sl_store_uri(own->store),
+            one ? "holds" : "hold");
     return 0;
 }

@@ -127,8 +127,9 @@ void sl_plan_warn_of_versions(const struct sl_plan *plan, const char *so)
                       : version->last_modified[0] ? "was modified only just now"
                                                   : "comes with neither ETag nor Last-Modified";
     sl_log(SL_LOG_WARN,
-           "%zu of %zu objects have no version ('%s' %s): a change in mid-load may go unnoticed, "
+           "%zu of %zu %s no version ('%s' %s): a change in mid-load may go unnoticed, "
            "%s; give verify.sha256, make sidecars with `sluice sign` and set verify.sidecar: "
            "require, or use a server with ETags",
-           plan->unversioned, plan->source_count, first->name, why, so);
+           plan->unversioned, plan->source_count,
+           plan->source_count == 1 ? "object has" : "objects have", first->name, why, so);
 }
