@@ -520,7 +520,8 @@ def open_model(
     framework    "torch", "numpy", "jax" or "cupy": what model[name] gives. None: OpenTensor, which can become any of them.
     credentials  made by credentials(); else they are found as other programs find them.
     key          for encrypted files: a Key, 32 bytes, or a passphrase.
-    verify       "auto" checks every hash that is there, "require" refuses what has none, "off" checks none.
+    verify       "auto" checks the cheapest hash that covers every byte, "all" every hash that is there; "require" is "auto", and refuses
+                 what has none; "off" checks none.
     include      shell patterns of names; exclude: of those to leave out; rename: rules as in a model's spec.
     spec         YAML or a dict: anything else that a model's spec may say.
     timeout      seconds until it is open. None: no limit.

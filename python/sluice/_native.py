@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from ctypes import POINTER, byref, c_int32, c_uint8, c_uint64, c_void_p, sizeof
 from functools import partial
-from typing import Any, NamedTuple, Optional, Union, cast
+from typing import Any, Literal, NamedTuple, Optional, Union, cast
 
 from . import _fork, _structs
 from ._array import Memory
@@ -18,7 +18,8 @@ from ._key import Phrase
 from ._library import KIND_FILE, Error, Meta, Tensor
 from ._structs import function
 
-VERIFY = {"auto": 0, "require": 1, "off": 2}
+Verify = Literal["auto", "all", "require", "off"]
+VERIFY: dict[str, int] = {"auto": 0, "require": 1, "off": 2, "all": 3}
 AS_FILES, WHOLE, REPLACE, BORROW, BARE_HEAD, EDIT_COPY = 1, 2, 1, 2, 4, 1
 ROLES = ("entry", "parameter", "buffer")
 
@@ -176,7 +177,7 @@ def derive(phrase: Phrase) -> bytes:
 
 def _open_options(spec: str, key: Union[bytes, str, None], verify: str, flags: int, timeout: Optional[float]) -> _structs.OpenOptions:
     if verify not in VERIFY:
-        raise ValueError(f"verify is 'auto', 'require' or 'off', not {verify!r}")
+        raise ValueError(f"verify is 'auto', 'all', 'require' or 'off', not {verify!r}")
     return _structs.OpenOptions(
         size=sizeof(_structs.OpenOptions), spec=spec.encode() or None, key=_key(key), verify=VERIFY[verify], flags=flags,
         timeout_ms=milliseconds(timeout),

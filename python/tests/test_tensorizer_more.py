@@ -1,6 +1,7 @@
 """sluice.tensorizer beside tensorizer: keys, certificates, figures of memory, Redis, parts of files."""
 import inspect
 import io
+import itertools
 import os
 import re
 import shutil
@@ -70,6 +71,38 @@ class Beside(Case):
             self.assertEqual(getattr(door.serialization, name), getattr(tensorizer.serialization, name))
         for name in ("TENSORIZER_MAGIC", "TENSORIZER_VERSION", "OPAQUE_DTYPE_SEP"):
             self.assertEqual(getattr(door.serialization, name), getattr(tensorizer.serialization, name))
+
+    def test_who_wants_each_hash_checked_gets_it(self):
+        """A right CRC-32 and a wrong SHA-256: verify_hash=True finds it, of the file or of one call; so does verify="all"."""
+        made, path = {"a": torch.arange(900.0), "b": torch.ones(5)}, self.at("m.tensors")
+        sluice.save(made, path)
+        with sluice.open(path) as model:
+            wrong = next(found.value for found in model.hashes(model.entries()[0]) if found.kind == "sha256")
+        with open(path, "rb") as file:
+            data = file.read()
+        with open(path, "wb") as file:
+            file.write(data.replace(wrong, bytes([wrong[0] ^ 1]) + wrong[1:]))
+        for package in EACH:
+            mismatch = package.serialization.HashMismatchError
+            with self.assertRaises(mismatch):
+                package.TensorDeserializer(path, device="cpu", verify_hash=True)
+            calls = (lambda door, **how: list(door.read_tensors(**how)), lambda door, **how: list(door.read_numpy_arrays(**how)),
+                     lambda door, **how: list(door.read_tensors(num_tensors=1, **how)))
+            for lazy, call in itertools.product((True, False), calls):
+                if not lazy and package is tensorizer:
+                    continue  # which gives nothing after an eager load
+                with package.TensorDeserializer(path, device="cpu", lazy_load=lazy) as door:
+                    self.assertTrue(call(door) or package is tensorizer)
+                with package.TensorDeserializer(path, device="cpu", lazy_load=lazy) as door, self.assertRaises(mismatch):
+                    call(door, verify_hash=True)
+        for verify, good in (("auto", True), ("require", True), ("off", True), ("all", False)):
+            try:
+                sluice.load(path, verify=verify)
+                self.assertTrue(good, verify)
+            except sluice.SluiceError as error:
+                self.assertEqual((error.kind, good), ("INTEGRITY", False))
+        with self.assertRaisesRegex(ValueError, "'all'"):
+            sluice.open(path, verify="every")
 
     def test_hashes_are_told_and_compared_alike(self):
         def told(module):

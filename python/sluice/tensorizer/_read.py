@@ -15,7 +15,7 @@ from .._files import open_file
 from .._frameworks import aligned_array
 from .._model import Model, open_model
 from .._module import slots
-from .._native import Entry, Read
+from .._native import Entry, Read, Verify
 from .._write import as_file, laid
 from . import utils
 from ._crypt import CryptographyError, DecryptionParams, HashMismatchError
@@ -62,8 +62,9 @@ def _raw_numpy(row: Any) -> str:
 
 
 class TensorDeserializer(Mapping[Any, Any]):
-    """A .tensors file (or any other that sluice reads): a mapping of names to parameters. Hashes are checked as the bytes come in, also
-    without verify_hash; plaid_mode, plaid_mode_buffers and num_readers change nothing. meta is open()'s, and not in the original."""
+    """A .tensors file (or any other that sluice reads): a mapping of names to parameters. The cheapest hash that covers every byte is checked
+    as the bytes come in; with verify_hash each hash is. plaid_mode, plaid_mode_buffers and num_readers change nothing. meta is open()'s, and
+    not in the original."""
 
     def __init__(
         self, file_obj: Any, device: Any = None, filter_func: Optional[FilterFuncType] = None, dtype: Any = None, *,
@@ -83,8 +84,11 @@ class TensorDeserializer(Mapping[Any, Any]):
             raise TypeError(f"num_readers: expected int or None, got {type(num_readers).__name__}")
         if num_readers is not None and num_readers < 1:
             raise ValueError("num_readers must be positive")
-        self._dtype, self._meta = dtype, meta
+        self._dtype, self._meta, self._verify_hash = dtype, meta, bool(verify_hash)
         self._cache: dict[Path, Any] = {}
+        self._sure: set[Path] = set()  # of these each hash was checked
+        self._strict: Optional[Model] = None  # the same, for calls that want each hash checked; opened for the first
+        self._secret = None if encryption is None else encryption.secret()
         self._lock = threading.Lock()
         self._place: Optional[Readable] = Readable(file_obj)
         try:
@@ -103,10 +107,7 @@ class TensorDeserializer(Mapping[Any, Any]):
         place = self._place
         assert place is not None
         with translated():
-            self._model: Model = open_model(
-                place.uri, framework="torch", device=str(self._device), credentials=place.credentials,
-                key=None if encryption is None else encryption.secret(), meta=self._meta, whole=whole,
-            )
+            self._model: Model = self._opened(place, "all" if self._verify_hash else "auto", whole)
             self._entries = self._model.entries()
             encrypted = self._model.encrypted
         if encryption is not None and not encrypted:
@@ -116,18 +117,37 @@ class TensorDeserializer(Mapping[Any, Any]):
         if not self._entries:
             raise ValueError("Tensor index in the file is empty")
 
-    # ---- tensors -----------------------------------------------------------------------------------
+    def _opened(self, place: Readable, verify: Verify, whole: bool) -> Model:
+        return open_model(
+            place.uri, framework="torch", device=str(self._device), credentials=place.credentials, key=self._secret, meta=self._meta,
+            verify=verify, whole=whole,
+        )
 
-    def _fetch(self, entries: Sequence[Entry]) -> None:
-        """Those that are not there yet, side by side."""
-        missing = [entry for entry in entries if entry.path not in self._cache]
-        if not missing:
-            return
+    def _reading(self, each_hash: Optional[bool]) -> Model:
+        """What a call reads from that wants each hash checked, or does not."""
         if self._place is None:
             raise OSError("IO closed, instantiate if you want to load again.")
+        if not each_hash or self._verify_hash:
+            return self._model
+        if self._strict is None:
+            self._strict = self._opened(self._place, "all", False)
+            if self._strict.identity != self._model.identity:
+                raise HashMismatchError("the file is another one than was opened")
+        return self._strict
+
+    # ---- tensors -----------------------------------------------------------------------------------
+
+    def _fetch(self, entries: Sequence[Entry], each_hash: Optional[bool] = None) -> None:
+        """Those that are not there yet, or were not checked as this call wants it, side by side."""
+        strict = bool(each_hash) and not self._verify_hash
+        missing = [entry for entry in entries if entry.path not in (self._sure if strict else self._cache)]
+        if not missing:
+            return
         with translated():
-            for entry, tensor in zip(missing, self._model.get_many(missing)):
+            for entry, tensor in zip(missing, self._reading(each_hash).get_many(missing)):
                 self._cache[entry.path] = self._parameter(tensor)
+        if strict:
+            self._sure.update(entry.path for entry in missing)
 
     def _parameter(self, tensor: Any) -> Any:
         torch, gradient = library("torch"), tensor.is_complex() or tensor.is_floating_point()
@@ -194,7 +214,8 @@ class TensorDeserializer(Mapping[Any, Any]):
     ) -> Iterator[tuple[int, int, Any, Any]]:
         """(module's number, type, name, parameter)"""
         for entry in self._chosen(filter_func, num_tensors):
-            yield entry.module, TYPES[entry.role], normal(entry.path), self._leaf(entry.path)
+            self._fetch([entry], verify_hash)
+            yield entry.module, TYPES[entry.role], normal(entry.path), self._cache[entry.path]
 
     def read_numpy_arrays(
         self, filter_func: Optional[FilterFuncType] = None, num_tensors: int = -1, allow_raw_data: bool = False,
@@ -213,17 +234,17 @@ class TensorDeserializer(Mapping[Any, Any]):
                     "bytes as integers"
                 )
             yield (
-                entry.module, TYPES[entry.role], name, self._array(entry, row, opaque), opaque,
+                entry.module, TYPES[entry.role], name, self._array(entry, row, opaque, verify_hash), opaque,
                 f"torch.{row.torch}" if opaque and row is not None else None,
             )
 
-    def _array(self, entry: Entry, row: Any, opaque: bool) -> Any:
+    def _array(self, entry: Entry, row: Any, opaque: bool, each_hash: Optional[bool]) -> Any:
         numpy = library("numpy")
         kind = numpy.dtype(_raw_numpy(row) if opaque else row.numpy)
         array = aligned_array(kind, entry.shape)
         if entry.nbytes:
             with translated():
-                self._model.read_into([Read(entry.number, None, array.ctypes.data, entry.nbytes)])
+                self._reading(each_hash).read_into([Read(entry.number, None, array.ctypes.data, entry.nbytes)])
         return array
 
     # ---- modules -----------------------------------------------------------------------------------
@@ -242,7 +263,7 @@ class TensorDeserializer(Mapping[Any, Any]):
                 )
             if not isinstance(normal(entry.path), str):
                 raise NotImplementedError("Cannot deserialize structured tensor keys as a module; use tree()")
-        self._fetch(chosen)
+        self._fetch(chosen, verify_hash)
         modules = dict(m.named_modules())
         for entry in chosen:
             owner, _, attribute = entry.name.rpartition(".")
@@ -318,6 +339,8 @@ class TensorDeserializer(Mapping[Any, Any]):
         if model is not None:
             self._bytes_read = model.bytes_fetched
             model.close()
+        if self._strict is not None:
+            self._strict.close()
         place.close()
 
     def __enter__(self) -> "TensorDeserializer":

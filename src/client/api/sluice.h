@@ -416,9 +416,10 @@ struct sluice_source;
 typedef int (*sluice_progress)(void *arg, uint64_t bytes_done, uint64_t bytes_total);
 
 enum sluice_verify {
-    SLUICE_VERIFY_DEFAULT, /* as the spec says, else every hash that is there is checked */
-    SLUICE_VERIFY_REQUIRE, /* what has no hash is refused */
+    SLUICE_VERIFY_DEFAULT, /* as the spec says, else the cheapest hash that covers every byte */
+    SLUICE_VERIFY_REQUIRE, /* the same, and what has no hash is refused */
     SLUICE_VERIFY_OFF,     /* hashes are not looked at; MACs of encrypted tensors always are */
+    SLUICE_VERIFY_ALL,     /* every hash that is there */
 };
 /** A key for encrypted .tensors files: 32 bytes, or a passphrase. Copied, and wiped in the end. */
 struct sluice_key {
@@ -579,11 +580,11 @@ struct sluice_read_options {
  * in memory. options may be NULL. Blocks. After an error nothing in the memory is to be trusted but
  * that of reads that were done() before. What is for a GPU is checked on the host first.
  *
- * What is checked: of a tensor that is read whole, its hashes. Of a slice no hash can be told,
- * since hashes are over whole tensors; but decryption checks every piece that it touches, and where
- * the object has a sidecar (docs/sidecars.md), whatever ranges of it are read whole are checked.
- * With SLUICE_VERIFY_REQUIRE a slice of what is neither is refused. Only the rows that a slice
- * takes are fetched, and gaps between them that cost less than a request. Errors: any kind.
+ * What is checked: of a tensor that is read whole, what verify says. Of a slice no hash can be
+ * told, since hashes are over whole tensors; but decryption checks every piece that it touches, and
+ * where the object has a sidecar (docs/sidecars.md), whatever ranges of it are read whole are
+ * checked. With SLUICE_VERIFY_REQUIRE a slice of what is neither is refused. Only the rows that a
+ * slice takes are fetched, and gaps between them that cost less than a request. Errors: any kind.
  */
 SLUICE_API int sluice_read(struct sluice_source *source, const struct sluice_read *reads,
                            size_t count, const struct sluice_read_options *options,

@@ -14,7 +14,10 @@ enum { SETTINGS_MAX = 8 };
 
 static const char *hashes_of(uint32_t verify)
 {
-    return verify == SLUICE_VERIFY_REQUIRE ? "require" : verify == SLUICE_VERIFY_OFF ? "off" : NULL;
+    static const char *const names[] = {[SLUICE_VERIFY_REQUIRE] = "require",
+                                        [SLUICE_VERIFY_OFF] = "off",
+                                        [SLUICE_VERIFY_ALL] = "all"};
+    return names[verify];
 }
 
 static bool is_blank(const char *text)
@@ -45,7 +48,7 @@ int sl_open_spec(const struct sl_open_wanted *wanted, struct sl_specs *specs, st
     size_t count = 0;
     if (!wanted->uri || !*wanted->uri)
         return sl_fail(err, SL_E_USAGE, "there is no URI");
-    if (wanted->verify > SLUICE_VERIFY_OFF)
+    if (wanted->verify > SLUICE_VERIFY_ALL)
         return sl_fail(err, SL_E_USAGE, "verify is %u, which is not a value of enum sluice_verify",
                        wanted->verify);
     if (!wanted->to) /* under which a spec may select */
