@@ -2,6 +2,7 @@
 import json
 import os
 import re
+import shutil
 import struct
 import subprocess
 
@@ -16,6 +17,20 @@ int main(void)
     struct sluice_model *model;
     const struct sluice_attach_options options = {.size = sizeof(options), .model = "m", .socket = "/nowhere/pool.sock"};
     return sluice_attach(&options, &model, &error) == -1 && error.kind == SLUICE_NETWORK ? puts(sluice_version()) < 0 : 1;
+}
+"""
+# C++ has one name for a struct and a function, so that two structs have another beside.
+IN_CPP = """#include <sluice.h>
+#include <sluice_edit.h>
+int main()
+{
+    sluice_open_options options = {};
+    sluice_read_t read = {};
+    sluice_dlpack_t lent = {};
+    sluice_source *source;
+    sluice_error error;
+    options.size = read.size = lent.size = sizeof(options);
+    return sluice_open("", &options, &source, &error) == -1 && error.kind == SLUICE_USAGE ? 0 : 1;
 }
 """
 PROJECT = """cmake_minimum_required(VERSION 3.22)
@@ -90,4 +105,10 @@ def a_program_opens_a_model_with_the_library(h):
     assert run(program, model, "w", env=env) == "BF16"
     missing = subprocess.run([program, model, "v"], capture_output=True, text=True, env=env)
     assert missing.returncode == 1 and "no tensor 'v'" in missing.stderr, missing.stderr
-    return "BF16 read"
+    if not shutil.which("c++"):
+        return "BF16 read; no C++ compiler"
+    with open(os.path.join(place, "user.cpp"), "w") as file:
+        file.write(IN_CPP)
+    run("c++", "-std=c++11", "-Wall", "-Wextra", "-Werror", os.path.join(place, "user.cpp"), "-o", program, *flags)
+    run(program, env=env)
+    return "BF16 read; the header is C++, too"

@@ -1,4 +1,5 @@
-/* What callers say of what they want: which hashes are checked. */
+/* What callers say of what they want: which hashes are checked, and structs and flags that are
+ * none. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -7,6 +8,7 @@
 #include "convert_case.h"
 #include "model_maker.h"
 #include "open_case.h"
+#include "sluice_edit.h"
 
 enum { BYTES = 4000 };
 
@@ -100,6 +102,74 @@ SL_TEST(the_cheapest_hash_is_checked_or_each_that_there_is)
     struct sluice_source *source;
     ck_assert_int_eq(sluice_open(path, &options, &source, &error), -1);
     ck_assert_int_eq(error.kind, SLUICE_USAGE);
+}
+
+/* ---- structs and flags ----------------------------------------------------------------------- */
+
+static void check_refused(int done, const char *phrase)
+{
+    ck_assert_int_eq(done, -1);
+    ck_assert_int_eq(error.kind, SLUICE_USAGE);
+    ck_assert_msg(strstr(error.message, phrase), "%s", error.message);
+    memset(&error, 0, sizeof(error));
+}
+
+SL_TEST(a_struct_without_its_size_is_refused)
+{
+    static const char says[] = "sizeof";
+    const struct sluice_open_options open = {.verify = SLUICE_VERIFY_REQUIRE};
+    const struct sluice_create_options create = {.format = "tensorizer"};
+    const struct sluice_edit_options edit = {.flags = SLUICE_EDIT_COPY};
+    const struct sluice_read_options how = {.timeout_ms = 1};
+    const struct sluice_key key = {.key = "01234567890123456789012345678901"};
+    const struct sluice_open_options keyed = {.size = sizeof(keyed), .key = &key};
+    struct sluice_source *source;
+    struct sluice_writer *writer;
+    struct sluice_editor *editor;
+    struct sluice_tensor tensor = {0};
+    struct sluice_hash hash = {0};
+    struct sluice_path_part part = {0};
+    struct sluice_memory *memory;
+    uint8_t room[BYTES];
+    struct sluice_read read = {.to = room, .bytes = BYTES};
+    write_one("m.tensors");
+    check_refused(sluice_open(path, &open, &source, &error), says);
+    check_refused(sluice_open(path, &keyed, &source, &error), says);
+    check_refused(sluice_pull(path, sl_case_scratch, &open, &error), says);
+    check_refused(sluice_create(path, &create, &writer, &error), says);
+    check_refused(sluice_edit(path, &edit, &editor, &error), says);
+    source = open_it(path, NULL);
+    check_refused(sluice_source_tensor(source, 0, &tensor, &error), says);
+    check_refused(sluice_source_find(source, "w", 0, &tensor, &error), says);
+    check_refused(sluice_source_hash(source, 0, 0, &hash, &error), says);
+    check_refused(sluice_source_path(source, 0, 0, &part, &error), says);
+    check_refused(sluice_read(source, &read, 1, NULL, &error), says);
+    read.size = sizeof(read);
+    check_refused(sluice_read(source, &read, 1, &how, &error), says);
+    check_refused(sluice_map(source, 0, &how, &memory, &error), says);
+    sluice_close(source);
+    sl_case_path("n.tensors", path);
+    ck_assert_int_eq(sluice_create(path, NULL, &writer, &error), 0);
+    check_refused(sluice_write(writer, &tensor, &error), says);
+    check_refused(sluice_write_path(writer, &tensor, &part, 1, &error), says);
+    sluice_abandon(writer);
+}
+
+SL_TEST(flags_that_are_not_known_are_refused)
+{
+    static const char says[] = "flags has 0x100";
+    const struct sluice_open_options open = {.size = sizeof(open), .flags = 0x100 | SLUICE_WHOLE};
+    const struct sluice_open_options pull = {.size = sizeof(pull), .flags = 0x100};
+    const struct sluice_create_options create = {.size = sizeof(create), .flags = 0x100};
+    const struct sluice_edit_options edit = {.size = sizeof(edit), .flags = 0x100};
+    struct sluice_source *source;
+    struct sluice_writer *writer;
+    struct sluice_editor *editor;
+    write_one("m.tensors");
+    check_refused(sluice_open(path, &open, &source, &error), says);
+    check_refused(sluice_pull(path, sl_case_scratch, &pull, &error), says);
+    check_refused(sluice_create(path, &create, &writer, &error), says);
+    check_refused(sluice_edit(path, &edit, &editor, &error), says);
 }
 
 SL_CASE(.setup = sl_case_setup, .teardown = sl_case_teardown)

@@ -34,6 +34,8 @@ const char *sluice_version(void)
 
 /* ---- options --------------------------------------------------------------------------------- */
 
+enum { KNOWN_FLAGS = SLUICE_PRESENT_ONLY | SLUICE_PRIVATE | SLUICE_KEEP_FDS | SLUICE_REGISTER };
+
 /* Members that an older caller's struct lacks are as if they were zero. */
 static void copy_options(const struct sluice_attach_options *given,
                          struct sluice_attach_options *options)
@@ -318,6 +320,11 @@ int sluice_attach(const struct sluice_attach_options *given, struct sluice_model
     struct sluice_attach_options options;
     char device[SL_API_DEVICE_TEXT_BYTES];
     copy_options(given, &options);
+    if (options.flags & ~(uint32_t)KNOWN_FLAGS)
+        return sl_api_fail(error, SLUICE_USAGE,
+                           "flags has 0x%x, which this version of the library does not know: "
+                           "leave it out",
+                           options.flags & ~(uint32_t)KNOWN_FLAGS);
     if (sl_pool_check_texts(options.model, options.key, options.device, error) < 0)
         return -1;
     struct sluice_model *model = sl_api_alloc(sizeof(*model));
@@ -327,8 +334,8 @@ int sluice_attach(const struct sluice_attach_options *given, struct sluice_model
     model->flags = options.flags;
     model->link.fd = -1;
     pthread_mutex_init(&model->lock, NULL);
-    struct sl_limit limit = sl_limit_make(options.timeout_ms > 0 ? options.timeout_ms : -1,
-                                          options.cancel_fd > 0 ? options.cancel_fd : -1);
+    struct sl_limit limit =
+        sl_limit_make(options.timeout_ms > 0 ? options.timeout_ms : -1, options.cancel_fd);
     limit.awaits_socket = options.timeout_ms > 0;
     if (open_device(model, &options, device, error) < 0 ||
         sl_pool_link_open(&model->link, options.socket, options.client, limit, error) < 0 ||

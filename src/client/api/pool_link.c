@@ -61,7 +61,7 @@ static uint64_t now_ns(void)
 
 struct sl_limit sl_limit_make(int timeout_ms, int cancel_fd)
 {
-    struct sl_limit limit = {.cancel_fd = cancel_fd};
+    struct sl_limit limit = {.cancel_fd = cancel_fd > 0 ? cancel_fd : -1};
     if (timeout_ms >= 0)
         limit.deadline_ns = now_ns() + (uint64_t)timeout_ms * 1000000u;
     return limit;

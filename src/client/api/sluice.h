@@ -30,9 +30,13 @@
  * they unmap what it may read; work in other contexts must have ended before.
  *
  * Functions return 0, or -1 with an error; error may be NULL. A struct whose first member is `size`
- * is set to its own sizeof by the caller: members are only ever added at its end. Different models,
- * deposits, sources and writers may be used by different threads at once; of one model or source,
- * all but sluice_detach() and sluice_close() may be. Nothing here raises signals or prints.
+ * is set to its own sizeof by the caller: members are only ever added at its end. SLUICE_USAGE: the
+ * size is that of none, or `flags` has one that the library does not know. A cancel_fd is a
+ * descriptor that becomes readable: SLUICE_CANCELED; 0 or less is none, everywhere. A timeout_ms of
+ * options is no limit at 0 or less; as an argument it is at less than 0, and 0 does not wait. C++
+ * has sluice_read_t and sluice_dlpack_t, whose structs share their names with functions. Different
+ * models, deposits, sources and writers may be used by different threads at once; of one model or
+ * source, all but sluice_detach() and sluice_close() may be. Nothing here raises signals or prints.
  */
 #ifndef SL_SLUICE_H
 #define SL_SLUICE_H
@@ -100,7 +104,7 @@ struct sluice_attach_options {
     int32_t timeout_ms; /* until the daemon knows what is in the model, its start included where
                            nobody listens at the socket yet; 0 or less: no limit, but then a daemon
                            that is not there is an error at once */
-    int32_t cancel_fd;  /* becomes readable: SLUICE_CANCELED; 0 or less: none */
+    int32_t cancel_fd;
 };
 /**
  * Blocks until the daemon has read the model's index. Texts of the options are borrowed for the
@@ -195,7 +199,7 @@ SLUICE_API int sluice_ready(const struct sluice_model *model, uint64_t number);
  *
  * @number      of the tensor.
  * @timeout_ms  negative: no limit; else SLUICE_TIMEOUT.
- * @cancel_fd   -1: none; SLUICE_CANCELED within a tenth of a second after it became readable.
+ * @cancel_fd   SLUICE_CANCELED within a tenth of a second after it became readable.
  * @return      0, or -1 with the load's own error if it failed, SLUICE_NETWORK if the daemon has
  *              gone before, SLUICE_USAGE if there is no such tensor, SLUICE_NO_SPACE of a first
  *              call with SLUICE_PRIVATE that found no memory.
@@ -450,8 +454,8 @@ struct sluice_open_options {
     const struct sluice_key *key; /* NULL: as the spec says */
     uint32_t verify;              /* enum sluice_verify */
     uint32_t flags;
-    int32_t timeout_ms;       /* of sluice_open() alone; 0 or less: no limit */
-    int32_t cancel_fd;        /* becomes readable: SLUICE_CANCELED; 0 or less: none */
+    int32_t timeout_ms; /* of sluice_open() alone; 0 or less: no limit */
+    int32_t cancel_fd;
     sluice_progress progress; /* of sluice_open() and sluice_pull(): ten times a second */
     void *arg;                /* of progress */
 };
@@ -565,7 +569,7 @@ SLUICE_API int sluice_slice(const struct sluice_source *source, uint64_t number,
 struct sluice_read_options {
     size_t size;
     int32_t timeout_ms; /* 0 or less: no limit */
-    int32_t cancel_fd;  /* 0 or less: none */
+    int32_t cancel_fd;
     sluice_progress progress;
     /* reads[index] is whole, checked as below, and the caller's. In any order; each read once */
     int (*done)(void *arg, uint64_t index);
@@ -639,7 +643,7 @@ struct sluice_create_options {
     uint64_t align;               /* tensorizer: data begin at multiples of it, a power of two */
     uint32_t flags;
     int32_t timeout_ms; /* of sluice_finish(); 0 or less: no limit */
-    int32_t cancel_fd;  /* of sluice_finish(), open until then; 0 or less: none */
+    int32_t cancel_fd;  /* of sluice_finish(), open until then */
     sluice_progress progress;
     void *arg;
 };
@@ -671,6 +675,8 @@ SLUICE_API int sluice_finish(struct sluice_writer *writer, struct sluice_error *
 SLUICE_API void sluice_abandon(struct sluice_writer *writer);
 
 #ifdef __cplusplus
+using sluice_dlpack_t = struct sluice_dlpack; /* functions have these names, too */
+using sluice_read_t = struct sluice_read;
 }
 #endif
 

@@ -38,10 +38,23 @@ void sluice_model_info(const struct sluice_model *model, struct sluice_model_inf
     sl_api_give(info, info->size, &own, sizeof(own));
 }
 
+/* A caller's struct has a size, or nothing would be written to it. */
+static int check_size(size_t size, struct sluice_error *error)
+{
+    if (size > sizeof(size))
+        return 0;
+    return sl_api_fail(error, SLUICE_USAGE,
+                       "the size in a struct is %zu: set its first member to the sizeof of the "
+                       "struct",
+                       size);
+}
+
 int sluice_meta_at(const struct sluice_model *model, uint64_t number, struct sluice_meta *meta,
                    struct sluice_error *error)
 {
     const struct sl_pool_index *index = &model->index;
+    if (check_size(meta->size, error) < 0)
+        return -1;
     if (number >= index->head->meta_count)
         return sl_api_fail(error, SLUICE_USAGE, "there is no metadata %llu",
                            (unsigned long long)number);
@@ -94,6 +107,8 @@ static void describe(const struct sluice_model *model, uint32_t number,
 int sluice_tensor_at(const struct sluice_model *model, uint64_t number,
                      struct sluice_tensor *tensor, struct sluice_error *error)
 {
+    if (check_size(tensor->size, error) < 0)
+        return -1;
     if (number >= model->index.head->tensor_count)
         return sl_api_fail(error, SLUICE_USAGE, "there is no tensor %llu, only %u",
                            (unsigned long long)number, model->index.head->tensor_count);

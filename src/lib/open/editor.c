@@ -89,8 +89,9 @@ int sluice_edit(const char *path, const struct sluice_edit_options *given,
     struct sluice_editor *editor = sl_alloc(sizeof(*editor), &err);
     if (!editor)
         return sl_open_fail(error, &err);
-    sl_api_take(&editor->options, sizeof(editor->options), given);
-    if (begin(editor, path, &err) < 0) {
+    if (sl_open_take(&editor->options, sizeof(editor->options), given, &err) < 0 ||
+        sl_open_check_flags(editor->options.flags, SLUICE_EDIT_COPY, &err) < 0 ||
+        begin(editor, path, &err) < 0) {
         editor_free(editor);
         return sl_open_fail(error, &err);
     }
@@ -132,7 +133,8 @@ static int no_such(const char *name, uint64_t bytes, struct sl_err *err)
 static int take_tensor(const struct sluice_tensor *from, struct sluice_tensor *given,
                        uint64_t *bytes, struct sl_err *err)
 {
-    sl_api_take(given, sizeof(*given), from);
+    if (sl_open_take(given, sizeof(*given), from, err) < 0)
+        return -1;
     if (!given->name || given->kind == SLUICE_KIND_FILE)
         return sl_fail(err, SL_E_USAGE,
                        "a tensor needs a name, and must not be of the kind of data files");

@@ -70,16 +70,16 @@ int sluice_map(struct sluice_source *source, uint64_t number,
                struct sluice_error *error)
 {
     struct sl_err err = SL_ERR_INIT;
+    struct sluice_read_options options;
     uint64_t offset;
-    if (sl_open_check_number(source, number, &err) < 0 || sl_open_check_process(source, &err) < 0)
+    if (sl_open_take(&options, sizeof(options), given, &err) < 0 ||
+        sl_open_check_number(source, number, &err) < 0 || sl_open_check_process(source, &err) < 0)
         return sl_open_fail(error, &err);
     const char *path = sl_open_place(source, number, &offset);
     uint64_t bytes = sl_open_bytes(source, number);
     if (path && bytes)
         return map_place(source, number, path, offset, out, error);
     struct sluice_memory *memory;
-    struct sluice_read_options options;
-    sl_api_take(&options, sizeof(options), given);
     options.size = sizeof(options);
     options.done = NULL;
     if (sluice_memory_new(bytes, &memory, error) < 0)

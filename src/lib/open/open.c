@@ -100,8 +100,9 @@ int sluice_open(const char *uri, const struct sluice_open_options *given,
     struct sluice_open_options options;
     struct sl_err err = SL_ERR_INIT;
     sl_open_begin();
-    sl_api_take(&options, sizeof(options), given);
-    struct sluice_source *source = sl_alloc(sizeof(*source), &err);
+    bool taken = sl_open_take(&options, sizeof(options), given, &err) == 0 &&
+                 sl_open_check_flags(options.flags, SLUICE_AS_FILES | SLUICE_WHOLE, &err) == 0;
+    struct sluice_source *source = taken ? sl_alloc(sizeof(*source), &err) : NULL;
     if (!source)
         return sl_open_fail(error, &err);
     source->owners = 1;

@@ -114,6 +114,33 @@ int sl_open_within(const struct sl_open_limits *limits, struct sl_cancel *outer,
     return done;
 }
 
+int sl_open_check_size(const void *theirs, struct sl_err *err)
+{
+    size_t size = *(const size_t *)theirs;
+    if (size > sizeof(size))
+        return 0;
+    return sl_fail(err, SL_E_USAGE,
+                   "the size in a struct is %zu: set its first member to the sizeof of the struct",
+                   size);
+}
+
+int sl_open_take(void *to, size_t bytes, const void *theirs, struct sl_err *err)
+{
+    if (theirs && sl_open_check_size(theirs, err) < 0)
+        return -1;
+    sl_api_take(to, bytes, theirs);
+    return 0;
+}
+
+int sl_open_check_flags(uint32_t flags, uint32_t known, struct sl_err *err)
+{
+    if (!(flags & ~known))
+        return 0;
+    return sl_fail(err, SL_E_USAGE,
+                   "flags has 0x%x, which this version of the library does not know: leave it out",
+                   flags & ~known);
+}
+
 int sl_open_check_process(const struct sluice_source *source, struct sl_err *err)
 {
     if (source->process == getpid())

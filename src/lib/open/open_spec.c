@@ -94,9 +94,10 @@ int sl_open_secret_take(const struct sluice_key *given, struct sl_open_secret *s
                         struct sl_err *err)
 {
     struct sluice_key key;
-    sl_api_take(&key, sizeof(key), given);
     if (!given)
         return 0;
+    if (sl_open_take(&key, sizeof(key), given, err) < 0)
+        return -1;
     if (!key.key == !key.passphrase)
         return sl_fail(err, SL_E_USAGE, "a key is either 32 bytes or a passphrase");
     if (take_kdf(&key, secret, err) < 0)

@@ -203,7 +203,7 @@ int sluice_source_tensor(const struct sluice_source *source, uint64_t number,
                          struct sluice_tensor *tensor, struct sluice_error *error)
 {
     struct sl_err err = SL_ERR_INIT;
-    if (sl_open_check_number(source, number, &err) < 0)
+    if (sl_open_check_size(tensor, &err) < 0 || sl_open_check_number(source, number, &err) < 0)
         return sl_open_fail(error, &err);
     describe(source, number, tensor);
     return 0;
@@ -213,6 +213,8 @@ int sluice_source_find(const struct sluice_source *source, const char *name, uin
                        struct sluice_tensor *tensor, struct sluice_error *error)
 {
     struct sl_err err = SL_ERR_INIT;
+    if (sl_open_check_size(tensor, &err) < 0)
+        return sl_open_fail(error, &err);
     size_t low = 0, high = source->count, bytes = name_bytes ? name_bytes : strlen(name), own;
     while (low < high) {
         size_t middle = low + (high - low) / 2;
@@ -276,10 +278,10 @@ int sluice_source_meta(const struct sluice_source *source, uint64_t number,
 {
     const struct sl_index *index = source->as_files ? NULL : first_index(source);
     struct sl_err err = SL_ERR_INIT;
-    if (!index || number >= index->metadata_count) {
+    if (!index || number >= index->metadata_count)
         sl_fail(&err, SL_E_USAGE, "there is no metadata %" PRIu64, number);
+    if (err.kind || sl_open_check_size(meta, &err) < 0)
         return sl_open_fail(error, &err);
-    }
     const struct sl_meta_pair *pair = &index->metadata[number];
     const struct sluice_meta own = {.key = pair->key,
                                     .value = pair->value,
@@ -309,7 +311,7 @@ int sluice_source_hash(const struct sluice_source *source, uint64_t number, uint
     if (target && which >= target->from->hash_count)
         sl_fail(&err, SL_E_NOT_FOUND, "tensor '%.*s' has %u hashes",
                 SL_NAME_ARGS(target->out.name, target->out.name_bytes), target->from->hash_count);
-    if (err.kind)
+    if (err.kind || sl_open_check_size(hash, &err) < 0)
         return sl_open_fail(error, &err);
     const struct sl_index_hash *found = &target->from->hashes[which];
     const struct sluice_hash own = {.kind = found->sha256 ? "sha256" : "crc32",
@@ -329,7 +331,7 @@ int sluice_source_path(const struct sluice_source *source, uint64_t number, uint
     if (target && which >= target->out.path_count)
         sl_fail(&err, SL_E_NOT_FOUND, "the name of tensor '%.*s' has %u parts",
                 SL_NAME_ARGS(target->out.name, target->out.name_bytes), target->out.path_count);
-    if (err.kind)
+    if (err.kind || sl_open_check_size(part, &err) < 0)
         return sl_open_fail(error, &err);
     const struct sl_path_part *found = &target->out.path[which];
     const struct sluice_path_part own = {

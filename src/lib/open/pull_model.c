@@ -39,7 +39,9 @@ int sluice_pull(const char *uri, const char *directory, const struct sluice_open
     struct sl_open_secret secret = {0};
     struct sl_err err = SL_ERR_INIT;
     sl_open_begin();
-    sl_api_take(&options, sizeof(options), given);
+    if (sl_open_take(&options, sizeof(options), given, &err) < 0 ||
+        sl_open_check_flags(options.flags, 0, &err) < 0)
+        return sl_open_fail(error, &err);
     const struct sl_open_wanted wanted = {
         .uri = uri, .to = directory, .spec = options.spec, .verify = options.verify};
     int done = -1;

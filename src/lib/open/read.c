@@ -208,7 +208,11 @@ static struct sluice_read *copy_reads(const struct sluice_read *reads, size_t co
 {
     struct sluice_read *copies = sl_alloc_array(count, sizeof(*copies), err);
     const uint8_t *from = (const uint8_t *)reads;
-    for (size_t i = 0; copies && i < count; i++, from += reads->size)
+    if (!copies || sl_open_check_size(reads, err) < 0) {
+        free(copies);
+        return NULL;
+    }
+    for (size_t i = 0; i < count; i++, from += reads->size)
         sl_api_take(&copies[i], sizeof(*copies), from);
     return copies;
 }
@@ -219,12 +223,14 @@ int sluice_read(struct sluice_source *source, const struct sluice_read *reads, s
     struct sl_err err = SL_ERR_INIT;
     struct sl_reading reading = {
         .source = source, .count = count, .lock = PTHREAD_MUTEX_INITIALIZER};
-    sl_api_take(&reading.options, sizeof(reading.options), given);
+    int done = sl_open_take(&reading.options, sizeof(reading.options), given, &err);
     const struct sl_open_limits limits = {reading.options.timeout_ms, reading.options.cancel_fd};
-    sl_autofree struct sluice_read *copies = count ? copy_reads(reads, count, &err) : NULL;
+    sl_autofree struct sluice_read *copies =
+        count && done == 0 ? copy_reads(reads, count, &err) : NULL;
     reading.reads = copies;
     reading.pieces_left = copies ? sl_alloc_array(count, sizeof(*reading.pieces_left), &err) : NULL;
-    int done = sl_open_check_process(source, &err);
+    if (done == 0)
+        done = sl_open_check_process(source, &err);
     if (count && done == 0)
         done = reading.pieces_left
                    ? sl_open_within(&limits, source->cancel, false, read_it, &reading, &err)

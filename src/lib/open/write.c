@@ -99,7 +99,8 @@ static int keep_metadata(struct sluice_writer *writer, struct sl_err *err)
         return sl_fail(err, SL_E_USAGE, ".tensors files have no room for metadata");
     for (uint64_t i = 0; i < writer->options.metadata_count; i++) {
         struct sluice_meta meta;
-        sl_api_take(&meta, sizeof(meta), at);
+        if (sl_open_take(&meta, sizeof(meta), at, err) < 0)
+            return -1;
         at += meta.size;
         uint64_t key_bytes = meta.key_bytes ? meta.key_bytes : strlen(meta.key),
                  value_bytes = meta.value_bytes ? meta.value_bytes : strlen(meta.value);
@@ -147,8 +148,10 @@ int sluice_create(const char *uri, const struct sluice_create_options *given,
     if (!writer)
         return sl_open_fail(error, &err);
     writer->spool = -1;
-    sl_api_take(&writer->options, sizeof(writer->options), given);
-    if (begin(writer, uri, &err) < 0) {
+    if (sl_open_take(&writer->options, sizeof(writer->options), given, &err) < 0 ||
+        sl_open_check_flags(writer->options.flags,
+                            SLUICE_REPLACE | SLUICE_BORROW | SLUICE_BARE_HEAD, &err) < 0 ||
+        begin(writer, uri, &err) < 0) {
         writer_free(writer);
         return sl_open_fail(error, &err);
     }
@@ -257,8 +260,9 @@ int sluice_write(struct sluice_writer *writer, const struct sluice_tensor *tenso
 {
     struct sl_err err = SL_ERR_INIT;
     struct sluice_tensor given;
-    sl_api_take(&given, sizeof(given), tensor);
     int done = -1;
+    if (sl_open_take(&given, sizeof(given), tensor, &err) < 0)
+        return sl_open_fail(error, &err);
     if (!given.name)
         sl_fail(&err, SL_E_USAGE, "a tensor needs a name");
     else if (given.kind == SLUICE_KIND_FILE)
@@ -298,7 +302,8 @@ static int path_name(struct sl_index *index, struct sl_tensor *tensor, const voi
     struct sl_path_part *path = sl_index_alloc(index, (parts->count + 1) * sizeof(*path), err);
     for (uint32_t i = 0; path && i < parts->count; i++) {
         struct sluice_path_part part;
-        sl_api_take(&part, sizeof(part), at);
+        if (sl_open_take(&part, sizeof(part), at, err) < 0)
+            return -1;
         at += part.size;
         path[i].number = part.index;
         path[i].text_bytes = part.text_bytes;
@@ -317,8 +322,9 @@ int sluice_write_path(struct sluice_writer *writer, const struct sluice_tensor *
     struct sl_err err = SL_ERR_INIT;
     struct sluice_tensor given;
     const struct parts parts = {items, count};
-    sl_api_take(&given, sizeof(given), tensor);
     int done = -1;
+    if (sl_open_take(&given, sizeof(given), tensor, &err) < 0)
+        return sl_open_fail(error, &err);
     if (!count || writer->format != SL_CONVERT_TENSORIZER)
         sl_fail(&err, SL_E_USAGE,
                 "names of parts are for .tensors files, and need at least one part");
