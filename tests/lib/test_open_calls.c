@@ -169,6 +169,29 @@ static int report_done(void *arg, uint64_t index)
     return ++told->calls == told->stop_at;
 }
 
+/* It ends well, but not before it was to end. */
+static int end_late(void *arg, struct sl_cancel *cancel, struct sl_err *err)
+{
+    (void)arg, (void)err;
+    SL_AWAIT(sl_cancel_raised(cancel), "the end of its time");
+    return 0;
+}
+
+/* What is open by then was canceled with it, and would refuse each read. */
+SL_TEST(what_opens_when_its_time_is_over_is_not_open)
+{
+    const struct sl_open_limits limits = {.timeout_ms = 1};
+    struct sl_err err = SL_ERR_INIT;
+    for (int raise = 0; raise <= 1; raise++) {
+        struct sl_cancel *outer = sl_cancel_new(&err);
+        int done = sl_open_within(&limits, outer, raise, end_late, NULL, &err);
+        ck_assert_int_eq(done, raise ? -1 : 0);
+        ck_assert_int_eq(sl_cancel_raised(outer), raise);
+        sl_cancel_free(outer);
+    }
+    ck_assert_int_eq(err.kind, SL_E_TIMEOUT);
+}
+
 SL_TEST(each_read_is_told_once)
 {
     size_t bytes;

@@ -10,6 +10,7 @@
 #include "fork_guard.h"
 #include "log.h"
 #include "open_parts.h"
+#include "retry.h"
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -28,7 +29,7 @@ struct watch {
     const struct sl_open_limits *limits;
     struct sl_cancel *outer, *inner, *stop;
     uint64_t end_ns; /* 0: never */
-    bool timed_out;
+    bool timed_out, raised;
 };
 
 /* What poll() may wait, rounded up; -1: for ever. */
@@ -69,10 +70,21 @@ static void *watch_run(void *arg)
             return NULL;
         watch->timed_out = watch->end_ns && sl_now_ns() >= watch->end_ns;
         if (watch->timed_out || fds[2].revents || sl_cancel_raised(watch->outer) || report(watch)) {
+            watch->raised = true;
             sl_cancel_raise(watch->inner, 0);
             return NULL;
         }
     }
+}
+
+/* With what was waited for meanwhile, where nothing was reached. */
+static int fail_late(const struct watch *watch, uint64_t told_before, struct sl_err *err)
+{
+    char text[sizeof(err->message)];
+    int ms = watch->limits->timeout_ms;
+    if (sl_retry_waits_for(text, sizeof(text)) > told_before)
+        return sl_fail(err, SL_E_TIMEOUT, "it took longer than %d ms: %s", ms, text);
+    return sl_fail(err, SL_E_TIMEOUT, "it took longer than %d ms", ms);
 }
 
 static int run_watched(struct watch *watch,
@@ -81,15 +93,19 @@ static int run_watched(struct watch *watch,
 {
     pthread_t thread;
     struct sl_err why = SL_ERR_INIT;
+    char text[1];
+    uint64_t told = sl_retry_waits_for(text, sizeof(text));
     if (sl_thread_start(&thread, "sluice-watch", watch_run, watch, err) < 0)
         return -1;
     int done = work(arg, watch->inner, &why);
     sl_cancel_raise(watch->stop, 0);
     pthread_join(thread, NULL);
+    if (done == 0 && watch->raised && watch->inner == watch->outer)
+        done = sl_fail(&why, SL_E_CANCELED, "canceled"); /* and so is what was opened */
     if (done == 0)
         report(watch); /* all of it */
     if (done < 0 && watch->timed_out && why.kind == SL_E_CANCELED)
-        sl_fail(&why, SL_E_TIMEOUT, "it took longer than %d ms", watch->limits->timeout_ms);
+        fail_late(watch, told, &why);
     if (done < 0)
         *err = why;
     return done;
