@@ -325,6 +325,13 @@ def what_is_dropped_is_freed_at_once(h):
     return run_tests(h, "test_dropped")
 
 
+@check()
+def nothing_is_kept_of_what_was_read(h):
+    """Each way to read × a mapped file, one that is read, HTTP and S3 × NumPy and torch × to the end, left, an exception, canceled, out of time:
+    no array, no source, no descriptor stays, and no more arrays are alive than each way says."""
+    return run_tests(h, "test_kept")
+
+
 @check("versitygw")
 def a_model_is_read_layer_by_layer_in_the_memory_of_one(h, store):
     """examples/layer_by_layer.py over S3: 192 MiB are read, and memory grows by less than three layers."""

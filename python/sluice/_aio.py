@@ -45,6 +45,8 @@ async def _awaited(cancel: Cancel, function: Callable[..., _Result], *arguments:
         cancel.cancel()
         await _ended(work)
         raise
+    finally:
+        del work  # it has the exception, which knows this frame
 
 
 async def awaited(function: Callable[..., _Result], *arguments: Any, **options: Any) -> _Result:
