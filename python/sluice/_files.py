@@ -2,10 +2,10 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable
 from typing import Any, NamedTuple, Optional, Union
 
 from . import _native, _progress
+from ._kinds import Texts, texts
 from ._native import Entry, Read, Source
 from ._options import Credentials, spec_text
 
@@ -18,20 +18,20 @@ class Object(NamedTuple):
 
 
 def _source(
-    uri: Any, who: Optional[Credentials], include: Optional[Iterable[str]], exclude: Optional[Iterable[str]],
+    uri: Any, who: Optional[Credentials], include: Optional[Texts], exclude: Optional[Texts],
     timeout: Optional[float], verify: str = "auto",
 ) -> Source:
-    wanted = {"include": list(include or ()), "exclude": list(exclude or ())}
+    wanted = {"include": texts(include, "include"), "exclude": texts(exclude, "exclude")}
     chosen = {key: value for key, value in wanted.items() if value}
     text = spec_text(who, {"source": chosen} if chosen else None)
     return Source(uri, text, None, verify, _native.AS_FILES, timeout)
 
 
 def ls(
-    uri: Any, *, include: Optional[Iterable[str]] = None, exclude: Optional[Iterable[str]] = None,
+    uri: Any, *, include: Optional[Texts] = None, exclude: Optional[Texts] = None,
     credentials: Optional[Credentials] = None, timeout: Optional[float] = None,
 ) -> list[Object]:
-    """The objects below a prefix (a URI with a '/' at its end), or the one of a URI. Shell patterns choose among them."""
+    """The objects below a prefix (a URI with a '/' at its end), or the one of a URI. A shell pattern, or several, choose among them."""
     source = _source(uri, credentials, include, exclude, timeout)
     try:
         return [Object(entry.name, entry.nbytes) for entry in source.entries()]
@@ -39,7 +39,7 @@ def ls(
         source.close()
 
 
-def version_of(uri: Any, *, include: Iterable[str], credentials: Optional[Credentials] = None, timeout: Optional[float] = None) -> str:
+def version_of(uri: Any, *, include: Texts, credentials: Optional[Credentials] = None, timeout: Optional[float] = None) -> str:
     """32 hex digits that are equal for equal versions of the objects below a prefix."""
     source = _source(uri, credentials, include, None, timeout)
     try:
@@ -49,13 +49,13 @@ def version_of(uri: Any, *, include: Iterable[str], credentials: Optional[Creden
 
 
 def pull(
-    uri: Any, directory: Any, *, include: Optional[Iterable[str]] = None, exclude: Optional[Iterable[str]] = None,
+    uri: Any, directory: Any, *, include: Optional[Texts] = None, exclude: Optional[Texts] = None,
     credentials: Optional[Credentials] = None, verify: str = "auto", spec: Union[str, dict[str, Any], None] = None,
     timeout: Optional[float] = None, progress: _progress.Wanted = None,
 ) -> None:
     """Copy a model's objects into a directory, as `sluice load URI --to DIRECTORY` does: checked, and there all at once."""
     whole: Union[str, dict[str, Any], None] = spec
-    wanted = {"include": list(include or ()), "exclude": list(exclude or ())}
+    wanted = {"include": texts(include, "include"), "exclude": texts(exclude, "exclude")}
     chosen = {key: value for key, value in wanted.items() if value}
     if chosen and isinstance(spec, str):
         raise ValueError("a spec in YAML stands alone: say in it what is included")

@@ -1,11 +1,25 @@
 """What a value is that may be anything, so that type checkers know its parts, too."""
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Optional, Union
 
 if TYPE_CHECKING:
     from typing_extensions import TypeGuard
+
+
+Texts = Union[str, Iterable[str]]  # one, or several
+
+
+def texts(given: Optional[Texts], what: str) -> list[str]:
+    """Names or patterns: one text is one, and not its letters. None: none."""
+    if given is None:
+        return []
+    found = [given] if isinstance(given, str) else list(given)
+    for text in found:
+        if not isinstance(text, str):
+            raise TypeError(f"{what} is a str, or several, not {text!r}")
+    return found
 
 
 def is_tuple(value: object) -> TypeGuard[tuple[Any, ...]]:

@@ -2,17 +2,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Optional
 
 from . import _progress
 from ._cancel import Limit
+from ._kinds import Texts, texts
 from ._model import open_model
 from ._stream import GROUP_BYTES
 
 
 def load(
-    uri: Any, *, device: Any = "cpu", framework: str = "torch", names: Optional[Iterable[str]] = None,
+    uri: Any, *, device: Any = "cpu", framework: str = "torch", names: Optional[Texts] = None,
     filter: Optional[Callable[[str], object]] = None, dtype: Any = None, timeout: Optional[float] = None,
     progress: _progress.Wanted = None, **options: Any,
 ) -> dict[str, Any]:
@@ -33,7 +34,7 @@ def _each(uris: Any) -> list[Any]:
 
 
 def stream(
-    uris: Any, *, device: Any = "cpu", framework: str = "torch", names: Optional[Iterable[str]] = None,
+    uris: Any, *, device: Any = "cpu", framework: str = "torch", names: Optional[Texts] = None,
     filter: Optional[Callable[[str], object]] = None, group_bytes: int = GROUP_BYTES,
     timeout: Optional[float] = None, progress: _progress.Wanted = None, **options: Any,
 ) -> Iterator[tuple[str, Any]]:
@@ -44,7 +45,7 @@ def stream(
     progress  True for a bar, or a function of bytes done and bytes in all, which begin again with each model.
     """
     limit = Limit(timeout)
-    wanted = None if names is None else set(names)
+    wanted = None if names is None else set(texts(names, "names"))
     missing = set(wanted or ())
     if names is None and filter is None:
         options.setdefault("whole", True)

@@ -3,8 +3,7 @@ from __future__ import annotations
 
 import builtins
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Optional, Union
 
 from . import _dlpack, _fork, _frameworks, _native, _progress, _slices
@@ -13,7 +12,9 @@ from ._cancel import Limit, limit_of
 from ._dtypes import find, library, nbytes, torch_dtype
 from ._error import SluiceError
 from ._key import Key, secret_of
+from ._kinds import Texts, texts
 from ._native import WHOLE, Entry, Read, Source
+from ._once import once
 from ._options import Credentials, spec_text
 from ._stream import GROUP_BYTES, arriving
 
@@ -169,11 +170,11 @@ class Model(Mapping[str, Any]):
         self._wish, self._found_alone = wish, 0
         self._source = _opened(wish, progress)
 
-    @cached_property
+    @once
     def _entries(self) -> list[Entry]:
         return self._source.entries()
 
-    @cached_property
+    @once
     def _tensors(self) -> dict[str, Entry]:
         found: dict[str, Entry] = {}
         for entry in self._entries:
@@ -242,7 +243,7 @@ class Model(Mapping[str, Any]):
         hashes = tuple(found.kind for found in self._source.hashes(entry.number))
         return Meta(entry.name, entry.dtype, entry.shape, entry.nbytes, entry.encrypted, hashes, entry.meta)
 
-    @cached_property
+    @once
     def files(self) -> dict[str, OpenTensor]:
         """Data files beside the tensors, such as config.json, by their names."""
         return {entry.name: OpenTensor(self._source, entry) for entry in self._entries if entry.is_file}
@@ -419,13 +420,13 @@ class Model(Mapping[str, Any]):
         self._source.read(reads, None, progress)
 
     def _chosen(
-        self, names: Optional[Iterable[str]], filter: Optional[Callable[[str], object]]
+        self, names: Optional[Texts], filter: Optional[Callable[[str], object]]
     ) -> list[Entry]:
-        chosen = list(self._tensors.values()) if names is None else [self._entry(name) for name in names]
+        chosen = list(self._tensors.values()) if names is None else [self._entry(name) for name in texts(names, "names")]
         return [entry for entry in chosen if filter is None or filter(entry.name)]
 
     def load(
-        self, names: Optional[Iterable[str]] = None, *, filter: Optional[Callable[[str], object]] = None, dtype: Any = None,
+        self, names: Optional[Texts] = None, *, filter: Optional[Callable[[str], object]] = None, dtype: Any = None,
         timeout: Optional[float] = None, progress: _progress.Wanted = None,
     ) -> dict[str, Any]:
         """Many tensors at once: all, those of names, or those of which filter(name) is true. dtype: cast to it what is of its kind,
@@ -445,7 +446,7 @@ class Model(Mapping[str, Any]):
         return {entry.name: arrays[entry.number] for entry in chosen}
 
     def stream(
-        self, names: Optional[Iterable[str]] = None, *, filter: Optional[Callable[[str], object]] = None,
+        self, names: Optional[Texts] = None, *, filter: Optional[Callable[[str], object]] = None,
         group_bytes: int = GROUP_BYTES, timeout: Union[float, Limit, None] = None, progress: _progress.Wanted = None,
     ) -> Iterator[tuple[str, Any]]:
         """(name, tensor) as they arrive, while others are being read; in groups of so many bytes, so that memory stays bounded. Whoever
@@ -508,8 +509,8 @@ def _open_again(wish: tuple[Any, ...], identity: bytes) -> Model:
 
 def open_model(
     uri: Any, *, device: Any = "cpu", framework: Optional[str] = None, credentials: Optional[Credentials] = None,
-    key: Union[Key, bytes, str, None] = None, verify: str = "auto", include: Optional[Iterable[str]] = None,
-    exclude: Optional[Iterable[str]] = None, rename: Optional[list[dict[str, str]]] = None,
+    key: Union[Key, bytes, str, None] = None, verify: str = "auto", include: Optional[Texts] = None,
+    exclude: Optional[Texts] = None, rename: Optional[list[dict[str, str]]] = None,
     spec: Union[str, dict[str, Any], None] = None, timeout: Optional[float] = None, meta: str = "zeros",
     progress: _progress.Wanted = None, whole: bool = False,
 ) -> Model:
@@ -522,7 +523,7 @@ def open_model(
     key          for encrypted files: a Key, 32 bytes, or a passphrase.
     verify       "auto" checks the cheapest hash that covers every byte, "all" every hash that is there; "require" is "auto", and refuses
                  what has none; "off" checks none.
-    include      shell patterns of names; exclude: of those to leave out; rename: rules as in a model's spec.
+    include      a shell pattern of names, or several; exclude: of those to leave out; rename: rules as in a model's spec.
     spec         YAML or a dict: anything else that a model's spec may say.
     timeout      seconds until it is open. None: no limit.
     meta         what a meta tensor of a .tensors file becomes: "zeros", or "keep": a tensor of torch's meta device, which takes no memory.
@@ -533,7 +534,7 @@ def open_model(
     name = _frameworks.framework_name(framework)
     if meta not in ("zeros", "keep") or (meta == "keep" and name not in (None, "torch")):
         raise ValueError(f"meta is 'zeros', or with torch 'keep', not {meta!r}")
-    tensors = {"include": list(include or ()), "exclude": list(exclude or ()), "rename": list(rename or ())}
+    tensors = {"include": texts(include, "include"), "exclude": texts(exclude, "exclude"), "rename": list(rename or ())}
     text = spec_text(credentials, spec, {key: value for key, value in tensors.items() if value})
     where = _frameworks.device_name(device, name)
     given = device if isinstance(device, str) else where

@@ -84,11 +84,11 @@ class _Filling:
         return self.others
 
     def missing(self) -> list[str]:
-        """Names that neither the model has, nor a name that is tied to them."""
+        """Names that neither the model has, nor a name that is tied to them. Of buffers that are not saved those that have no memory, either."""
         ties = {tie_of(slot.tensor) for _, slot in self.known}
         return [
             name for name, slot in self.slots.items()
-            if name in self.saved and not self.filtered and tie_of(slot.tensor) not in ties
+            if not self.filtered and tie_of(slot.tensor) not in ties and (name in self.saved or slot.tensor.device.type == "meta")
         ]
 
     def misfits(self) -> Iterator[str]:
@@ -153,7 +153,8 @@ def load_into_module(
     Tensors that the module has already are filled in place; those on the meta device become new ones. Tied weights stay tied, and one
     name of theirs is enough. Buffers stay buffers.
 
-    strict  RuntimeError for missing and unexpected names, before anything is read.
+    strict  RuntimeError for missing and unexpected names, before anything is read. A buffer that is not saved and is on the meta device is
+            missing, too: a model has none, and whoever leaves it out computes it then.
     filter  of names; with it nothing is missing.
     device  where the module's tensors go; None: where they are, and from the meta device to the CPU.
     dtype   of what is floating (or whole), or a name such as "bf16"; None: as the module has it, and on the meta device as the model has it.

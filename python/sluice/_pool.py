@@ -8,7 +8,6 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from ctypes import byref, c_uint64, c_void_p, sizeof
-from functools import cached_property
 from typing import Any, Optional
 
 from . import _slices
@@ -18,6 +17,7 @@ from ._error import SluiceError, check as _check
 from ._library import (
     KIND_FILE, PRESENT_ONLY, PRIVATE, REGISTER, AttachOptions, DepositOptions, Error, Meta, ModelInfo, Tensor as RawTensor, library,
 )
+from ._once import once
 
 
 class _Mapped(Memory):
@@ -240,7 +240,7 @@ class PoolModel(Mapping[str, Tensor]):
             made[number] = Tensor(self._lease, raw, self._writable)
         return made[number]
 
-    @cached_property
+    @once
     def _numbers(self) -> tuple[dict[str, int], dict[str, int]]:
         """{name: number} of tensors and of files; of two with one name the first."""
         tensors: dict[str, int] = {}
@@ -252,7 +252,7 @@ class PoolModel(Mapping[str, Tensor]):
             (files if raw.kind == KIND_FILE else tensors).setdefault(_name(raw), number)
         return tensors, files
 
-    @cached_property
+    @once
     def files(self) -> dict[str, Tensor]:
         """Data files beside the tensors, such as config.json, by their names."""
         return {name: self._tensor(number) for name, number in self._numbers[1].items()}

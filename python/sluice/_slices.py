@@ -34,9 +34,11 @@ def _expanded(index: Any, rank: int) -> tuple[Any, ...]:
 
 
 def _number(part: Any, size: int, dim: int) -> int:
-    if isinstance(part, bool):
+    if isinstance(part, bool) or str(getattr(part, "dtype", "")).endswith("bool"):
         raise TypeError("a slice is of numbers, ranges, None and an ellipsis, not of truth values")
     try:
+        if getattr(part, "ndim", 0):
+            raise TypeError  # a tensor of one element has an index, too, and is no number
         number = operator.index(part)
     except TypeError:
         raise TypeError(

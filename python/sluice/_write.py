@@ -7,7 +7,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple, Optional, Union
 
 from . import _native, _progress
@@ -118,12 +118,12 @@ class Writer:
     ) -> None:
         if format not in _FORMATS:
             raise ValueError(f"no format {format!r}: safetensors or tensorizer")
-        self._place = _local(uri)
-        where, self._file = self._place.__enter__()
-        if self._file is not None and format is None:
+        if hasattr(uri, "write") and format is None:
             raise ValueError("format is missing: a file has no name that would say it")
-        self._bar = _progress.shown(progress, "a file" if self._file is not None else str(uri))
+        self._begun = ExitStack()
+        where, self._file = self._begun.enter_context(_local(uri))
         self._path = where
+        bar = _progress.shown(progress, "a file" if self._file is not None else str(uri))
         flags = (_native.REPLACE if replace else 0) | (_native.BORROW if borrow else 0)
         self._credentials, self._borrow, self.total_tensor_bytes = credentials, borrow, 0
         self._kept: list[Any] = []
@@ -131,7 +131,7 @@ class Writer:
         try:
             self._output: Optional[Output] = Output(
                 where, _FORMATS[format], spec_text(credentials, spec), _texts(metadata), secret_of(encryption), shard_bytes,
-                flags, timeout, self._bar.__enter__(),
+                flags, timeout, self._begun.enter_context(bar),
             )
         except BaseException:
             self._end()
@@ -146,8 +146,7 @@ class Writer:
     def _end(self) -> None:
         self._output = None
         self._kept.clear()
-        self._bar.__exit__(None, None, None)
-        self._place.__exit__(None, None, None)
+        self._begun.close()
 
     def write(
         self, name: Union[str, tuple[Union[str, int], ...]], tensor: Any, *, role: str = "entry", module: int = 0

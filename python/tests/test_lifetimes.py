@@ -216,6 +216,28 @@ if not child:
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """), "INTEGRITY changed\n0\n")
 
+    def test_a_forked_process_may_list_while_its_parent_did(self):
+        self.assertEqual(self.end_of("""
+import os, sys, threading, sluice
+from sluice._native import Source
+model, other, inside, goes_on, entries = sluice.open(sys.argv[1]), sluice.open(sys.argv[1]), threading.Event(), threading.Event(), Source.entries
+def slow(source):
+    inside.set()
+    goes_on.wait()
+    return entries(source)
+Source.entries = slow
+threading.Thread(target=list, args=(model,), daemon=True).start()
+inside.wait()
+child = os.fork()
+if not child:
+    Source.entries = entries
+    print(len(list(other)) == len(list(model)), flush=True)
+    os._exit(0)
+code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+goes_on.set()
+print(code)
+"""), "True\n0\n")
+
     @needs_writing
     def test_a_forked_process_leaves_its_parents_writers_alone(self):
         self.assertEqual(self.end_of("""

@@ -3,6 +3,7 @@ import asyncio
 import copy
 import ctypes
 import io
+import itertools
 import os
 import pickle
 import shutil
@@ -65,11 +66,22 @@ class Opened(Case):
         for index in (4, (0, 6), (0, 0, 0), (..., ...)):
             with self.assertRaises(IndexError):
                 part[index]
-        for index in ("a", [0, 1], True, 1.5):
+        for index in ("a", [0, 1], True, 1.5, torch.tensor([0]), [torch.tensor([0])], torch.tensor(True), numpy.array([1]), numpy.bool_(True)):
             with self.assertRaises(TypeError):
                 part[index]
         with self.assertRaises(ValueError):
             part[::0]
+
+    def test_one_text_is_one_name_or_one_pattern(self):
+        self.assertEqual(list(sluice.open(self.path, include="w*")), ["wide"])
+        self.assertEqual(set(sluice.open(self.path, exclude="w*")), set(self.made) - {"wide"})
+        self.assertEqual(list(sluice.load(self.path, names="wide")), ["wide"])
+        self.assertEqual([name for name, _ in sluice.stream(self.path, names="wide")], ["wide"])
+        self.assertEqual(list(sluice.open(self.path).load("wide")), ["wide"])
+        self.assertEqual([found.name for found in sluice.ls(self.folder + "/", include="*.safetensors")], ["m.safetensors"])
+        for call in (lambda: sluice.open(self.path, include=[1]), lambda: sluice.load(self.path, names=[1]), lambda: sluice.ls(self.folder, include=[b"x"])):
+            with self.assertRaisesRegex(TypeError, "a str, or several"):
+                call()
 
     def test_the_parts_of_all_ranks_are_the_whole(self):
         model = sluice.open(self.path, framework="torch")
@@ -287,6 +299,14 @@ class Written(Case):
         with open(self.at("m.safetensors"), "rb") as saved:
             self.assertEqual(file.getvalue(), saved.read())
 
+    def test_what_is_wrong_is_said_before_a_bar_begins(self):
+        bad = (({"metadata": {"epoch": 3}}, TypeError, "texts"), ({"encryption": b"x"}, ValueError, "32 bytes"),
+               ({"spec": "source: {}", "credentials": sluice.credentials(region="x")}, ValueError, "stands alone"))
+        for (options, kind, said), progress in itertools.product(bad, (None, True)):
+            with self.assertRaisesRegex(kind, said):
+                sluice.save({"a": torch.ones(2)}, self.at("m.tensors"), progress=progress, **options)
+        self.assertEqual(os.listdir(self.folder), [])
+
     def test_an_exception_in_a_block_leaves_nothing(self):
         with self.assertRaises(RuntimeError):
             with sluice.Writer(self.at("m.safetensors")) as writer:
@@ -371,6 +391,22 @@ class Modules(Case):
         self.assertIs(other.tied.weight, other[1].weight)
         self.assertIsInstance(other[0].weight, torch.nn.Parameter)
         self.assertNotIsInstance(other[2].running_mean, torch.nn.Parameter)
+
+    def test_a_buffer_that_nobody_saved_is_missing_where_it_has_no_memory(self):
+        class Rotary(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.inner = torch.nn.Linear(2, 2)
+                self.register_buffer("inv_freq", torch.ones(3), persistent=False)
+
+        made, path = Rotary(), self.at("r.safetensors")
+        make(dict(made.state_dict()), path)
+        self.assertEqual(sluice.load_into_module(Rotary(), path), ([], []))
+        with self.assertRaisesRegex(RuntimeError, "missing: inv_freq"):
+            sluice.load_into_module(Rotary().to("meta"), path)
+        other = Rotary().to("meta")
+        self.assertEqual(sluice.load_into_module(other, path, strict=False), (["inv_freq"], []))
+        self.assertSame(other.state_dict(), made.state_dict())
 
     def test_a_tensor_of_the_module_itself_may_have_tensorizers_dot(self):
         class Scaled(torch.nn.Module):

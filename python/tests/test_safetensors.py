@@ -76,7 +76,8 @@ class Beside(Case):
             for index in (
                 numpy.s_[:], (), numpy.s_[:2], numpy.s_[:, :2], 0, -1, numpy.s_[1, 2], numpy.s_[..., 1], numpy.s_[::2],
                 numpy.s_[:, 1:5:3], numpy.s_[3:3], numpy.s_[9:], numpy.s_[:9], 4, -5, numpy.s_[::-1], numpy.s_[::0], numpy.s_[-2:], numpy.s_[4:], numpy.s_[5:5], True,
-                (0, 0, 0), (..., ...), [], [0], "a", None, numpy.s_[0:0],
+                (0, 0, 0), (..., ...), [], [0], "a", None, numpy.s_[0:0], torch.tensor([0]), torch.tensor(0), torch.tensor(True), [torch.tensor([0])],
+                numpy.array([0]), (torch.tensor([1]), 0),
             ):
                 (mine, wrong), (yours, error) = self.both([lambda: ours.get_slice("wide")[index], lambda: theirs.get_slice("wide")[index]])
                 self.assertEqual(wrong, error, (options, index))
