@@ -1,6 +1,7 @@
 """What stands in brackets, by safetensors' rules: no negative ends, no steps below 1, and nothing past the end."""
 from __future__ import annotations
 
+import operator
 from typing import Any, NamedTuple, Optional, Union
 
 from .._kinds import is_tuple
@@ -41,6 +42,14 @@ def _narrow(part: Any) -> _Narrow:
     return _Narrow(start, stop, step)
 
 
+def _whole(item: Any) -> Optional[int]:
+    """None: it is none, such as an array, which has an index by name alone."""
+    try:
+        return operator.index(item)
+    except TypeError:
+        return None
+
+
 def _select(number: int, dim: int, shape: tuple[int, ...]) -> int:
     size = shape[dim] if dim < len(shape) else 0
     if number < 0 and size + number < 0:
@@ -72,8 +81,8 @@ def _indexers(index: Any, shape: tuple[int, ...]) -> list[_Indexer]:
             found.extend([_Narrow(None, None, 1)] * rest)
         elif isinstance(item, slice):
             found.append(_narrow(item))
-        elif hasattr(item, "__index__"):
-            found.append(_select(int(item.__index__()), len(found), shape))
+        elif (number := _whole(item)) is not None:
+            found.append(_select(number, len(found), shape))
         else:
             raise SafetensorError(
                 f"Unsupported slice index at position {len(found)}: expected slice, int, or ellipsis"
