@@ -326,6 +326,12 @@ def what_is_dropped_is_freed_at_once(h):
 
 
 @check()
+def tensors_are_on_their_way_before_they_are_asked_for(h):
+    """One after another, in any of three orders, and each rank's parts: few requests, bounded memory, and nothing once the order is left."""
+    return run_tests(h, "test_ahead")
+
+
+@check()
 def nothing_is_kept_of_what_was_read(h):
     """Each way to read × a mapped file, one that is read, HTTP and S3 × NumPy and torch × to the end, left, an exception, canceled, out of time:
     no array, no source, no descriptor stays, and no more arrays are alive than each way says."""

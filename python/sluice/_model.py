@@ -2,11 +2,12 @@
 from __future__ import annotations
 
 import builtins
+import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Optional, Union
 
-from . import _dlpack, _fork, _frameworks, _native, _progress, _slices
+from . import _ahead, _dlpack, _fork, _frameworks, _native, _progress, _slices
 from ._array import Array, Memory
 from ._cancel import Limit, limit_of
 from ._dtypes import find, library, nbytes, torch_dtype
@@ -169,6 +170,16 @@ class Model(Mapping[str, Any]):
     def __init__(self, wish: _Wish, progress: _progress.Wanted = None) -> None:
         self._wish, self._found_alone = wish, 0
         self._source = _opened(wish, progress)
+        self._in_order: Optional[_ahead.InOrder] = None
+        if wish.framework is not None and not self._source.is_local:
+            self._in_order = _ahead.InOrder(self)
+            _fork.known(self._in_order)
+
+    def for_itself(self) -> "Model":
+        """The same, for a thread that reads of it, and must not keep it."""
+        same = Model.__new__(Model)
+        same._wish, same._source, same._found_alone, same._in_order = self._wish, self._source, 0, None
+        return same
 
     @once
     def _entries(self) -> list[Entry]:
@@ -327,6 +338,38 @@ class Model(Mapping[str, Any]):
 
         return self._on_device(read)
 
+    def nbytes_of(self, entry: Entry, taken: _slices.Ranges) -> int:
+        """Of a part."""
+        row = find(entry.dtype)
+        return 0 if row is None else nbytes(row, math.prod(taken.read_shape))
+
+    def read_jobs(
+        self, jobs: Sequence[_ahead.Job], done: Optional[Callable[[int, Any], object]] = None, progress: Optional[_progress.Progress] = None
+    ) -> list[Any]:
+        """Tensors, or parts of them, side by side. done(index, array) as they come."""
+        if all(job.taken is None for job in jobs):
+            return self.get_many([job.entry for job in jobs], done, progress)
+        found: list[Any] = [None] * len(jobs)
+        self._on_device(lambda gpu: self._fill_parts(found, jobs, gpu, done))
+        return found
+
+    def _fill_parts(
+        self, found: list[Any], jobs: Sequence[_ahead.Job], gpu: Optional[str], done: Optional[Callable[[int, Any], object]]
+    ) -> None:
+        framework = self._wish.framework or "numpy"
+        parts = [(job.entry, job.taken) for job in jobs if job.taken is not None]
+        rooms = [self._room(entry.dtype, taken.read_shape, framework, gpu) for entry, taken in parts]
+
+        def on_done(at: int) -> None:
+            if found[at] is None:
+                found[at] = _frameworks.turned(framework, rooms[at].result(), parts[at][1].flips, parts[at][1].shape)
+                if done:
+                    done(at, found[at])
+
+        self._read(
+            [Read(entry.number, taken.ranges, room.address, job.nbytes) for (entry, taken), room, job in zip(parts, rooms, jobs)], gpu, on_done
+        )
+
     def _room(self, dtype: str, shape: tuple[int, ...], framework: str, gpu: Optional[str]) -> _frameworks.Room:
         if gpu is not None:
             return _frameworks.gpu_room(gpu, dtype, shape)
@@ -359,6 +402,10 @@ class Model(Mapping[str, Any]):
         """Arrays of the framework, read side by side. done(index, array) as they come."""
         if self._wish.framework is None:
             return [OpenTensor(self._source, entry) for entry in entries]
+        if len(entries) == 1 and done is None and progress is None and self._in_order is not None:
+            ahead = self._in_order.take(entries[0])
+            if ahead is not _ahead.MISSING:
+                return [ahead]
         found: list[Any] = [None] * len(entries)
         self._on_device(lambda gpu: self._fill(found, entries, self._wish.framework or "", gpu, done, progress))
         return found
@@ -477,7 +524,12 @@ class Model(Mapping[str, Any]):
 
     def close(self) -> None:
         """Give connections and memory back; arrays stay good."""
+        self._stop_ahead()
         self._source.close()
+
+    def _stop_ahead(self) -> None:
+        if self._in_order is not None:
+            self._in_order.drop()
 
     def forget(self) -> None:
         """Give back what opening it whole keeps; what is read later comes from the store. Nothing is done while somebody reads."""

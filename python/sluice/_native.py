@@ -223,7 +223,8 @@ class Source:
         self._closing = self._parents = False
         self._uri, self._wanted = text(uri, "uri"), (spec, key, verify, flags, timeout)
         # Nothing else is asked: no server, no program for a key.
-        self._brief = _is_local(self._uri) and not spec and key is None and timeout is None
+        self.is_local = _is_local(self._uri)
+        self._brief = self.is_local and not spec and key is None and timeout is None
         self._begin()
         self.handle = self._open(progress)
         _fork.known(self)

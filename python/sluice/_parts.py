@@ -9,10 +9,12 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any, Optional, Union
 
+from ._ahead import MISSING, Foreseen
 from ._dtypes import find, library, torch_dtype
 from ._kinds import is_list, is_tuple
 from ._model import Model
 from ._native import Entry
+from ._slices import resolve
 
 SMALL_BYTES = 1 << 20  # a part of a smaller tensor costs as much as all of it
 Taken = tuple[Union[slice, int], ...]  # of each dimension of the stored tensor
@@ -21,15 +23,19 @@ Taken = tuple[Union[slice, int], ...]  # of each dimension of the stored tensor
 class Stored:
     """What an unread tensor is of. It keeps the model open."""
 
-    def __init__(self, model: Model, entry: Entry, taken: Taken) -> None:
-        self.model, self.entry, self.taken = model, entry, taken
+    def __init__(self, model: Model, entry: Entry, taken: Taken, foreseen: Foreseen) -> None:
+        self.model, self.entry, self.taken, self.foreseen = model, entry, taken, foreseen
         self.held: Any = None
 
     def read(self) -> Any:
         """A tensor of torch, checked where it is the whole; kept, since somebody may have its address."""
         if self.held is None:
-            whole = self.taken == tuple(slice(0, size) for size in self.entry.shape)
-            self.held = self.model[self.entry.name] if whole else self.model.slice(self.entry.name)[self.taken]
+            part = resolve(self.taken, self.entry.shape)
+            found = self.foreseen.take(self.entry, part)
+            if found is MISSING:
+                whole = self.taken == tuple(slice(0, size) for size in self.entry.shape)
+                found = self.model.get_many([self.entry])[0] if whole else self.model.read_slice(self.entry, part)
+            self.held = found
         return self.held
 
     def shape(self) -> tuple[int, ...]:
@@ -40,7 +46,7 @@ class Stored:
         """Less of the dimension that is seen as the dim-th; a number takes it away."""
         at, first = [(number, int(each.start)) for number, each in enumerate(self.taken) if isinstance(each, slice)][dim]
         moved = first + part if isinstance(part, int) else slice(first + int(part.start), first + int(part.stop))
-        return Stored(self.model, self.entry, self.taken[:at] + (moved,) + self.taken[at + 1:])
+        return Stored(self.model, self.entry, self.taken[:at] + (moved,) + self.taken[at + 1:], self.foreseen)
 
 
 def _narrow(stored: Stored, dim: Any, start: Any, length: Any) -> Optional[Stored]:
@@ -157,7 +163,11 @@ def weights(model: Model) -> Iterator[tuple[str, Any]]:
         return entries[name].nbytes >= SMALL_BYTES and row is not None and row.bits >= 8 and not model.hashes(entries[name])
 
     yield from model.stream(filter=lambda name: not parted(name))
-    for name in model.offset_keys():
-        if parted(name):
-            entry = entries[name]
-            yield name, _unread()(Stored(model, entry, tuple(slice(0, size) for size in entry.shape)))
+    rest = [entries[name] for name in model.offset_keys() if parted(name)]
+    foreseen = Foreseen(model, rest)
+    try:
+        for entry in rest:
+            yield entry.name, _unread()(Stored(model, entry, tuple(slice(0, size) for size in entry.shape), foreseen))
+            foreseen.passed(entry)
+    finally:
+        foreseen.close()

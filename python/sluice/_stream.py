@@ -4,7 +4,7 @@ from __future__ import annotations
 import atexit
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Optional
 
 from . import _cancel, _fork, _frameworks, _progress
@@ -30,13 +30,18 @@ def _groups(entries: Sequence[Entry], group_bytes: int) -> Iterator[list[Entry]]
         yield group
 
 
-class _Stream:
+Reads = Callable[[Any, Optional[Callable[[int, Any], object]], Optional[_progress.Progress]], Sequence[Any]]
+
+
+class Stream:
     """One thread reads group after group; at most one is read ahead of what was taken."""
 
     def __init__(
-        self, model: Model, groups: list[list[Entry]], tell: Optional[_progress.Progress], limit: Optional[_cancel.Limit] = None
+        self, model: Model, groups: Sequence[Sequence[Any]], tell: Optional[_progress.Progress], limit: Optional[_cancel.Limit] = None,
+        read: Optional[Reads] = None,
     ) -> None:
-        self._model, self._groups, self._tell, self._limit = model, groups, tell, limit or _cancel.Limit(None)
+        self._read_many: Reads = read or model.get_many
+        self._groups, self._tell, self._limit = groups, tell, limit or _cancel.Limit(None)
         self._cancel = _cancel.current() or _cancel.Cancel()
         self._as_here = _frameworks.as_here(model.device)
         self._changed = threading.Condition()
@@ -48,7 +53,7 @@ class _Stream:
             target=_cancel.under, args=(self._cancel, self._run), name="sluice stream", daemon=True
         )
 
-    def __enter__(self) -> "_Stream":
+    def __enter__(self) -> "Stream":
         _streams.add(self)
         _fork.known(self)
         if self._thread is not None:
@@ -62,9 +67,10 @@ class _Stream:
             self._changed.notify_all()
             if not self._ended:
                 self._cancel.cancel()
-        if self._thread is not None:
+        if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
         self._raised.keep(None)
+        self._ready.clear()
 
     def forked(self) -> None:
         """Its thread is not here, and what it waits for is the parent's."""
@@ -104,16 +110,36 @@ class _Stream:
                 self._ended = True
                 self._changed.notify_all()
 
-    def _read(self, group: list[Entry], tell: Optional[_progress.Progress]) -> None:
+    def _read(self, group: Sequence[Any], tell: Optional[_progress.Progress]) -> None:
         arrived: set[int] = set()
 
         def done(index: int, array: Any) -> None:
             arrived.add(index)
             self._arrived(group[index].name, array)
 
-        for index, array in enumerate(self._model.get_many(group, done, tell)):
+        for index, array in enumerate(self._read_many(group, done, tell)):
             if index not in arrived:
                 self._arrived(group[index].name, array)
+
+    def _count(self) -> None:
+        """One of the first group was taken. The lock is held."""
+        self._left[0] -= 1
+        if not self._left[0]:
+            self._left.popleft()
+        self._changed.notify_all()
+
+    def take(self, name: Any, missing: Any) -> Any:
+        """The one of this name, of a group before which all were taken. missing: there will be none."""
+        with self._changed:
+            while True:
+                for at, pair in enumerate(self._ready):
+                    if pair[0] == name:
+                        del self._ready[at]
+                        self._count()
+                        return pair[1]
+                if self._ended:
+                    return missing
+                self._changed.wait()
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:
         while True:
@@ -123,10 +149,7 @@ class _Stream:
                     self._raised.again()
                     return
                 pair = self._ready.popleft()
-                self._left[0] -= 1
-                if not self._left[0]:
-                    self._left.popleft()
-                self._changed.notify_all()
+                self._count()
             yield pair
 
 
@@ -134,11 +157,11 @@ def arriving(
     model: "Model", entries: Sequence[Entry], group_bytes: int, limit: _cancel.Limit, tell: Optional[_progress.Progress]
 ) -> Iterator[tuple[str, Any]]:
     """(name, tensor) of these, in groups of so many bytes."""
-    with _Stream(model, list(_groups(entries, group_bytes)), tell, limit) as stream:
+    with Stream(model, list(_groups(entries, group_bytes)), tell, limit) as stream:
         yield from stream
 
 
-_streams: set[_Stream] = set()  # that have a thread
+_streams: set[Stream] = set()  # that have a thread
 
 
 @atexit.register

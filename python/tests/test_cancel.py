@@ -14,7 +14,7 @@ from case import Case, Server, make
 
 import sluice
 from sluice import _cancel, _native, _progress, _waits
-from sluice._stream import _Stream
+from sluice._stream import Stream
 
 NEVER = {"readers": {"stallSeconds": 3600, "hedge": "off"}}
 
@@ -75,7 +75,7 @@ class Stalled(Case):
 
     def test_a_stream_that_is_left_ends_what_it_reads(self):
         model = self.stalled_model()
-        stream = _Stream(model, [model.entries()], None)
+        stream = Stream(model, [model.entries()], None)
         with self.assertRaises(KeyError), stream:
             self.server.stalled.wait()
             raise KeyError("a reason of its own")

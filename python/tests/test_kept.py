@@ -12,11 +12,12 @@ import tempfile
 import threading
 import unittest
 import weakref
+from unittest import mock
 
 import numpy
 
 import sluice
-from sluice import _cancel, _frameworks, _model, _native, _pool, _stream
+from sluice import _ahead, _cancel, _frameworks, _model, _native, _pool, _stream
 from sluice._library import library
 
 try:
@@ -67,7 +68,7 @@ class Alive:
             return found
 
         self.replace(test, _frameworks, "room", counted)
-        for kind, nbytes in ((_native.Held, lambda held: held.nbytes), (_native.Source, None), (_cancel.Cancel, None), (_stream._Stream, None),
+        for kind, nbytes in ((_native.Held, lambda held: held.nbytes), (_native.Source, None), (_cancel.Cancel, None), (_stream.Stream, None),
                              (_native.Calls, None), (_model.OpenTensor, None), (_pool._Mapped, None)):
             self.replace(test, kind, "__init__", self.counting(kind.__init__, nbytes))
 
@@ -186,8 +187,8 @@ async def astream(uri, framework, progress, timeout):
 # What each has at once, its caller's one included, in tensors, and what it needs; of .tensors and torch's files each is read at once.
 ALL = COUNT + 1
 WAYS = {
-    opened: (0, None), load: (ALL, None), stream: (4, None), get: (2, None), bare: (2, None), part: (1, None), aload: (ALL, None),
-    astream: (4, None), safetensors_door: (2, None), tensorizer_door: (ALL, "torch"), zipslicer_door: (2, "torch"),
+    opened: (0, None), load: (ALL, None), stream: (4, None), get: (4, None), bare: (2, None), part: (1, None), aload: (ALL, None),
+    astream: (4, None), safetensors_door: (4, None), tensorizer_door: (ALL, "torch"), zipslicer_door: (4, "torch"),
     into_module: (ALL, "torch"),
 }
 HAVE_CALLBACKS = (opened, load, stream, get, bare, part, aload, astream, into_module)
@@ -259,6 +260,9 @@ class Kept(unittest.TestCase):
         gc.collect()
         gc.disable()
         self.addCleanup(gc.enable)
+        ahead = mock.patch.multiple(_ahead, AHEAD_BYTES=GROUP, FIRST_BYTES=GROUP)
+        ahead.start()
+        self.addCleanup(ahead.stop)
         self.alive = Alive()
         self.alive.watch(self)
 
