@@ -166,7 +166,7 @@ def change(pool, source):
 ON_GPU = """
 import ctypes, sys, sluice
 socket, device, key = sys.argv[1:]
-model = sluice.attach("m", device, key=key or None, socket=socket, timeout=120)
+model = sluice.attach("m", device, deposit=key or None, socket=socket, timeout=120)
 def look(tensor):
     interface = tensor.__cuda_array_interface__
     return bytes((ctypes.c_uint8 * tensor.nbytes).from_address(interface["data"][0]))

@@ -172,7 +172,7 @@ def deposit(engine, source, socket):
     with sluice.Deposit(source, f"engine-{type(engine).__name__}", 1 << 20, socket=socket) as made:
         engine.fill(made.room("dense", "F32", (64, 64)), 3.0)
         engine.fill(made.room("strided", "F32", (8, 2), (4, 1)), 5.0)
-    with sluice.attach(source.name, source.device, socket=socket, key=f"engine-{type(engine).__name__}", timeout=60) as found:
+    with sluice.attach(source.name, source.device, socket=socket, deposit=f"engine-{type(engine).__name__}", timeout=60) as found:
         values = [set(memoryview(engine.bytes(engine.take(found[name]))).cast("f")) for name in ("dense", "strided")]
         return values == [{3.0}, {5.0}]
 

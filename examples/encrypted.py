@@ -10,7 +10,7 @@ import sluice
 source, target = sys.argv[1:]
 passphrase = os.environ["SLUICE_PASSPHRASE"]
 plain = sluice.load(source)
-sluice.save(plain, target, format="tensorizer", encryption=sluice.Key.from_string(passphrase))
+sluice.save(plain, target, format="tensorizer", key=sluice.Key.from_string(passphrase))
 
 with sluice.open(target, key=passphrase, framework="torch") as model:
     name = next(iter(model))

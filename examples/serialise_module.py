@@ -11,7 +11,7 @@ import sluice
 path, = sys.argv[1:]
 key = sluice.Key.random()
 net = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
-sluice.save(net.state_dict(), path, format="tensorizer", encryption=key)
+sluice.save(net.state_dict(), path, format="tensorizer", key=key)
 
 empty = torch.nn.Sequential(torch.nn.Linear(8, 16, device="meta"), torch.nn.ReLU(), torch.nn.Linear(16, 4, device="meta"))
 sluice.load_into_module(empty, path, key=key)

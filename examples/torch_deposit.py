@@ -98,7 +98,7 @@ def bytes_of(tensor):
 def attach_derived(arguments, key):
     """What an earlier start made, and the seconds that it took to make; None if there is nothing of use."""
     try:
-        derived = sluice.attach(arguments.name, key=key, socket=arguments.socket, writable=True)
+        derived = sluice.attach(arguments.name, deposit=key, socket=arguments.socket, writable=True)
     except sluice.SluiceError as error:
         if error.code not in NOT_THERE:
             raise

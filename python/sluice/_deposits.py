@@ -127,7 +127,7 @@ class Start:
         self._before = outline(found), attributes(self._module)
         self.source = attach(self._name, self._device, **self._where)
         try:
-            kept = attach(self._name, self._device, key=self._key, **self._where)
+            kept = attach(self._name, self._device, deposit=self._key, **self._where)
         except SluiceError as error:
             if error.code not in ABSENT:
                 raise

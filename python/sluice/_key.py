@@ -92,7 +92,10 @@ class Key:
         return hash(self._secret)
 
 
-def secret_of(key: Any) -> Union[bytes, str, None]:
+Secret = Union[Key, bytes, str, None]
+
+
+def secret_of(key: Secret) -> Union[bytes, str, None]:
     """Of a Key, or what one is made of."""
     if key is None:
         return None

@@ -1,6 +1,7 @@
 """What a value is that may be anything, so that type checkers know its parts, too."""
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Optional, Union
 
@@ -20,6 +21,14 @@ def texts(given: Optional[Texts], what: str) -> list[str]:
         if not isinstance(text, str):
             raise TypeError(f"{what} is a str, or several, not {text!r}")
     return found
+
+
+def renamed(call: str, old: str, new: str, given: Any, before: Any) -> Any:
+    """What a caller gave by the name that a parameter has, or by the one that it had."""
+    if before is None:
+        return given
+    warnings.warn(f"{call}({old}=…) is called {call}({new}=…)", DeprecationWarning, stacklevel=3)
+    return before if given is None else given
 
 
 def is_tuple(value: object) -> TypeGuard[tuple[Any, ...]]:

@@ -12,7 +12,7 @@ from ._array import Array, Memory
 from ._cancel import Limit, limit_of
 from ._dtypes import find, library, nbytes, torch_dtype
 from ._error import SluiceError
-from ._key import Key, secret_of
+from ._key import Secret, secret_of
 from ._kinds import Texts, texts
 from ._native import WHOLE, Entry, Read, Source
 from ._once import once
@@ -561,7 +561,7 @@ def _open_again(wish: tuple[Any, ...], identity: bytes) -> Model:
 
 def open_model(
     uri: Any, *, device: Any = "cpu", framework: Optional[str] = None, credentials: Optional[Credentials] = None,
-    key: Union[Key, bytes, str, None] = None, verify: str = "auto", include: Optional[Texts] = None,
+    key: Secret = None, verify: str = "auto", include: Optional[Texts] = None,
     exclude: Optional[Texts] = None, rename: Optional[list[dict[str, str]]] = None,
     spec: Union[str, dict[str, Any], None] = None, timeout: Optional[float] = None, meta: str = "zeros",
     progress: _progress.Wanted = None, whole: bool = False,

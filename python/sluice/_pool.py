@@ -14,6 +14,7 @@ from . import _slices
 from ._array import Array, Memory, row_by_row
 from ._cancel import LONGEST_MS, checked, interruptible, milliseconds
 from ._error import SluiceError, check as _check
+from ._kinds import renamed
 from ._library import (
     KIND_FILE, PRESENT_ONLY, PRIVATE, REGISTER, AttachOptions, DepositOptions, Error, Meta, ModelInfo, Tensor as RawTensor, library,
 )
@@ -383,14 +384,14 @@ def _tensor_again(wish: _Wish, identity: bytes, name: str, is_file: bool) -> Ten
 
 
 def attach(
-    name: str, device: Any = "cpu", *, key: Optional[str] = None, socket: Optional[str] = None, load: bool = True,
-    writable: Optional[bool] = None, register: bool = False, timeout: Optional[float] = None,
+    name: str, device: Any = "cpu", *, deposit: Optional[str] = None, socket: Optional[str] = None, load: bool = True,
+    writable: Optional[bool] = None, register: bool = False, timeout: Optional[float] = None, key: Optional[str] = None,
 ) -> PoolModel:
     """Attach to a model of the pool, which may still be loading.
 
     device    "cpu", or a GPU as this process counts them: "cuda:0", 0, torch.device("cuda"); or its UUID, "GPU-…". The daemon must keep the
               model there.
-    key       of a derived model, as it was deposited.
+    deposit   the key of a derived model, as it was deposited. (key is what this was called before.)
     load      begin a load if it is not in memory; else that is an error.
     writable  None: arrays of torch() may be written to, others are read-only. True: all may be. What is written is copied, page by
               page, and nobody else sees it. False: nothing may be, and as torch does not know read-only tensors a write to one ends
@@ -400,7 +401,7 @@ def attach(
     timeout   seconds until the daemon knows what is in the model; a daemon that is not there yet is waited for, too. None waits
               for ever, but not for a daemon that is not there.
     """
-    wish = _Wish(name, _device(device), key, socket, load, writable, register, timeout)
+    wish = _Wish(name, _device(device), renamed("attach", "key", "deposit", deposit, key), socket, load, writable, register, timeout)
     return PoolModel(_Lease(wish), writable is True)
 
 

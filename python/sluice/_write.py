@@ -13,7 +13,8 @@ from typing import Any, NamedTuple, Optional, Union
 from . import _native, _progress
 from ._array import Array, row_by_row
 from ._dtypes import DTYPES, library, of_numpy, of_torch
-from ._key import Key, secret_of
+from ._key import Secret, secret_of
+from ._kinds import renamed
 from ._native import Output, Written
 from ._options import Credentials, spec_text
 
@@ -104,7 +105,7 @@ class Writer:
     uri         any that `sluice convert` writes to; a '/' at its end is a folder. A binary file that can be written to is good, too.
     format      "safetensors" or "tensorizer"; None: as the URI's end says.
     metadata    texts; safetensors' only.
-    encryption  a Key, 32 bytes, or a passphrase; tensorizer's only.
+    key         encrypt: a Key, 32 bytes, or a passphrase; tensorizer's only. (encryption is what this was called before.)
     borrow      copy nothing: the arrays stay as they are until finish().
 
     Any thread may use it; one waits for another.
@@ -112,9 +113,9 @@ class Writer:
 
     def __init__(
         self, uri: Any, *, format: Optional[str] = None, metadata: Optional[Mapping[str, str]] = None,
-        encryption: Union[Key, bytes, str, None] = None, credentials: Optional[Credentials] = None, replace: bool = True,
-        shard_bytes: int = 0, borrow: bool = False, spec: Union[str, dict[str, Any], None] = None,
-        timeout: Optional[float] = None, progress: _progress.Wanted = None,
+        key: Secret = None, credentials: Optional[Credentials] = None, replace: bool = True, shard_bytes: int = 0, borrow: bool = False,
+        spec: Union[str, dict[str, Any], None] = None, timeout: Optional[float] = None, progress: _progress.Wanted = None,
+        encryption: Secret = None,
     ) -> None:
         if format not in _FORMATS:
             raise ValueError(f"no format {format!r}: safetensors or tensorizer")
@@ -130,7 +131,7 @@ class Writer:
         self._lock = threading.Lock()
         try:
             self._output: Optional[Output] = Output(
-                where, _FORMATS[format], spec_text(credentials, spec), _texts(metadata), secret_of(encryption), shard_bytes,
+                where, _FORMATS[format], spec_text(credentials, spec), _texts(metadata), secret_of(renamed("Writer", "encryption", "key", key, encryption)), shard_bytes,
                 flags, timeout, self._begun.enter_context(bar),
             )
         except BaseException:
@@ -200,9 +201,9 @@ def _texts(metadata: Optional[Mapping[str, str]]) -> Optional[dict[str, str]]:
 
 def save(
     tensors: Mapping[str, Any], uri: Any, *, metadata: Optional[Mapping[str, str]] = None, format: Optional[str] = None,
-    encryption: Union[Key, bytes, str, None] = None, credentials: Optional[Credentials] = None, replace: bool = True,
-    shard_bytes: int = 0, spec: Union[str, dict[str, Any], None] = None, timeout: Optional[float] = None,
-    progress: _progress.Wanted = None,
+    key: Secret = None, credentials: Optional[Credentials] = None, replace: bool = True, shard_bytes: int = 0,
+    spec: Union[str, dict[str, Any], None] = None, timeout: Optional[float] = None, progress: _progress.Wanted = None,
+    encryption: Secret = None,
 ) -> None:
     """Write tensors of torch, NumPy, JAX, CuPy or sluice as one model. It appears whole or not at all. Options are Writer's."""
     if not isinstance(tensors, Mapping):
@@ -212,8 +213,8 @@ def save(
         if not isinstance(name, (str, tuple)):
             raise TypeError(f"a tensor's name is a text, not {name!r}")
     with Writer(
-        uri, format=format, metadata=metadata, encryption=encryption, credentials=credentials, replace=replace,
-        shard_bytes=shard_bytes, borrow=True, spec=spec, timeout=timeout, progress=progress,
+        uri, format=format, metadata=metadata, key=renamed("save", "encryption", "key", key, encryption), credentials=credentials,
+        replace=replace, shard_bytes=shard_bytes, borrow=True, spec=spec, timeout=timeout, progress=progress,
     ) as writer:
         for name, tensor in tensors.items():
             writer.write(name, tensor)

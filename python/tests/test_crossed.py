@@ -63,7 +63,7 @@ class Crossed(Case):
     def test_every_way_reads_what_was_written(self):
         for key, with_meta in itertools.product((None, KEY), (False, True)):
             path, wanted = self.at("m.tensors"), some()
-            with sluice.Writer(path, encryption=key) as writer:
+            with sluice.Writer(path, key=key) as writer:
                 for name, tensor in wanted.items():
                     writer.write(name, tensor)
                 if with_meta:

@@ -285,10 +285,10 @@ class Written(Case):
     def test_formats_keys_and_files(self):
         made = {"a": torch.arange(1000.0), "b": torch.ones(3, dtype=torch.bfloat16)}
         for name, options in (
-            ("m.safetensors", {}), ("m.tensors", {}), ("e.tensors", {"encryption": sluice.Key.from_string("secret")}),
+            ("m.safetensors", {}), ("m.tensors", {}), ("e.tensors", {"key": sluice.Key.from_string("secret")}),
         ):
             sluice.save(made, self.at(name), **options)
-            key = options.get("encryption")
+            key = options.get("key")
             self.assertSame(sluice.load(self.at(name), key=key), made)
         with self.assertRaises(sluice.SluiceError):
             sluice.load(self.at("e.tensors"))
@@ -300,12 +300,22 @@ class Written(Case):
             self.assertEqual(file.getvalue(), saved.read())
 
     def test_what_is_wrong_is_said_before_a_bar_begins(self):
-        bad = (({"metadata": {"epoch": 3}}, TypeError, "texts"), ({"encryption": b"x"}, ValueError, "32 bytes"),
+        bad = (({"metadata": {"epoch": 3}}, TypeError, "texts"), ({"key": b"x"}, ValueError, "32 bytes"),
                ({"spec": "source: {}", "credentials": sluice.credentials(region="x")}, ValueError, "stands alone"))
         for (options, kind, said), progress in itertools.product(bad, (None, True)):
             with self.assertRaisesRegex(kind, said):
                 sluice.save({"a": torch.ones(2)}, self.at("m.tensors"), progress=progress, **options)
         self.assertEqual(os.listdir(self.folder), [])
+
+    def test_a_key_has_one_name_and_the_old_one_says_so(self):
+        with self.assertWarnsRegex(DeprecationWarning, r"called save\(key=…\)"):
+            sluice.save({"a": torch.ones(2)}, self.at("m.tensors"), encryption="secret")
+        self.assertEqual(sluice.load(self.at("m.tensors"), key="secret")["a"].tolist(), [1, 1])
+        with self.assertWarnsRegex(DeprecationWarning, r"called Writer\(key=…\)"), sluice.Writer(self.at("w.tensors"), encryption="secret") as writer:
+            writer.write("a", torch.ones(2))
+        self.assertEqual(sluice.load(self.at("w.tensors"), key="secret")["a"].tolist(), [1, 1])
+        with self.assertWarnsRegex(DeprecationWarning, r"called attach\(deposit=…\)"), self.assertRaises(sluice.SluiceError):
+            sluice.attach("m", socket=self.at("none"), key="k")
 
     def test_an_exception_in_a_block_leaves_nothing(self):
         with self.assertRaises(RuntimeError):

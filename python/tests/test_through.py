@@ -48,7 +48,7 @@ class Through(Case):
     @needs_writing
     def test_what_decryption_checks_comes_through_it_and_is_right(self):
         path, key = self.at("m.tensors"), sluice.Key(b"k" * 32)
-        sluice.save(self.made, path, encryption=key)
+        sluice.save(self.made, path, key=key)
         store, cache = self.serve(path)
         self.read_all(store.url, key=key)
         self.assertGreater(cache.asked, 0)

@@ -128,7 +128,7 @@ with sluice.Deposit(model, "strided", 4096, socket=socket) as deposit:
     room.memoryview()[:] = bytes(range(14))
     deposit.room("scalar", "F32", ()).memoryview().cast("f")[0] = 2.5
     deposit.room("empty", "F8_E5M2", (0, 3))
-strided = sluice.attach("m", key="strided", socket=socket, timeout=60)
+strided = sluice.attach("m", deposit="strided", socket=socket, timeout=60)
 assert strided["t"].strides == (4, 1) and strided["t"].tobytes() == bytes(range(14)) and room.tobytes() == bytes(range(14))
 assert strided["scalar"].shape == () and strided["scalar"].memoryview().cast("f")[0] == 2.5
 assert strided["empty"].shape == (0, 3) and strided["empty"].tobytes() == b"" and strided["empty"].nbytes == 0
@@ -156,7 +156,7 @@ try:
     raise AssertionError("a deposit that is over")
 except ValueError:
     pass
-derived = sluice.attach("m", key="key", socket=socket, timeout=60)
+derived = sluice.attach("m", deposit="key", socket=socket, timeout=60)
 assert derived["fused"].tobytes() == bytes(range(12)) and derived["fused"].shape == (2, 3)
 assert derived.identity == model.identity and derived.key == "key"
 assert refused("INTEGRITY", sluice.Deposit, model, "key", 4096, socket=socket).code == "exists"

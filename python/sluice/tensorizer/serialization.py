@@ -103,7 +103,7 @@ class TensorSerializer:
         self._lock = threading.Lock()
         with translated():
             self._writer = Writer(
-                where, format="tensorizer", credentials=who, encryption=None if encryption is None else encryption.secret()
+                where, format="tensorizer", credentials=who, key=None if encryption is None else encryption.secret()
             )
 
     @property
