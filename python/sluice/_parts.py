@@ -154,16 +154,16 @@ def _unread() -> Any:
     return Unread
 
 
-def weights(model: Model) -> Iterator[tuple[str, Any]]:
-    """(name, tensor) of all: small ones, and those whose hashes are over the whole, as stream() brings them; then the others, unread."""
-    entries = {entry.name: entry for entry in model.entries()}
+def weights(model: Model, keep: Optional[Callable[[str], bool]] = None) -> Iterator[tuple[str, Any]]:
+    """(name, tensor) of all, or of those that are kept: small ones, and those whose hashes are over the whole, as stream() brings them; then the others, unread."""
+    entries = {entry.name: entry for entry in model.entries() if keep is None or keep(entry.name)}
 
     def parted(name: str) -> bool:
         row = find(entries[name].dtype)
         return entries[name].nbytes >= SMALL_BYTES and row is not None and row.bits >= 8 and not model.hashes(entries[name])
 
-    yield from model.stream(filter=lambda name: not parted(name))
-    rest = [entries[name] for name in model.offset_keys() if parted(name)]
+    yield from model.stream(filter=lambda name: name in entries and not parted(name))
+    rest = [entries[name] for name in model.offset_keys() if name in entries and parted(name)]
     foreseen = Foreseen(model, rest)
     try:
         for entry in rest:

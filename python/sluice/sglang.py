@@ -5,6 +5,7 @@ the loader for it is ours. `--model-loader-extra-config` is as of sluice.vllm, w
 """
 from __future__ import annotations
 
+import copy
 import json
 from typing import Any
 
@@ -65,7 +66,15 @@ def _verify(original: Any, self: Any, *arguments: Any, **options: Any) -> Any:
 
 
 def _get(original: Any, load_config: Any, *arguments: Any, **options: Any) -> Any:
-    return _loader()(load_config) if load_config.load_format == FORMAT else original(load_config, *arguments, **options)
+    if load_config.load_format != FORMAT:
+        return original(load_config, *arguments, **options)
+    made, plain = _loader(), copy.copy(load_config)
+    if arguments or options:  # a model's configuration, by which SGLang may want a loader that quantizes
+        plain.load_format, plain.model_loader_extra_config = library("sglang.srt.configs.load_config").LoadFormat.AUTO, {}
+        other = type(original(plain, *arguments, **options))
+        if other is not made.__base__:
+            raise ValueError(f"SGLang wants to load this model by {other.__name__}, which reads files itself: leave out --load-format sluice")
+    return made(load_config)
 
 
 def register() -> None:

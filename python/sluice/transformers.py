@@ -7,11 +7,15 @@ import tempfile
 from collections.abc import Generator
 from typing import Any, Optional, Union
 
+from ._cancel import Limit
 from ._dtypes import library
 from ._files import ls, pull
+from ._key import Secret
+from ._kinds import Texts, texts
 from ._model import open_model
 from ._options import Credentials
 from ._pool import attach
+from ._progress import Wanted
 
 __all__ = ["from_pool", "from_pretrained"]
 
@@ -42,7 +46,8 @@ def _made(cls: Any, place: str, state: dict[str, Any], options: dict[str, Any]) 
         cls = getattr(transformers, names[0])
     elif hasattr(cls, "_model_mapping"):  # AutoModel and its like know the class by the configuration
         cls = cls._model_mapping[type(config)]
-    dtype = options.pop("dtype", None)
+    old = options.pop("torch_dtype", None)  # as transformers called it
+    dtype = options.pop("dtype", old)
     if dtype is None:
         dtype = next((tensor.dtype for tensor in state.values() if tensor.is_floating_point()), None)
     return cls.from_pretrained(None, config=config, state_dict=state, dtype=dtype, **options)
@@ -50,14 +55,24 @@ def _made(cls: Any, place: str, state: dict[str, Any], options: dict[str, Any]) 
 
 def from_pretrained(
     uri: Union[str, "os.PathLike[str]"], cls: Any = None, *, device: Any = "cpu", credentials: Optional[Credentials] = None,
-    progress: Any = None, **options: Any,
+    key: Secret = None, include: Optional[Texts] = None, exclude: Optional[Texts] = None,
+    spec: Optional[dict[str, Any]] = None, timeout: Optional[float] = None, progress: Wanted = None, **options: Any,
 ) -> Any:
     """A transformers model from any URI, or a directory: `sluice.transformers.from_pretrained("s3://models/llama/")`.
 
     cls       a class of transformers, AutoModelForCausalLM and its like included; None: what config.json names.
-    options   of from_pretrained(); dtype is that of the weights unless given.
+    include   a shell pattern of the folder's objects, or several; exclude: of those to leave out, such as "checkpoint-*/*".
+    options   of from_pretrained(); dtype (torch_dtype) is that of the weights unless given.
+
+    key, spec, timeout and progress are as of sluice.open().
     """
-    with open_model(uri, framework="torch", device=device, credentials=credentials) as model, _folder(model.files) as place:
+    chosen = {"include": texts(include, "include"), "exclude": texts(exclude, "exclude")}
+    whole: dict[str, Any] = dict(spec or {})
+    whole["source"] = {**whole.get("source", {}), **{name: value for name, value in chosen.items() if value}}
+    limit = Limit(timeout)
+    with limit.step():
+        opened = open_model(uri, framework="torch", device=device, credentials=credentials, key=key, spec=whole if whole["source"] else spec)
+    with opened as model, limit.step(), _folder(model.files) as place:
         return _made(cls, place, model.load(progress=progress), options)
 
 

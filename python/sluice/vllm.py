@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import inspect
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Optional, cast
 
 from . import _deposits, _engines, _ranks
@@ -28,6 +28,23 @@ def _is_draft(load_config: Any, vllm_config: Any, model_config: Any) -> bool:
         return False
     main = getattr(speculative, "target_model_config", None) or vllm_config.model_config
     return bool(model_config.model == draft.model != main.model)
+
+
+def _kept(loader: Any) -> Optional[Callable[[str], bool]]:
+    """What vLLM's own loader leaves out, file by file or weight by weight: experts of other ranks, and what an encoder alone has no use for."""
+    experts = getattr(loader, "local_expert_ids", None)
+    prefixes = getattr(loader, "_encoder_only_lm_prefixes", None)
+    if experts is None and prefixes is None:
+        return None
+    mapper = getattr(loader, "_encoder_only_weights_mapper", None)
+
+    def keep(name: str) -> bool:
+        if experts is not None and library("vllm.model_executor.model_loader.ep_weight_filter").should_skip_weight(name, experts):
+            return False
+        mapped: Optional[str] = name if mapper is None else next(iter(mapper.apply_list([name])), None)
+        return prefixes is None or mapped is None or not mapped.startswith(tuple(prefixes))
+
+    return keep
 
 
 def _loader() -> Any:
@@ -77,8 +94,8 @@ def _loader() -> Any:
 
         def get_all_weights(self, model_config: Any, model: Any) -> Iterator[tuple[str, Any]]:
             """In the order in which they lie, each dropped before the next; one of several ranks reads its parts."""
-            ranks = _engines.ranks_of("vllm.distributed")
-            return _engines.all_weights(model, model_config.model, model_config.revision, self.extra, ranks, self.leased)
+            ranks, wanted = _engines.ranks_of("vllm.distributed"), _engines.Wanted(keep=_kept(self), consolidated=True)
+            return _engines.all_weights(model, model_config.model, model_config.revision, self.extra, ranks, self.leased, wanted)
 
         def track_weights_loading(self, model: Any, loaded_weights: Any, *more: Any, **options: Any) -> None:
             """vLLM's own check leaves out linear layers and embeddings of models that are not quantized. What lacks there is said."""

@@ -154,6 +154,47 @@ class Vllm(Engine):
         self.assertEqual(set(got), {"a", "b", "all.c", "all.d", "one.c"})
         self.assertEqual(got["one.c"].tolist(), [2, 2, 2])
 
+    @needs_writing
+    def test_encrypted_weights_are_loaded_with_a_key(self):
+        sluice.vllm.register()
+        key, path = sluice.Key.random(), self.at("e.tensors")
+        for name, secret, text in (("key_file", key, key.key), ("passphrase_file", "correct horse", b"correct horse\n")):
+            sluice.save({"a": torch.full((3,), 5.0)}, path, key=secret)
+            with open(self.at("secret"), "wb") as file:
+                file.write(text)
+            for ranks in (1, 2):
+                self.shared_by(ranks)
+                self.assertEqual(self.load(path, {name: self.at("secret")})["a"].tolist(), [5, 5, 5])
+        with self.assertRaises(sluice.SluiceError):
+            self.load(path, {})
+        with self.assertRaisesRegex(ValueError, "both"):
+            self.load(path, {"key_file": "a", "passphrase_file": "b"})
+        with self.assertWarnsRegex(DeprecationWarning, "called deposit_key"):
+            self.assertEqual(_engines.checked({"model": "m", "key": "k"}), {"model": "m", "deposit_key": "k"})
+
+    def test_only_what_a_module_wants_is_read(self):
+        """allow_patterns_overrides, is_unused_checkpoint_weight, experts of other ranks, --mm-encoder-only, and one of two sets."""
+        sluice.vllm.register()
+        os.makedirs(self.at("all"))
+        names = ("experts.0.weight", "experts.1.weight", "lm.a", "vision.b")
+        make({name: torch.ones(2) for name in names}, self.at("all/model.safetensors"))
+        make({"c": torch.ones(2)}, self.at("all/other.safetensors"))
+        place, skip = self.at("all"), lambda name, ids: name.startswith("experts.") and int(name.split(".")[1]) not in ids
+        filters = module("ep_weight_filter", should_skip_weight=skip)
+        with mock.patch.dict(sys.modules, {"vllm.model_executor.model_loader.ep_weight_filter": filters}):
+            for ranks in (1, 2):
+                self.shared_by(ranks)
+                self.assertEqual(set(self.load(place, {})), {*names, "c"})
+                self.assertEqual(set(self.load(place, {}, allow_patterns_overrides=["oth*"])), {"c"})
+                self.assertEqual(set(self.load(place, {}, is_unused_checkpoint_weight=lambda name: name != "lm.a")), {"lm.a"})
+                for inner, left in (({"local_expert_ids": {1}}, {"experts.0.weight"}), ({"_encoder_only_lm_prefixes": ("lm.",)}, {"lm.a"})):
+                    with mock.patch.multiple(self.known["sluice"], create=True, **inner):
+                        self.assertEqual(set(self.load(place, {})), {*names, "c"} - left)
+        make({"mistral": torch.ones(2)}, self.at("all/consolidated.safetensors"))
+        self.assertEqual(set(self.load(place, {})), {"mistral"})
+        found = _engines.weights(place, {})
+        self.assertEqual({name for name, _ in found}, {*names, "c"})
+
     def test_a_draft_model_has_its_own_weights(self):
         """One configuration of a loader is for both, and says where the model's weights are."""
         sluice.vllm.register()
@@ -377,7 +418,8 @@ class Pool:
     def __init__(self, made, version=b"1"):
         self.made, self.version, self.kept, self.asked = made, version, {}, []
 
-    def attach(self, name, device="cpu", *, key=None, **options):
+    def attach(self, name, device="cpu", *, deposit=None, **options):
+        key = deposit
         self.asked.append(key)
         if key is None:
             return Attached(self.made, self.version)
@@ -588,6 +630,23 @@ class Sglang(Case):
             config.model_loader_extra_config, config.draft_model_idx, model = "", 1, Model()
             get(None, config).load_model(model, types.SimpleNamespace(model_path=self.at("layers.safetensors")))
             self.assertEqual(list(model.got), ["layer.1"])
+            formats = module("load_config", LoadFormat=types.SimpleNamespace(AUTO="auto"))
+            config.model_loader_extra_config, config.draft_model_idx = "", None
+            with mock.patch.dict(sys.modules, {"sglang.srt.configs": module("configs"), "sglang.srt.configs.load_config": formats}):
+                class ModelOptModelLoader(DefaultModelLoader):
+                    def __init__(self, load_config):
+                        assert (load_config.load_format, load_config.model_loader_extra_config) == ("auto", {})
+
+                class Plain(DefaultModelLoader):
+                    __init__ = ModelOptModelLoader.__init__
+
+                loader.DefaultModelLoader = Plain
+                model = Model()
+                plain = get(lambda given, model_config: Plain(given), config, types.SimpleNamespace())
+                plain.load_model(model, types.SimpleNamespace(model_path=self.at("m.safetensors")))
+                self.assertEqual(list(model.got), ["a"])
+                with self.assertRaisesRegex(ValueError, "by ModelOptModelLoader"):
+                    get(lambda given, model_config: ModelOptModelLoader(given), config, model_config=types.SimpleNamespace())
             config.model_loader_extra_config = {"model": "m", "deposit": True}
             with self.assertRaisesRegex(ValueError, "vLLM alone"):
                 get(None, config)
