@@ -78,11 +78,11 @@ static void *watch_run(void *arg)
 }
 
 /* With what was waited for meanwhile, where nothing was reached. */
-static int fail_late(const struct watch *watch, uint64_t told_before, struct sl_err *err)
+static int fail_late(const struct watch *watch, uint64_t before, struct sl_err *err)
 {
     char text[sizeof(err->message)];
     int ms = watch->limits->timeout_ms;
-    if (sl_retry_waits_for(text, sizeof(text)) > told_before)
+    if (sl_retry_waits_for(text, sizeof(text)) > before)
         return sl_fail(err, SL_E_TIMEOUT, "it took longer than %d ms: %s", ms, text);
     return sl_fail(err, SL_E_TIMEOUT, "it took longer than %d ms", ms);
 }
@@ -94,7 +94,7 @@ static int run_watched(struct watch *watch,
     pthread_t thread;
     struct sl_err why = SL_ERR_INIT;
     char text[1];
-    uint64_t told = sl_retry_waits_for(text, sizeof(text));
+    uint64_t before = sl_retry_waits_for(text, sizeof(text));
     if (sl_thread_start(&thread, "sluice-watch", watch_run, watch, err) < 0)
         return -1;
     int done = work(arg, watch->inner, &why);
@@ -105,7 +105,7 @@ static int run_watched(struct watch *watch,
     if (done == 0)
         report(watch); /* all of it */
     if (done < 0 && watch->timed_out && why.kind == SL_E_CANCELED)
-        fail_late(watch, told, &why);
+        fail_late(watch, before, &why);
     if (done < 0)
         *err = why;
     return done;
