@@ -14,21 +14,24 @@ No framework is imported unless it is used.
 from . import pool
 from ._aio import aattach, aload, aload_into_module, aopen, apull, asave, astream
 from ._edit import Editor, edit
-from ._error import SluiceError
+from ._error import (
+    SluiceConnectionError, SluiceError, SluiceNotFoundError, SluicePermissionError, SluiceTimeoutError, SluiceValueError,
+)
 from ._files import File, Object, ls, open_file, pull
 from ._key import Key
 from ._library import library as _library
 from ._load import load, stream
 from ._model import Meta, Model, OpenTensor, Slice
-from ._model import open_model as open
+from ._model import open_model
 from ._module import load_into_module
 from ._options import Credentials, credentials
 from ._pool import Deposit, Part, PoolModel, Room, Tensor, attach
 from ._write import Writer, save
 
+open = open_model  # not in __all__: `from sluice import *` leaves Python's open() as it is
 __version__ = _library.sluice_version().decode()
 __all__ = [
     "Credentials", "Deposit", "Editor", "File", "Key", "Meta", "Model", "Object", "OpenTensor", "Part", "PoolModel", "Room", "Slice",
-    "SluiceError", "Tensor", "Writer", "aattach", "aload", "aload_into_module", "aopen", "apull", "asave", "astream", "attach",
-    "credentials", "edit", "load", "load_into_module", "ls", "open", "open_file", "pool", "pull", "save", "stream",
+    "SluiceConnectionError", "SluiceError", "SluiceNotFoundError", "SluicePermissionError", "SluiceTimeoutError", "SluiceValueError", "Tensor", "Writer", "aattach", "aload", "aload_into_module", "aopen", "apull", "asave", "astream", "attach",
+    "credentials", "edit", "load", "load_into_module", "ls", "open_file", "pool", "pull", "save", "stream",
 ]
