@@ -1,27 +1,35 @@
 """The calls that people wait for, for programs with an event loop: each runs in a thread, and ends when its task is canceled."""
 from __future__ import annotations
 
-import asyncio
 import contextvars
-from collections.abc import AsyncIterator, Callable
+import functools
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, Optional, TypeVar
+from typing import TYPE_CHECKING, Any, Optional, TypeVar
 
 from ._cancel import Cancel, under
 from ._files import pull
 from ._frameworks import as_here
 from ._load import load, stream
-from ._model import Model, open_model
+from ._model import open_model
 from ._module import load_into_module
-from ._pool import PoolModel, attach
+from ._pool import attach
 from ._write import save
 
+if TYPE_CHECKING:
+    import asyncio  # which takes longer than all of sluice, and is imported where it is used
+
+    from typing_extensions import ParamSpec
+
+    _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
 
 
 async def _ended(work: "asyncio.Future[Any]") -> None:
     """Until the thread has ended, however often the task is canceled meanwhile: it may write to memory."""
+    import asyncio
+
     while not work.done():
         try:
             await asyncio.wait({work})
@@ -37,6 +45,8 @@ def _within(context: "Callable[[], AbstractContextManager[Any]]", function: Call
 
 
 async def _awaited(cancel: Cancel, function: Callable[..., _Result], *arguments: Any, **options: Any) -> _Result:
+    import asyncio
+
     call = partial(contextvars.copy_context().run, _within, as_here("cuda"), under, cancel, function, *arguments, **options)
     work: "asyncio.Future[_Result]" = asyncio.get_running_loop().run_in_executor(None, call)
     try:
@@ -54,49 +64,50 @@ async def awaited(function: Callable[..., _Result], *arguments: Any, **options: 
     return await _awaited(Cancel(), function, *arguments, **options)
 
 
-async def aopen(uri: Any, **options: Any) -> Model:
-    """open(), awaited."""
-    return await _awaited(Cancel(), open_model, uri, **options)
+def _named(made: Any, function: Callable[..., Any], name: str) -> None:
+    """The signature is the function's."""
+    functools.update_wrapper(made, function)
+    made.__name__ = made.__qualname__ = name
+    made.__doc__ = f"{name[1:]}(), awaited."
+    made.__module__ = __name__
 
 
-async def aload(uri: Any, **options: Any) -> dict[str, Any]:
-    """load(), awaited."""
-    return await _awaited(Cancel(), load, uri, **options)
+def _awaiting(name: str, function: "Callable[_Given, _Result]") -> "Callable[_Given, Coroutine[Any, Any, _Result]]":
+    async def made(*arguments: "_Given.args", **options: "_Given.kwargs") -> _Result:
+        return await _awaited(Cancel(), function, *arguments, **options)
+
+    _named(made, function, name)
+    return made
 
 
-async def asave(tensors: Any, uri: Any, **options: Any) -> None:
-    """save(), awaited."""
-    await _awaited(Cancel(), save, tensors, uri, **options)
+def _streaming(
+    name: str, function: "Callable[_Given, Generator[tuple[str, Any], None, None]]"
+) -> "Callable[_Given, AsyncGenerator[tuple[str, Any], None]]":
+    async def made(*arguments: "_Given.args", **options: "_Given.kwargs") -> AsyncGenerator[tuple[str, Any], None]:
+        cancel, arriving = Cancel(), function(*arguments, **options)
+
+        def following() -> Optional[tuple[str, Any]]:
+            return next(arriving, None)
+
+        try:
+            while True:
+                pair = await _awaited(cancel, following)
+                if pair is None:
+                    return
+                yield pair
+        finally:
+            cancel.cancel()  # what is being read, which closing waits for
+            await _awaited(Cancel(), arriving.close)
+
+    _named(made, function, name)
+    made.__doc__ = f"{name[1:]}(), for `async for`."
+    return made
 
 
-async def apull(uri: Any, directory: Any, **options: Any) -> None:
-    """pull(), awaited."""
-    await _awaited(Cancel(), pull, uri, directory, **options)
-
-
-async def aload_into_module(module: Any, uri: Any, **options: Any) -> tuple[list[str], list[str]]:
-    """load_into_module(), awaited."""
-    return await _awaited(Cancel(), load_into_module, module, uri, **options)
-
-
-async def aattach(name: str, device: Any = "cpu", **options: Any) -> PoolModel:
-    """attach(), awaited."""
-    return await _awaited(Cancel(), attach, name, device, **options)
-
-
-async def astream(uris: Any, **options: Any) -> AsyncIterator[tuple[str, Any]]:
-    """stream(), for `async for`."""
-    cancel, arriving = Cancel(), stream(uris, **options)
-
-    def following() -> Optional[tuple[str, Any]]:
-        return next(arriving, None)
-
-    try:
-        while True:
-            pair = await _awaited(cancel, following)
-            if pair is None:
-                return
-            yield pair
-    finally:
-        cancel.cancel()  # what is being read, which closing waits for
-        await _awaited(Cancel(), arriving.close)  # type: ignore[attr-defined]
+aopen = _awaiting("aopen", open_model)
+aload = _awaiting("aload", load)
+asave = _awaiting("asave", save)
+apull = _awaiting("apull", pull)
+aload_into_module = _awaiting("aload_into_module", load_into_module)
+aattach = _awaiting("aattach", attach)
+astream = _streaming("astream", stream)

@@ -1,6 +1,7 @@
 """Memory that tensors are read into, as whoever uses them wants it: torch, NumPy, JAX, CuPy. None is imported unless it is used."""
 from __future__ import annotations
 
+import importlib.util
 import math
 import sys
 import warnings
@@ -11,6 +12,7 @@ from typing import Any, NamedTuple, Optional
 from . import _dtypes
 from ._dtypes import library
 from ._native import gpu_number
+from ._options import Framework
 
 _LINE_BYTES = 64  # of a processor's cache
 _NAMES = {
@@ -27,6 +29,15 @@ def framework_name(framework: Optional[str]) -> Optional[str]:
         return _NAMES[framework]
     except (KeyError, TypeError):
         raise ValueError(f"no framework {framework!r}: torch, numpy, jax or cupy") from None
+
+
+def installed() -> Framework:
+    """torch, else NumPy, as far as they are installed."""
+    choice: tuple[Framework, ...] = ("torch", "numpy")
+    for name in choice:
+        if name in sys.modules or importlib.util.find_spec(name) is not None:
+            return name
+    raise ImportError('there is neither torch nor NumPy to make arrays of: install one, or use sluice.open(uri)[name].memoryview()')
 
 
 def device_name(device: Any, framework: Optional[str]) -> str:

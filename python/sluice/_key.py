@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from typing import Any, Optional, Union
+from typing import Optional, Union
 
 
 class Phrase(str):

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Optional, Union
 
-from . import _ahead, _dlpack, _fork, _frameworks, _native, _progress, _slices
+from . import _ahead, _dlpack, _fork, _frameworks, _native, _progress, _shown, _slices
 from ._array import Array, Memory
 from ._cancel import Limit, limit_of
 from ._dtypes import find, library, nbytes, torch_dtype
@@ -16,7 +16,7 @@ from ._key import Secret, secret_of
 from ._kinds import Texts, texts
 from ._native import WHOLE, Entry, Read, Source
 from ._once import once
-from ._options import Credentials, spec_text
+from ._options import Credentials, Framework, MetaTensors, Spec, Verify, spec_text
 from ._stream import GROUP_BYTES, arriving
 
 FOUND_ALONE = 8  # tensors of which each costs as much as a quarter of all in a small file
@@ -213,6 +213,11 @@ class Model(Mapping[str, Any]):
     def format(self) -> str:
         """Of its first object that has tensors: "safetensors", "tensorizer", "pytorch", "gguf"."""
         return str(self._source.told("format").decode())
+
+    @property
+    def framework(self) -> Optional[str]:
+        """Whose arrays model[name] gives; None: OpenTensor."""
+        return self._wish.framework
 
     @property
     def device(self) -> str:
@@ -516,6 +521,18 @@ class Model(Mapping[str, Any]):
     def __repr__(self) -> str:
         return f"<sluice.Model {_progress.without_secrets(str(self._wish.uri))!r}>"
 
+    def _repr_html_(self) -> str:
+        lines = {name: _shown.Line(name, entry.dtype, entry.shape, entry.nbytes) for name, entry in self._tensors.items()}
+        return _shown.table(_progress.without_secrets(str(self._wish.uri)), lines, lines.__getitem__)
+
+    async def __aenter__(self) -> "Model":
+        return self
+
+    async def __aexit__(self, kind: Any, value: Any, trace: Any) -> None:
+        from ._aio import awaited
+
+        await awaited(self.close)
+
     def __enter__(self) -> "Model":
         return self
 
@@ -560,10 +577,10 @@ def _open_again(wish: tuple[Any, ...], identity: bytes) -> Model:
 
 
 def open_model(
-    uri: Any, *, device: Any = "cpu", framework: Optional[str] = None, credentials: Optional[Credentials] = None,
-    key: Secret = None, verify: str = "auto", include: Optional[Texts] = None,
+    uri: Any, *, device: Any = "cpu", framework: Optional[Framework] = None, credentials: Optional[Credentials] = None,
+    key: Secret = None, verify: Verify = "auto", include: Optional[Texts] = None,
     exclude: Optional[Texts] = None, rename: Optional[list[dict[str, str]]] = None,
-    spec: Union[str, dict[str, Any], None] = None, timeout: Optional[float] = None, meta: str = "zeros",
+    spec: Spec = None, timeout: Optional[float] = None, meta: MetaTensors = "zeros",
     progress: _progress.Wanted = None, whole: bool = False,
 ) -> Model:
     """Open a model without reading its tensors: a URI, a path, or a folder of several objects, of any format and store.

@@ -7,8 +7,11 @@ from typing import Any, NamedTuple, Optional
 from . import _frameworks, _progress
 from ._cancel import Limit
 from ._dtypes import library, of_torch
+from ._key import Secret
+from ._kinds import Texts
 from ._model import Model, open_model
 from ._native import Entry, Read
+from ._options import Credentials, MetaTensors, Spec, Verify
 
 
 class Slot(NamedTuple):
@@ -146,7 +149,9 @@ class _Filling:
 
 def load_into_module(
     module: Any, uri: Any, *, strict: bool = True, filter: Optional[Callable[[str], object]] = None, device: Any = None,
-    dtype: Any = None, timeout: Optional[float] = None, progress: _progress.Wanted = None, **options: Any,
+    dtype: Any = None, timeout: Optional[float] = None, progress: _progress.Wanted = None, credentials: Optional[Credentials] = None, key: Secret = None,
+    verify: Verify = "auto", include: Optional[Texts] = None, exclude: Optional[Texts] = None, rename: Optional[list[dict[str, str]]] = None,
+    spec: Spec = None, meta: MetaTensors = "zeros", whole: Optional[bool] = None,
 ) -> tuple[list[str], list[str]]:
     """Fill a torch module; (names that were missing, names that it has not). uri may be an open Model of framework "torch".
 
@@ -159,21 +164,25 @@ def load_into_module(
     device  where the module's tensors go; None: where they are, and from the meta device to the CPU.
     dtype   of what is floating (or whole), or a name such as "bf16"; None: as the module has it, and on the meta device as the model has it.
     timeout seconds until all is there. None: no limit.
+
+    What is not here is as of sluice.open(), and counts for a uri alone. RuntimeError: shapes do not fit, or names under strict; SluiceError as
+    of sluice.load().
     """
     with Limit(timeout).step():
-        return _loaded(module, uri, strict, filter, device, _frameworks.dtype_of("torch", dtype), progress, options)
+        opened = uri if isinstance(uri, Model) else open_model(
+            uri, framework="torch", credentials=credentials, key=key, verify=verify, include=include, exclude=exclude, rename=rename, spec=spec,
+            meta=meta, whole=filter is None if whole is None else whole,
+        )
+        return _loaded(module, uri, opened, strict, filter, device, _frameworks.dtype_of("torch", dtype), progress)
 
 
 def _loaded(
-    module: Any, uri: Any, strict: bool, filter: Optional[Callable[[str], object]], device: Any, dtype: Any, progress: _progress.Wanted,
-    options: dict[str, Any],
+    module: Any, uri: Any, opened: Model, strict: bool, filter: Optional[Callable[[str], object]], device: Any, dtype: Any,
+    progress: _progress.Wanted,
 ) -> tuple[list[str], list[str]]:
-    if isinstance(device, str):
-        device = _frameworks.device_name(device, "torch")
-    if filter is None:
-        options.setdefault("whole", True)
-    opened = uri if isinstance(uri, Model) else open_model(uri, framework="torch", **options)
     try:
+        if isinstance(device, str):
+            device = _frameworks.device_name(device, "torch")
         filling = _Filling(module, opened, filter, device, dtype)
         missing, unexpected = filling.missing(), filling.unexpected()
         wrong = list(filling.misfits())

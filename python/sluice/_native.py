@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from ctypes import POINTER, byref, c_int32, c_uint8, c_uint64, c_void_p, sizeof
 from functools import partial
-from typing import Any, Literal, NamedTuple, Optional, Union, cast
+from typing import Any, NamedTuple, Optional, Union, cast
 
 from . import _fork, _structs
 from ._array import Memory
@@ -18,7 +18,6 @@ from ._key import Phrase
 from ._library import KIND_FILE, Error, Meta, Tensor
 from ._structs import function
 
-Verify = Literal["auto", "all", "require", "off"]
 VERIFY: dict[str, int] = {"auto": 0, "require": 1, "off": 2, "all": 3}
 AS_FILES, WHOLE, REPLACE, BORROW, BARE_HEAD, EDIT_COPY = 1, 2, 1, 2, 4, 1
 ROLES = ("entry", "parameter", "buffer")

@@ -4,7 +4,13 @@ from __future__ import annotations
 import copy
 import json
 import os
-from typing import Any, Optional, Union
+from typing import Any, Literal, Optional, Union
+
+
+Framework = Literal["torch", "numpy", "jax", "cupy"]
+Verify = Literal["auto", "all", "require", "off"]
+MetaTensors = Literal["zeros", "keep"]  # what a meta tensor becomes
+Spec = Union[str, dict[str, Any], None]  # YAML, or what it says
 
 
 class Credentials:

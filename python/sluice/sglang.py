@@ -71,9 +71,9 @@ def _get(original: Any, load_config: Any, *arguments: Any, **options: Any) -> An
     made, plain = _loader(), copy.copy(load_config)
     if arguments or options:  # a model's configuration, by which SGLang may want a loader that quantizes
         plain.load_format, plain.model_loader_extra_config = library("sglang.srt.configs.load_config").LoadFormat.AUTO, {}
-        other = type(original(plain, *arguments, **options))
-        if other is not made.__base__:
-            raise ValueError(f"SGLang wants to load this model by {other.__name__}, which reads files itself: leave out --load-format sluice")
+        other: object = original(plain, *arguments, **options)
+        if other.__class__ is not made.__base__:
+            raise ValueError(f"SGLang wants to load this model by {other.__class__.__name__}, which reads files itself: leave out --load-format sluice")
     return made(load_config)
 
 

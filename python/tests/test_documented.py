@@ -28,8 +28,8 @@ def of_class(where, kind):
             if name.startswith("_") or KNOWN.match(name):
                 continue
             found = value.__func__ if isinstance(value, (classmethod, staticmethod)) else getattr(value, "fget", None) or value
-            if inspect.isfunction(found) or isinstance(value, property) or type(value).__name__ == "cached_property":
-                yield f"{where}.{name}", getattr(value, "func", found)
+            if inspect.isfunction(found) or isinstance(value, property) or type(value).__name__ == "once":
+                yield f"{where}.{name}", found
 
 
 def public(module):

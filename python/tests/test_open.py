@@ -2,17 +2,21 @@
 import asyncio
 import copy
 import ctypes
+import importlib.util
+import inspect
 import io
 import itertools
 import os
 import pickle
 import shutil
+import sys
 import tempfile
 import unittest
+from unittest import mock
 
 import numpy
 import torch
-from case import Case, Server, bits, make, needs_writing, tensors
+from case import WRITES, Case, Server, bits, make, needs_writing, tensors
 
 import sluice
 import sluice.tensorizer
@@ -201,6 +205,16 @@ class Opened(Case):
             names = [name async for name, _ in sluice.astream(self.path)]
             return len(model), set(loaded), set(names)
 
+        async def within():
+            async with await sluice.aopen(self.path, framework="torch") as model:
+                wide = model["wide"]
+            return model, wide
+
+        model, wide = asyncio.run(within())
+        self.assertEqual(bits(wide), bits(self.made["wide"]))
+        with self.assertRaisesRegex(ValueError, "closed"):
+            model["wide"]
+        self.assertEqual(inspect.signature(sluice.aload), inspect.signature(sluice.load))
         count, loaded, names = asyncio.run(all_of_it())
         self.assertEqual((count, loaded, names), (len(self.made), set(self.made), set(self.made)))
 
@@ -219,6 +233,58 @@ class Opened(Case):
             with self.assertRaisesRegex(RuntimeError, "enough"):
                 model.read_into([read], raising)
             model.read_into([read])
+
+    def test_errors_are_those_of_python_too_and_speak_it(self):
+        with self.assertRaises(FileNotFoundError) as found:
+            sluice.open(self.at("none.safetensors"))
+        again = pickle.loads(pickle.dumps(found.exception))
+        for error in (found.exception, again):
+            self.assertIsInstance(error, sluice.SluiceNotFoundError)
+            self.assertEqual((error.kind, str(error)), ("NOT_FOUND", str(found.exception)))
+        for kind, python in (("NOT_FOUND", FileNotFoundError), ("AUTH", PermissionError), ("TIMEOUT", TimeoutError), ("NET", ConnectionError),
+                             ("USAGE", ValueError), ("FORMAT", ValueError)):
+            error = sluice.SluiceError("so it is", kind, "c")
+            self.assertTrue(isinstance(error, python) and isinstance(error, sluice.SluiceError))
+            self.assertEqual((str(error), error.kind, error.code), ("so it is", kind, "c"))
+        for kind in ("INTEGRITY", "CANCELED", "GPU", "NO_SPACE", "INTERNAL"):
+            self.assertIs(type(sluice.SluiceError("x", kind)), sluice.SluiceError)
+        with self.assertRaises(ValueError):
+            sluice.open(self.path, spec="sourse: {}")
+        with self.assertRaisesRegex(ValueError, "replace=True"):
+            sluice.save(self.made, self.path, replace=False)
+        if WRITES:
+            sluice.save({"a": torch.ones(2)}, self.at("e.tensors"), key="secret")
+            with self.assertRaisesRegex(sluice.SluiceError, "give key=") as found:
+                sluice.load(self.at("e.tensors"))
+            self.assertNotIn("--", str(found.exception))
+
+    def test_arrays_are_of_what_is_installed(self):
+        self.assertIsInstance(sluice.load(self.path)["wide"], torch.Tensor)
+        with mock.patch.dict(sys.modules), mock.patch.object(importlib.util, "find_spec", lambda name: name == "numpy" or None):
+            del sys.modules["torch"]
+            self.assertIsInstance(sluice.load(self.path, names="wide")["wide"], numpy.ndarray)
+            self.assertIsInstance(next(sluice.stream(self.path, names="wide"))[1], numpy.ndarray)
+            del sys.modules["numpy"]
+            importlib.util.find_spec = lambda name: None
+            with self.assertRaisesRegex(ImportError, "neither torch nor NumPy"):
+                sluice.load(self.path)
+
+    def test_a_star_leaves_pythons_open_as_it_is(self):
+        names = {}
+        exec("from sluice import *", names)
+        self.assertNotIn("open", names)
+        self.assertIn("load", names)
+        self.assertIs(sluice.open, sluice._model.open_model)
+
+    def test_a_notebook_shows_a_table(self):
+        with sluice.open(self.path) as model:
+            shown = model._repr_html_()
+            self.assertIn("<td>wide</td><td>F32</td><td>[4, 6]</td>", shown)
+            self.assertIn(f"{len(self.made)} tensors", shown)
+        make({f"<b{number}>": torch.ones(1) for number in range(90)}, self.at("many.safetensors"))
+        shown = sluice.open(self.at("many.safetensors"))._repr_html_()
+        self.assertIn("and 40 more", shown)
+        self.assertNotIn("<b1>", shown)
 
     def test_errors_have_a_kind_and_say_what_failed(self):
         with self.assertRaises(sluice.SluiceError) as raised:

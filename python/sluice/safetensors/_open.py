@@ -7,6 +7,7 @@ from typing import Any, Optional, Union, cast
 from .. import _dtypes
 from .._model import Model, open_model
 from .._native import Entry
+from .._options import Framework
 from .._slices import resolve as basic
 from ._error import SafetensorError, translated
 from ._index import resolve
@@ -17,7 +18,7 @@ _FRAMEWORKS = {
 }
 
 
-def _framework(name: Any) -> str:
+def _framework(name: Any) -> Framework:
     if not isinstance(name, str):
         raise TypeError(f"argument 'framework': '{type(name).__name__}' object cannot be converted to 'str'")
     if name not in _FRAMEWORKS:
@@ -25,7 +26,7 @@ def _framework(name: Any) -> str:
     found = _FRAMEWORKS[name]
     if found in ("tensorflow", "mlx", "paddle"):
         raise SafetensorError(f"framework {name} is not among those of sluice: use numpy")
-    return found
+    return cast("Framework", found)
 
 
 def _device(device: Any, framework: str) -> str:

@@ -15,7 +15,8 @@ from .._files import open_file
 from .._frameworks import aligned_array
 from .._model import Model, open_model
 from .._module import slots
-from .._native import Entry, Read, Verify
+from .._native import Entry, Read
+from .._options import MetaTensors, Verify
 from .._write import as_file, laid
 from . import utils
 from ._crypt import CryptographyError, DecryptionParams, HashMismatchError
@@ -70,7 +71,7 @@ class TensorDeserializer(Mapping[Any, Any]):
         self, file_obj: Any, device: Any = None, filter_func: Optional[FilterFuncType] = None, dtype: Any = None, *,
         lazy_load: bool = False, plaid_mode: Optional[bool] = None, plaid_mode_buffers: Optional[int] = None,
         num_readers: Optional[int] = None, verify_hash: bool = False, encryption: Optional[DecryptionParams] = None,
-        meta: str = "zeros",
+        meta: MetaTensors = "zeros",
     ) -> None:
         torch = library("torch")
         self._device = utils.get_device() if device is None else torch.device(device)
@@ -84,7 +85,8 @@ class TensorDeserializer(Mapping[Any, Any]):
             raise TypeError(f"num_readers: expected int or None, got {type(num_readers).__name__}")
         if num_readers is not None and num_readers < 1:
             raise ValueError("num_readers must be positive")
-        self._dtype, self._meta, self._verify_hash = dtype, meta, bool(verify_hash)
+        self._meta: MetaTensors = meta
+        self._dtype, self._verify_hash = dtype, bool(verify_hash)
         self._cache: dict[Path, Any] = {}
         self._sure: set[Path] = set()  # of these each hash was checked
         self._strict: Optional[Model] = None  # the same, for calls that want each hash checked; opened for the first
