@@ -1,5 +1,6 @@
 """The Python package's own tests beside the originals (safetensors, tensorizer, zipslicer), and safetensors' own tests against our door."""
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -234,6 +235,38 @@ def no_finding_of_pyright(version):
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-800:]
 
 
+def found_in(said):
+    """Lines of typed_wrong.py in which a type checker found something."""
+    return {int(line) for line in re.findall(r"typed_wrong\.py:(\d+)", said)}
+
+
+def calls_that_are_wrong():
+    """The lines of typed_wrong.py that must be found."""
+    with open(os.path.join(TESTS, "typed_wrong.py"), encoding="utf-8") as file:
+        lines = file.read().splitlines()
+    begin = lines.index("    return [") + 1
+    return set(range(begin + 1, len(lines)))
+
+
+@check()
+def wrong_calls_are_found_by_type_checkers(h):
+    """Forty calls that are right and forty that are wrong, by mypy --strict and pyright in its strict mode."""
+    python, wrong = environment_of_originals(), calls_that_are_wrong()
+    names = ("typed_right.py", "typed_wrong.py")
+    mypy = [python, "-m", "mypy", "--strict", "--python-version", "3.9", "--cache-dir", os.path.join(h.disk, "mypy"), "--no-site-packages"]
+    said = [subprocess.run([*mypy, os.path.join("tests", name)], capture_output=True, text=True, cwd=os.path.join(ROOT, "python")).stdout
+            for name in names]
+    assert "Success" in said[0], said[0]
+    assert wrong <= found_in(said[1]), (sorted(wrong - found_in(said[1])), said[1][-2000:])
+    env, config = pyright(python), os.path.join(h.directory("typed"), "pyrightconfig.json")
+    with open(config, "w", encoding="utf-8") as file:
+        json.dump({"include": [os.path.relpath(os.path.join(TESTS, name), os.path.dirname(config)) for name in names], "typeCheckingMode": "strict",
+                   "extraPaths": [os.path.join(ROOT, "python")]}, file)
+    done = subprocess.run([python, "-m", "pyright", "-p", config, "--pythonversion", "3.9"], capture_output=True, text=True, env=env, timeout=PATIENCE)
+    assert "typed_right.py:" not in done.stdout and wrong <= found_in(done.stdout), done.stdout[-3000:] + done.stderr[-400:]
+    return f"{len(wrong)} wrong calls found"
+
+
 @check()
 def pyright_finds_nothing_either(h):
     """pyright in its strict mode, for the oldest Python that the package runs on."""
@@ -326,6 +359,12 @@ def what_is_dropped_is_freed_at_once(h):
 
 
 @check()
+def attach_gives_what_open_gives(h):
+    """One program uses a model of the pool, and one that was opened: load, stream, slice, meta, framework."""
+    return run_tests(h, "test_attached", env={"SLUICE": h.program})
+
+
+@check()
 def tensors_are_on_their_way_before_they_are_asked_for(h):
     """One after another, in any of three orders, and each rank's parts: few requests, bounded memory, and nothing once the order is left."""
     return run_tests(h, "test_ahead")
@@ -335,7 +374,7 @@ def tensors_are_on_their_way_before_they_are_asked_for(h):
 def nothing_is_kept_of_what_was_read(h):
     """Each way to read × a mapped file, one that is read, HTTP and S3 × NumPy and torch × to the end, left, an exception, canceled, out of time:
     no array, no source, no descriptor stays, and no more arrays are alive than each way says."""
-    return run_tests(h, "test_kept")
+    return run_tests(h, "test_kept", env={"SLUICE": h.program})
 
 
 @check("versitygw")

@@ -10,15 +10,17 @@ from collections.abc import Callable, Iterator, Mapping
 from ctypes import byref, c_uint64, c_void_p, sizeof
 from typing import Any, Optional
 
-from . import _slices
+from . import _frameworks, _shown, _slices
 from ._array import Array, Memory, row_by_row
-from ._cancel import LONGEST_MS, checked, interruptible, milliseconds
+from ._cancel import LONGEST_MS, Limit, checked, interruptible, milliseconds
 from ._error import SluiceError, check as _check
-from ._kinds import renamed
+from ._kinds import Texts, renamed, texts
 from ._library import (
     KIND_FILE, PRESENT_ONLY, PRIVATE, REGISTER, AttachOptions, DepositOptions, Error, Meta, ModelInfo, Tensor as RawTensor, library,
 )
+from ._model import Meta as Known
 from ._once import once
+from ._options import Framework
 
 
 class _Mapped(Memory):
@@ -184,15 +186,41 @@ def _name(raw: RawTensor) -> str:
     return _string(raw.name, raw.name_bytes)
 
 
-class PoolModel(Mapping[str, Tensor]):
+class PoolSlice:
+    """A tensor that brackets take a part of, on its memory."""
+
+    def __init__(self, model: "PoolModel", tensor: Tensor) -> None:
+        self._model, self._tensor = model, tensor
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the whole tensor."""
+        return self._tensor.shape
+
+    def get_shape(self) -> list[int]:
+        """Of the whole tensor."""
+        return list(self._tensor.shape)
+
+    def get_dtype(self) -> str:
+        """Of its elements: "BF16"."""
+        return self._tensor.dtype
+
+    def __getitem__(self, index: Any) -> Any:
+        framework, taken = self._model.framework or "numpy", _slices.resolve(index, self._tensor.shape)
+        array = self._tensor.torch() if framework == "torch" else self._tensor.numpy()
+        part = array[tuple(slice(*one) for one in taken.ranges)]
+        return _frameworks.turned(framework, part, taken.flips, taken.shape)
+
+
+class PoolModel(Mapping[str, Any]):
     """Names to tensors; files such as config.json are in `files`. The lease lasts until close(), or the end of a `with` block, and then
     as long as any array on its memory is in use. A copy, also one that was pickled, attaches again, to the same version.
 
     Names are read when they are asked for, since a model may have tens of thousands.
     """
 
-    def __init__(self, lease: _Lease, writable: bool) -> None:
-        self._lease, self._writable = lease, writable
+    def __init__(self, lease: _Lease, writable: bool, framework: Optional[str] = None) -> None:
+        self._lease, self._writable, self._framework = lease, writable, framework
         info = self._info()
         self.name, self.key = info.name.decode(), info.key.decode()
         self.identity = bytes(info.identity)  # equal for equal bytes in equal places
@@ -214,7 +242,7 @@ class PoolModel(Mapping[str, Tensor]):
         self.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_model_again, (self._lease.wish, self.identity))
+        return (_model_again, (self._lease.wish, self.identity, self._framework))
 
     @property
     def unpinned(self) -> Optional[str]:
@@ -258,13 +286,16 @@ class PoolModel(Mapping[str, Tensor]):
         """Data files beside the tensors, such as config.json, by their names."""
         return {name: self._tensor(number) for name, number in self._numbers[1].items()}
 
-    def __getitem__(self, name: str) -> Tensor:
+    def __getitem__(self, name: str) -> Any:
+        return self._array(self._tensor_of(name))
+
+    def _tensor_of(self, name: str) -> Tensor:
         return self._tensor(self._numbers[0][name])
 
     def shard(self, name: str, dim: int, rank: int, of: int) -> Part:
         """The part of a tensor that one of several ranks has: rows of a dimension. The pool has read the tensor once for all of them, and
         they share its memory."""
-        return Part(self[name], dim, rank, of)
+        return Part(self._tensor_of(name), dim, rank, of)
 
     def __contains__(self, name: object) -> bool:
         return name in self._numbers[0]
@@ -277,6 +308,71 @@ class PoolModel(Mapping[str, Tensor]):
 
     def __repr__(self) -> str:
         return f"<sluice.PoolModel {self.name!r} {len(self)} tensors>"
+
+    def _repr_html_(self) -> str:
+        return _shown.table(
+            f"{self.name} of the pool", self, lambda name: _shown.Line(name, *(getattr(self._tensor_of(name), what) for what in ("dtype", "shape", "nbytes")))
+        )
+
+    async def __aenter__(self) -> "PoolModel":
+        return self
+
+    async def __aexit__(self, kind: Any, value: Any, trace: Any) -> None:
+        self.close()
+
+    # ---- as of a Model that open() gives -----------------------------------------------------------
+
+    @property
+    def framework(self) -> Optional[str]:
+        """Whose arrays model[name] gives; None: Tensor."""
+        return self._framework
+
+    def meta(self, name: str) -> Known:
+        """Type, shape and so on of a tensor, without waiting for it. Hashes are the daemon's, which has checked them."""
+        tensor = self._tensor_of(name)
+        return Known(tensor.name, tensor.dtype, tensor.shape, tensor.nbytes, False, ())
+
+    def _array(self, tensor: Tensor) -> Any:
+        """On the same memory. Waits for it."""
+        if self._framework is None:
+            return tensor
+        return tensor.torch() if self._framework == "torch" else tensor.numpy()
+
+    def slice(self, name: str) -> "PoolSlice":
+        """`model.slice("w")[0:128, ::2]` is what is in the brackets, on the same memory; negative steps of torch's arrays are copies."""
+        return PoolSlice(self, self._tensor_of(name))
+
+    get_slice = slice
+
+    def get_tensor(self, name: str) -> Any:
+        """model[name]."""
+        return self[name]
+
+    def _chosen(self, names: Optional[Texts], filter: Optional[Callable[[str], object]]) -> list[str]:
+        chosen = list(self) if names is None else texts(names, "names")
+        return [name for name in chosen if filter is None or filter(name)]
+
+    def load(
+        self, names: Optional[Texts] = None, *, filter: Optional[Callable[[str], object]] = None, dtype: Any = None,
+        timeout: Optional[float] = None,
+    ) -> dict[str, Any]:
+        """Many tensors at once: all, those of names, or those of which filter(name) is true, each once it is there. dtype: cast to it what is
+        of its kind; such arrays are copies. timeout: seconds until all is there. KeyError; SluiceError of kind TIMEOUT."""
+        return dict(self.stream(names, filter=filter, dtype=dtype, timeout=timeout))
+
+    def stream(
+        self, names: Optional[Texts] = None, *, filter: Optional[Callable[[str], object]] = None, dtype: Any = None,
+        timeout: Optional[float] = None,
+    ) -> Iterator[tuple[str, Any]]:
+        """(name, tensor), each once it is there. timeout: seconds that waiting may take in all."""
+        limit = Limit(timeout)
+        wanted = None if self._framework is None else _frameworks.dtype_of(self._framework, dtype)
+        for name in self._chosen(names, filter):
+            tensor = self._tensor_of(name)
+            with limit.step():
+                tensor.wait(limit.left)
+            array = self._array(tensor)
+            yield name, array if wanted is None else _frameworks.cast(self._framework or "", array, wanted)
 
     @property
     def nbytes(self) -> int:
@@ -374,18 +470,19 @@ def _lease_again(wish: _Wish, identity: bytes) -> _Lease:
     return lease
 
 
-def _model_again(wish: _Wish, identity: bytes) -> PoolModel:
-    return PoolModel(_lease_again(wish, identity), wish.writable is True)
+def _model_again(wish: _Wish, identity: bytes, framework: Optional[str] = None) -> PoolModel:
+    return PoolModel(_lease_again(wish, identity), wish.writable is True, framework)
 
 
 def _tensor_again(wish: _Wish, identity: bytes, name: str, is_file: bool) -> Tensor:
     model = _model_again(wish, identity)
-    return model.files[name] if is_file else model[name]
+    return model.files[name] if is_file else model._tensor_of(name)  # pyright: ignore[reportPrivateUsage]
 
 
 def attach(
     name: str, device: Any = "cpu", *, deposit: Optional[str] = None, socket: Optional[str] = None, load: bool = True,
     writable: Optional[bool] = None, register: bool = False, timeout: Optional[float] = None, key: Optional[str] = None,
+    framework: Optional[Framework] = None,
 ) -> PoolModel:
     """Attach to a model of the pool, which may still be loading.
 
@@ -400,9 +497,13 @@ def attach(
               writable=True. Many drivers refuse that: model.unpinned says why then, and tensor.copy_to() is as fast.
     timeout   seconds until the daemon knows what is in the model; a daemon that is not there yet is waited for, too. None waits
               for ever, but not for a daemon that is not there.
+    framework "torch" or "numpy": what model[name] gives, on the pool's memory. None: Tensor, which can become any of them.
     """
     wish = _Wish(name, _device(device), renamed("attach", "key", "deposit", deposit, key), socket, load, writable, register, timeout)
-    return PoolModel(_Lease(wish), writable is True)
+    found = _frameworks.framework_name(framework)
+    if found not in (None, "torch", "numpy"):
+        raise ValueError(f"framework is 'torch' or 'numpy' for a model of the pool, not {framework!r}: model[name] goes to others by DLPack")
+    return PoolModel(_Lease(wish), writable is True, found)
 
 
 # How DLPack calls what can be deposited.

@@ -15,6 +15,7 @@ import weakref
 from unittest import mock
 
 import numpy
+from daemon import Daemon, needs_a_daemon
 
 import sluice
 from sluice import _ahead, _cancel, _frameworks, _model, _native, _pool, _stream
@@ -191,6 +192,13 @@ WAYS = {
     astream: (4, None), safetensors_door: (4, None), tensorizer_door: (ALL, "torch"), zipslicer_door: (4, "torch"),
     into_module: (ALL, "torch"),
 }
+
+
+def most_of(way):
+    """Of the pool nothing: it is not memory of this process."""
+    return WAYS.get(way, (0, None))[0]
+
+
 HAVE_CALLBACKS = (opened, load, stream, get, bare, part, aload, astream, into_module)
 
 
@@ -318,11 +326,11 @@ class Kept(unittest.TestCase):
 
     def test_to_the_end(self):
         for way, framework, _, uri, what in self.rows():
-            self.assertNothingKept(what, WAYS[way][0], lambda: self.run_it(way, uri, framework))
+            self.assertNothingKept(what, most_of(way), lambda: self.run_it(way, uri, framework))
 
     def test_left_after_the_first(self):
         for way, framework, _, uri, what in self.rows():
-            self.assertNothingKept(what, WAYS[way][0], lambda: self.run_it(way, uri, framework, most=1))
+            self.assertNothingKept(what, most_of(way), lambda: self.run_it(way, uri, framework, most=1))
 
     def test_an_exception_in_a_callback(self):
         def raising(done, total):
@@ -349,7 +357,7 @@ class Kept(unittest.TestCase):
                 except Enough:
                     pass
 
-            self.assertNothingKept(what, WAYS[way][0], once)
+            self.assertNothingKept(what, most_of(way), once)
 
     def fail_with(self, made):
         try:
@@ -421,6 +429,49 @@ class Kept(unittest.TestCase):
     def test_a_thousand_rounds(self):
         for way, place, most in ((stream, "HTTP", 1), (get, "read", None), (load, "mapped", None)):
             self.assertNothingKept((way, place), WAYS[way][0], lambda: self.run_it(way, self.places[place], FRAMEWORKS[-1], most), LONG)
+
+
+@needs_a_daemon
+class Attached(Kept):
+    """The same of a model of the pool: its leases, their descriptors and mappings."""
+
+    test_an_exception_in_a_callback = test_canceled_while_nothing_comes = test_a_thousand_rounds = None
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.daemon = Daemon(os.path.join(cls.folder, "m.safetensors"))
+        cls.addClassCleanup(cls.daemon.end)
+        with sluice.attach("m", socket=cls.daemon.socket, timeout=600) as model:
+            model.wait()
+
+    def attached(self, uri, framework, progress, timeout):
+        with sluice.attach("m", socket=self.daemon.socket, framework=framework, timeout=timeout) as model:
+            yield from model.values()
+
+    def asked(self, uri, framework, progress, timeout):
+        with sluice.attach("m", socket=self.daemon.socket, timeout=timeout) as model:
+            for _, tensor in model.stream():
+                yield getattr(tensor, framework)()
+
+    def rows(self, *ways):
+        for way, framework in itertools.product((self.attached, self.asked), FRAMEWORKS):
+            yield way, framework, "pool", "", f"{way.__name__}, {framework}"
+
+    def assertNothingKept(self, what, most, once, rounds=100):
+        super().assertNothingKept(what, most, once, rounds)
+        with open("/proc/self/maps", encoding="utf-8") as maps:
+            self.assertNotIn("memfd:sluice", maps.read(), what)
+
+    def test_out_of_time(self):
+        for way, framework, _, uri, what in self.rows():
+            def once():
+                try:
+                    self.run_it(way, uri, framework, timeout=1e-3)
+                except TimeoutError:
+                    pass
+
+            self.assertNothingKept(what, 0, once)
 
 
 if __name__ == "__main__":
