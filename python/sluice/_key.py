@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 from typing import Optional, Union
 
 
@@ -30,7 +29,7 @@ class Key:
     @classmethod
     def random(cls) -> "Key":
         """A new one."""
-        return cls(secrets.token_bytes(32))
+        return cls(os.urandom(32))
 
     @classmethod
     def from_string(

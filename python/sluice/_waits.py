@@ -3,12 +3,10 @@ says otherwise."""
 from __future__ import annotations
 
 import ctypes
-import logging
 import threading
 
 from ._structs import optional
 
-_LOG = logging.getLogger("sluice")
 _EVERY_SECONDS = 0.5
 _TEXT_BYTES = 1000
 
@@ -27,5 +25,7 @@ def until(ended: threading.Event) -> None:
     while not ended.wait(_EVERY_SECONDS):
         number, text = _latest()
         if number > told:
-            _LOG.warning("%s", text)
+            import logging  # a fifth of the time of `import sluice`, for who waits
+
+            logging.getLogger("sluice").warning("%s", text)
             told = number

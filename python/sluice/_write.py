@@ -2,9 +2,7 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
-import tempfile
 import threading
 from collections.abc import Generator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -94,6 +92,8 @@ def _local(uri: Any) -> Generator[tuple[Any, Any], None, None]:
     if not hasattr(uri, "write"):
         yield uri, None
         return
+    import tempfile
+
     with tempfile.TemporaryDirectory(prefix="sluice-") as place:
         yield os.path.join(place, "model"), uri
 
@@ -170,6 +170,8 @@ class Writer:
         try:
             output.finish()
             if self._file is not None:
+                import shutil
+
                 with open(self._path, "rb") as written:
                     shutil.copyfileobj(written, self._file, 1 << 20)
         finally:

@@ -51,6 +51,13 @@ class Plain(unittest.TestCase):
             sluice.open(self.path + "x")
         self.assertEqual(found.exception.kind, "NOT_FOUND")
 
+    def test_what_is_large_and_not_used_is_not_imported(self):
+        program = "import sys; before = set(sys.modules); import sluice; print(*sorted(set(sys.modules) - before))"
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+        found = set(done.stdout.split())
+        self.assertIn("sluice._model", found)
+        self.assertEqual(found & {"asyncio", "logging", "tempfile", "shutil", "html", "hashlib", "secrets", "random", "numpy", "torch"}, set())
+
     @needs_numpy
     def test_numpy_loads_slices_streams_and_saves(self):
         want = numpy.frombuffer(VALUES, "<f4").reshape(3, 4)
