@@ -94,6 +94,30 @@ SL_TEST(a_wrong_byte_is_found_by_the_part_that_has_its_range)
     sluice_close(source);
 }
 
+/* A mapping is not checked, so that there is none. */
+SL_TEST(a_wrong_byte_is_found_where_a_tensor_could_be_mapped)
+{
+    put_folder(place_of(next_range(100000) + 5000));
+    static const struct {
+        uint32_t verify;
+        bool found;
+    } rows[] = {{SLUICE_VERIFY_DEFAULT, true},
+                {SLUICE_VERIFY_REQUIRE, true},
+                {SLUICE_VERIFY_ALL, true},
+                {SLUICE_VERIFY_OFF, false}};
+    for (size_t i = 0; i < SL_COUNT(rows); i++) {
+        struct sluice_source *source = open_folder(rows[i].verify);
+        struct sluice_tensor tensor = tensor_of(source, 0);
+        struct sluice_memory *memory = NULL;
+        ck_assert_int_eq(tensor.file == NULL, rows[i].found);
+        ck_assert_int_eq(sluice_map(source, 0, NULL, &memory, &error), rows[i].found ? -1 : 0);
+        if (rows[i].found)
+            ck_assert_int_eq(error.kind, SLUICE_INTEGRITY);
+        sluice_unmap(memory);
+        sluice_close(source);
+    }
+}
+
 /* A part that has no whole range is not checked; who asks for hashes is told so. */
 SL_TEST(a_part_that_no_range_covers_is_refused_where_hashes_are_required)
 {

@@ -603,7 +603,8 @@ SLUICE_API int sluice_read(struct sluice_source *source, const struct sluice_rea
  *
  * Where its bytes lie in a local file as they are read (tensor.file), it is a mapping of the file,
  * copied page by page when written: nothing is read or checked, and a program that changes the
- * file in place changes what was not written to yet. Otherwise the tensor is read.
+ * file in place changes what was not written to yet. Otherwise the tensor is read: also where the
+ * file has a sidecar, or SLUICE_VERIFY_REQUIRE wants a hash.
  */
 SLUICE_API int sluice_map(struct sluice_source *source, uint64_t number,
                           const struct sluice_read_options *options, struct sluice_memory **memory,

@@ -129,14 +129,23 @@ static bool is_verbatim(const struct sl_target *target)
            from->end - from->begin == from->bytes;
 }
 
+/* Is there something that says what its bytes are, or must there be? Then they are read, and
+ * checked. A hash of the tensor's own is the caller's to weigh: it is told. */
+static bool is_checked(const struct sluice_source *source, uint32_t object)
+{
+    int hashes = source->specs.items->verify.hashes;
+    if (hashes == SL_HASHES_OFF)
+        return false;
+    return hashes == SL_HASHES_REQUIRE || sl_plan_sidecar(source->plan, object);
+}
+
 const char *sl_open_place(const struct sluice_source *source, uint64_t number, uint64_t *offset)
 {
     const struct sl_target *target = sl_open_target(source, number);
     bool verbatim = !target || is_verbatim(target);
     *offset = target && verbatim ? target->from->begin : 0;
-    if (!verbatim)
-        return NULL;
-    return source->paths[sl_open_object(source, number)];
+    uint32_t object = sl_open_object(source, number);
+    return verbatim && !is_checked(source, object) ? source->paths[object] : NULL;
 }
 
 /* ---- what is told ---------------------------------------------------------------------------- */

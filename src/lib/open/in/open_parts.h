@@ -101,7 +101,8 @@ uint32_t sl_open_object(const struct sluice_source *source, uint64_t number);
 /** Shape of a tensor or data file; *rank numbers. */
 const uint64_t *sl_open_shape(const struct sluice_source *source, uint64_t number, unsigned *rank);
 uint64_t sl_open_bytes(const struct sluice_source *source, uint64_t number);
-/** The local file where the bytes lie as they are read, and where; NULL: there is none. */
+/** The local file where the bytes lie as they are read, and where; NULL: there is none, or what is
+ * read of it is checked against a sidecar, or must have a hash. */
 const char *sl_open_place(const struct sluice_source *source, uint64_t number, uint64_t *offset);
 /** SL_E_USAGE: there is no such number. */
 int sl_open_check_number(const struct sluice_source *source, uint64_t number, struct sl_err *err);
