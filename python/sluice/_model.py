@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Optional, Union
 from . import _ahead, _dlpack, _fork, _frameworks, _native, _progress, _shown, _slices
 from ._array import Array, Memory
 from ._cancel import Limit, limit_of
-from ._dtypes import find, library, nbytes, torch_dtype
+from ._dtypes import Dtype, find, library, nbytes, numpy_dtype as row_dtype, torch_dtype
 from ._error import SluiceError
 from ._key import Secret, secret_of
 from ._kinds import Texts, texts
@@ -19,6 +19,7 @@ from ._once import once
 from ._options import Credentials, Framework, MetaTensors, Spec, Verify, spec_text
 from ._stream import GROUP_BYTES, arriving
 
+COPIED_BYTES = 16 << 20
 FOUND_ALONE = 8  # tensors of which each costs as much as a quarter of all in a small file
 
 
@@ -334,6 +335,8 @@ class Model(Mapping[str, Any]):
             shape = _frameworks.stored_shape(entry.dtype, shape)
         if self.keeps(entry):
             return _frameworks.meta_tensor(entry.dtype, shape)
+        if count and self._copies(entry, row, framework, nbytes(row, count)):
+            return _frameworks.turned(framework, self._copied(entry, taken, framework), taken.flips, shape)
 
         def read(gpu: Optional[str]) -> Any:
             room = self._room(entry.dtype, taken.read_shape, framework, gpu)
@@ -374,6 +377,20 @@ class Model(Mapping[str, Any]):
         self._read(
             [Read(entry.number, taken.ranges, room.address, job.nbytes) for (entry, taken), room, job in zip(parts, rooms, jobs)], gpu, on_done
         )
+
+    def _copies(self, entry: Entry, row: Dtype, framework: str, size: int) -> bool:
+        """A part of a tensor that may be mapped is copied from there: threads that read it take longer, unless it is large."""
+        can = framework == "torch" or (framework == "numpy" and bool(row.numpy))
+        return can and row.bits >= 8 and size <= COPIED_BYTES and self._wish.device == "cpu" and may_map(self._source, entry)
+
+    def _copied(self, entry: Entry, taken: _slices.Ranges, framework: str) -> Any:
+        whole = OpenTensor(self._source, entry)
+        part = tuple(builtins.slice(*one) for one in taken.ranges)
+        if framework == "torch":
+            return whole.torch()[part].clone(memory_format=library("torch").contiguous_format)
+        array = _frameworks.aligned_array(row_dtype(entry.dtype), taken.read_shape)
+        array[...] = whole.numpy()[part]
+        return array
 
     def _room(self, dtype: str, shape: tuple[int, ...], framework: str, gpu: Optional[str]) -> _frameworks.Room:
         if gpu is not None:

@@ -76,6 +76,21 @@ class Opened(Case):
         with self.assertRaises(ValueError):
             part[::0]
 
+    def test_a_slice_of_a_local_file_is_the_callers_own(self):
+        for framework, size in itertools.product(("torch", "numpy"), (16 << 20, 0)):
+            with mock.patch.object(sluice._model, "COPIED_BYTES", size), sluice.open(self.path, framework=framework) as model:
+                part = model.slice("wide")[1:3, ::2]
+                self.assertEqual(part.tolist(), self.made["wide"][1:3, ::2].tolist())
+                self.assertTrue(part.is_contiguous() if framework == "torch" else part.flags.c_contiguous)
+                part[:] = 9
+                self.assertEqual(model.slice("wide")[1:3].tolist(), self.made["wide"][1:3].tolist())
+                for name in set(self.made) - {"scalar", "empty"}:
+                    if framework == "torch" or name in ("int8", "float16", "complex64", "bool"):
+                        self.assertEqual(model.slice(name)[1].tolist(), self.made[name][1].tolist(), name)
+                self.assertEqual(float(model.slice("scalar")[()]), 2.5)
+                with open("/proc/self/maps", encoding="utf-8") as maps:
+                    self.assertNotIn(self.path, maps.read())
+
     def test_one_text_is_one_name_or_one_pattern(self):
         self.assertEqual(list(sluice.open(self.path, include="w*")), ["wide"])
         self.assertEqual(set(sluice.open(self.path, exclude="w*")), set(self.made) - {"wide"})
