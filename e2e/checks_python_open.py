@@ -412,6 +412,7 @@ def examples_of_python_run(h, nginx):
     fetched, whole = map(int, re.search(r"(\d+) of (\d+) bytes fetched", said).groups())
     assert "(128, 64) of [4096, 64]" in said and fetched < whole / 20, said
     assert "8 processes" in run("share_between_processes.py", model)
+    assert "2 tensors, a.weight first; the largest is b, 4194304 bytes" in run("serve_async.py", nginx.http + "/m.safetensors")
     subprocess.run([python, "-W", "ignore", "-c", ADAPTERS, place], check=True, env=env)
     said = run("lora_adapters.py", os.path.join(place, "base.safetensors"), os.path.join(place, "one/"), os.path.join(place, "two/"))
     assert "one/: 1 of 2 layers adapted" in said and "two/: 2 of 2 layers" in said and "as before without them" in said, said

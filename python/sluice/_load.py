@@ -30,6 +30,11 @@ def load(
     progress  True for a bar, or a function of bytes done and bytes in all.
 
     What is not here is as of open(). KeyError: one of names is not there; SluiceError as of open(), also where bytes are not what a hash says.
+
+    >>> {name: array.shape for name, array in sorted(sluice.load("m.safetensors", framework="numpy").items())}
+    {'b': (3,), 'w': (4, 6)}
+    >>> sluice.load("m.safetensors", framework="numpy", names="w", dtype="f16")["w"].dtype
+    dtype('float16')
     """
     if whole is None:
         whole = names is None and filter is None
@@ -58,6 +63,9 @@ def stream(
     progress  True for a bar, or a function of bytes done and bytes in all, which begin again with each model.
 
     What is not here is as of load().
+
+    >>> sorted(name for name, array in sluice.stream("m.safetensors", framework="numpy"))
+    ['b', 'w']
     """
     limit = Limit(timeout)
     wanted = None if names is None else set(texts(names, "names"))

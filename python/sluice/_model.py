@@ -307,13 +307,22 @@ class Model(Mapping[str, Any]):
 
     def slice(self, name: str) -> Slice:
         """`model.slice("w")[0:128, ::2]` reads what is in the brackets. Numbers, ranges and the ellipsis are torch's, and steps may be
-        negative, too."""
+        negative, too. KeyError: there is no such tensor; in the brackets IndexError, TypeError and ValueError as torch has them.
+
+        >>> sluice.open("m.safetensors", framework="numpy").slice("w")[1:3, ::-2].shape
+        (2, 3)
+        """
         return Slice(self, self._entry(name))
 
     get_slice = slice
 
     def shard(self, name: str, dim: int, rank: int, of: int) -> Any:
-        """The part of a tensor that one of several ranks has: rows of a dimension; only they are read."""
+        """The part of a tensor that one of several ranks has: rows of a dimension; only they are read. Of a dimension of n each rank has
+        ceil(n / of), the last ones less. KeyError, IndexError, ValueError: no such tensor, dimension, rank.
+
+        >>> [sluice.open("m.safetensors", framework="numpy").shard("w", 0, rank, 3).shape for rank in range(3)]
+        [(2, 6), (2, 6), (0, 6)]
+        """
         entry = self._entry(name)
         if not -len(entry.shape) <= dim < len(entry.shape):
             raise IndexError(f"'{name}' has {len(entry.shape)} dimensions: no {dim}")
@@ -616,6 +625,14 @@ def open_model(
     progress     True for a bar, or a function of bytes done and bytes in all: of the heads that are read to open it.
     whole        all of it will be read, and soon: of .tensors files up to 128 MiB come at once, in few requests, and are kept until the
                  model is closed. load() and stream() of all tensors ask for it by themselves.
+
+    SluiceNotFoundError: nothing is there; SluicePermissionError, SluiceConnectionError, SluiceTimeoutError: of the store; SluiceValueError: not a
+    model, or an option of the spec that is none; SluiceError of kind INTEGRITY: a head that is not what its hash says.
+
+    >>> import sluice
+    >>> with sluice.open("m.safetensors", framework="numpy") as model:
+    ...     print(sorted(model), model.meta("w").shape, model["w"].sum())
+    ['b', 'w'] (4, 6) 276.0
     """
     name = _frameworks.framework_name(framework)
     if meta not in ("zeros", "keep") or (meta == "keep" and name not in (None, "torch")):

@@ -207,7 +207,16 @@ def save(
     spec: Union[str, dict[str, Any], None] = None, timeout: Optional[float] = None, progress: _progress.Wanted = None,
     encryption: Secret = None,
 ) -> None:
-    """Write tensors of torch, NumPy, JAX, CuPy or sluice as one model. It appears whole or not at all. Options are Writer's."""
+    """Write tensors of torch, NumPy, JAX, CuPy or sluice as one model. It appears whole or not at all. Options are Writer's.
+
+    TypeError: what is no tensor, or has no name; ValueError: a format that is none; SluiceValueError: a destination that exists, with
+    replace=False, or a type that the format lacks; SluiceError as of open().
+
+    >>> import numpy
+    >>> sluice.save({"a": numpy.zeros((2, 3))}, "saved.safetensors", metadata={"format": "np"})
+    >>> sluice.open("saved.safetensors").meta("a").dtype
+    'F64'
+    """
     if not isinstance(tensors, Mapping):
         hint = "module.state_dict()" if hasattr(tensors, "state_dict") else '{"weight": tensor}'
         raise TypeError(f"tensors have names: save({hint}, …) instead of a {type(tensors).__name__}")

@@ -1,8 +1,10 @@
 """Every public name of the package says what it is: modules, functions, classes, their methods and properties."""
+import doctest
 import importlib
 import inspect
 import os
 import re
+import tempfile
 import unittest
 
 import sluice
@@ -57,6 +59,24 @@ class Documented(unittest.TestCase):
                     silent.append(where)
         self.assertGreater(seen, 200)
         self.assertEqual(silent, [])
+
+    def test_examples_say_what_comes_out(self):
+        import numpy
+
+        made = {"w": numpy.arange(24, dtype=numpy.float32).reshape(4, 6), "b": numpy.ones(3, numpy.float32)}
+        before = os.getcwd()
+        self.addCleanup(os.chdir, before)
+        with tempfile.TemporaryDirectory(prefix="sluice-test-") as folder:
+            os.chdir(folder)
+            sluice.save(made, "m.safetensors")
+            runner, tried = doctest.DocTestRunner(), 0
+            for what in (sluice.open, sluice.load, sluice.stream, sluice.save, sluice.Model):
+                for test in doctest.DocTestFinder().find(what, globs={"sluice": sluice}):
+                    tried += len(test.examples)
+                    runner.run(test)
+            os.chdir(before)
+        self.assertGreater(tried, 8)
+        self.assertEqual(runner.failures, 0)
 
     def test_no_module_is_left_out(self):
         found = set()
