@@ -2,6 +2,7 @@
 it the checks are skipped."""
 import json
 import os
+import shutil
 import socket
 import struct
 import subprocess
@@ -104,11 +105,11 @@ def starts(h, engine, runs, env=None, after=None):
     return found
 
 
-def llama(h, engine):
+def llama(h, engine, seed=1):
     """Tensors of some MiB, so that ranks read parts of them."""
-    folder = h.directory("wide-llama")
+    folder = h.directory(f"wide-llama-{seed}")
     if not os.path.exists(os.path.join(folder, "config.json")):
-        subprocess.run([python_of(engine), "-W", "ignore", MODELS, "wide-llama", folder], check=True, capture_output=True,
+        subprocess.run([python_of(engine), "-W", "ignore", MODELS, "wide-llama", folder, str(seed)], check=True, capture_output=True,
                        env=environment(h), timeout=PATIENCE)
     return folder, os.path.getsize(os.path.join(folder, "model.safetensors"))
 
@@ -240,6 +241,39 @@ def vllm_reads_what_it_saved_of_each_rank(h, store):
     same(found[1:], found[0])
     assert files <= sent[0] <= 1.02 * files, (sent, files)
     return f"two ranks fetched {sent[0]} bytes of their files' {files}; the model has {size}"
+
+
+@check("versitygw", alone=True)
+def vllm_reloads_in_place(h, store):
+    """Real vLLM sleeps, wakes and reloads: the same version, and the next one, from a directory, the pool and a bucket, twice. Its tokens are those of a
+    fresh start of that version. On a processor sleep is vLLM's own no-op."""
+    python_of("vllm")
+    (first, _), (second, _) = llama(h, "vllm"), llama(h, "vllm", 2)
+    bare, weights = small_part(h, first, "bare-llama"), os.path.join(second, "model.safetensors")
+    places = [small_part(h, first, f"current-{name}") for name in ("directory", "pool")]
+    for place in places:
+        shutil.copy(os.path.join(first, "model.safetensors"), place)
+    pool = FilePool(h, f"file://{places[1]}/")
+    in_bucket(store, first)
+    put_folder(store, second, "next-llama/")
+
+    def next_version(place, *then):
+        made = os.path.join(place, "model.safetensors")
+        return {"before": ["bash", "-ec", 'cp "$1" "$2.new"; mv "$2.new" "$2"; shift 2; "${@:-true}"', "next", weights, made, *then]}
+
+    load = [h.program, "node", "load", "m", "--watch", "--socket", pool.node.control]
+    in_next = {"weights_path": f"s3://{BUCKET}/next-llama/"}
+    runs = [{"path": first, "format": "auto"}, {"path": second, "format": "auto"},
+            {"path": places[0], "format": "sluice", "reloads": [{}, next_version(places[0]), {}]},
+            {"path": bare, "format": "sluice", "extra": {"model": "m", "socket": pool.path}, "reloads": [{}, next_version(places[1], *load), {}]},
+            {"path": bare, "format": "sluice", "extra": {"uri": f"s3://{BUCKET}/wide-llama/"}, "reloads": [{}, in_next, {}]}]
+    found = starts(h, "vllm", runs, store.env())
+    pool.end()
+    old, new = found[0]["tokens"], found[1]["tokens"]
+    assert len(old) == len(new) == 12 and old != new, (old, new)
+    for each in found[2:]:
+        assert each == {**found[0], "reloaded": [old, new, new]}, (each, old, new)
+    return "three reloads from a directory, the pool and a bucket"
 
 
 @check(alone=True)

@@ -1,7 +1,7 @@
 """Tiny models of transformers and diffusers with random weights, and how they are loaded; run by the Python of an environment that has them.
 
     engine_models.py llama DIR               config, weights, tokenizer
-    engine_models.py wide-llama DIR          the same with tensors of some MiB
+    engine_models.py wide-llama DIR [SEED]   the same with tensors of some MiB
     engine_models.py same-llama DIR URI …    each URI, a path or pool:SOCKET gives the model of DIR: prints how many did
     engine_models.py named-llama DIR NAME    transformers finds the model of DIR by a name of the hub
     engine_models.py diffuser DIR            a pipeline of two components
@@ -16,15 +16,15 @@ import torch
 WORDS = ("once", "upon", "a", "time", "there", "was", "model", "<unk>")
 
 
-def wide_llama(place):
-    llama(place, vocab_size=4096, hidden_size=1024, intermediate_size=2048, num_attention_heads=16, num_key_value_heads=8)
+def wide_llama(place, seed=1):
+    llama(place, seed, vocab_size=4096, hidden_size=1024, intermediate_size=2048, num_attention_heads=16, num_key_value_heads=8)
 
 
-def llama(place, **sizes):
+def llama(place, seed=1, **sizes):
     import tokenizers
     import transformers
 
-    torch.manual_seed(1)
+    torch.manual_seed(int(seed))
     tiny = {"vocab_size": len(WORDS), "hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2}
     config = transformers.LlamaConfig(**{**tiny, **sizes}, num_hidden_layers=2, bos_token_id=0, eos_token_id=None, pad_token_id=7)
     transformers.LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(place)

@@ -1,9 +1,10 @@
 """Starts of a real engine, run by the Python of the environment that has it (scripts/test-engines):
 
-    engine_runs.py vllm|sglang RUNS     RUNS is a list of {"path": …, "format": …, "extra": …, "ranks": …, "count": …} as JSON
+    engine_runs.py vllm|sglang RUNS     RUNS is a list of {"path": …, "format": …, "extra": …, "ranks": …, "count": …, "reloads": …} as JSON
 
 Each start is a process of its own, forked when the engine has been imported. It prints a line of JSON: the tokens that the engine makes of one
-prompt and the SHA-256 of its weights on each rank, as they were loaded, or the error.
+prompt and the SHA-256 of its weights on each rank, as they were loaded, or the error. "reloads" is a list of {"before": COMMAND, "weights_path": …}:
+after each the engine reloads its weights, and says its tokens again, or the error.
 """
 import contextlib
 import hashlib
@@ -11,6 +12,7 @@ import importlib
 import json
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 
@@ -65,9 +67,29 @@ def vllm(run):
     asked = counted() if run.get("count") else None
     engine = LLM(model=run["path"], load_format=run["format"], model_loader_extra_config=run.get("extra") or {}, dtype="bfloat16",
                  tensor_parallel_size=run.get("ranks", 1), **OPTIONS)
-    made = engine.generate([PROMPT], SamplingParams(temperature=0, max_tokens=TOKENS, ignore_eos=True), use_tqdm=False)
+
+    def tokens():
+        made = engine.generate([PROMPT], SamplingParams(temperature=0, max_tokens=TOKENS, ignore_eos=True), use_tqdm=False)
+        return list(made[0].outputs[0].token_ids)
+
+    def reloaded(before=None, **options):
+        """As docs/engines.md has it."""
+        subprocess.run(before or ["true"], check=True, stdout=subprocess.DEVNULL)
+        try:
+            engine.sleep(level=2)  # a GPU's weights are gone now
+            engine.wake_up(tags=["weights"])
+            engine.collective_rpc("reload_weights", kwargs=options)
+            engine.wake_up(tags=["kv_cache"])
+            engine.reset_prefix_cache()
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+        return tokens()
+
+    said = {"tokens": tokens()}
     found = engine.apply_model(what_was_loaded)
-    said = {"tokens": list(made[0].outputs[0].token_ids), "digests": [each for each, _ in found], "numbers": [count for _, count in found]}
+    said.update(digests=[each for each, _ in found], numbers=[count for _, count in found])
+    if "reloads" in run:
+        said["reloaded"] = [reloaded(**each) for each in run["reloads"]]
     return said if asked is None else {**said, "asked": len(asked)}
 
 

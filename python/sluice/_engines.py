@@ -63,7 +63,12 @@ def checked(extra: Any) -> dict[str, Any]:
 def of_draft(extra: Mapping[str, Any]) -> dict[str, Any]:
     """For the small model of speculative decoding, which the same loader is asked for: its weights are others than the model's, and lie at
     its own path unless `draft` says where."""
-    return {**{key: extra[key] for key in ELSEWHERE if key in extra}, **extra.get("draft", {})}
+    return {**of_elsewhere(extra), **extra.get("draft", {})}
+
+
+def of_elsewhere(extra: Mapping[str, Any]) -> dict[str, Any]:
+    """For weights that are not where `uri` or `model` say."""
+    return {key: extra[key] for key in ELSEWHERE if key in extra}
 
 
 def from_pool(name: str, extra: Mapping[str, Any], leased: Optional[PoolModel] = None) -> Iterator[tuple[str, Any]]:
@@ -188,6 +193,5 @@ def all_weights(
         include=getattr(model, "allow_patterns_overrides", None), keep=both(getattr(model, "is_unused_checkpoint_weight", None), wanted.keep)
     )
     yield from weights(place, extra, ranks, revision, leased, own)
-    elsewhere = {key: extra[key] for key in ELSEWHERE if key in extra}
     for source in getattr(model, "secondary_weights", ()):
-        yield from _secondary(source, elsewhere, ranks, wanted)
+        yield from _secondary(source, of_elsewhere(extra), ranks, wanted)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import inspect
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, Optional, cast
 
@@ -47,6 +48,20 @@ def _kept(loader: Any) -> Optional[Callable[[str], bool]]:
     return keep
 
 
+# Of each module the path of its model when it was first loaded; and those whose reload has not come to its end.
+_started: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+_unfinished: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def _reload(model: Any, weights: Iterator[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+    """vLLM (0.32) keeps what came before a reload broke off, and counts it as of the next one, which leaves other parameters without weights."""
+    if model in _unfinished:
+        raise RuntimeError("the last reload of this model broke off, and vLLM would mix its parts with those of the next one: start the engine again")
+    _unfinished.add(model)
+    yield from weights
+    _unfinished.discard(model)
+
+
 def _loader() -> Any:
     base = library("vllm.model_executor.model_loader.default_loader").DefaultModelLoader
 
@@ -56,7 +71,7 @@ def _loader() -> Any:
         def __init__(self, load_config: Any) -> None:
             self.given, self.extra = load_config, _engines.checked(load_config.model_loader_extra_config)
             self.configured: Any = None
-            self.has_all, self.leased = False, cast("Optional[PoolModel]", None)
+            self.starts, self.has_all, self.leased = False, False, cast("Optional[PoolModel]", None)
             plain = copy.copy(load_config)  # vLLM's own loader refuses keys that are not its own
             plain.model_loader_extra_config = {}
             base.__init__(self, plain)
@@ -76,6 +91,7 @@ def _loader() -> Any:
 
         def load_weights(self, model: Any, model_config: Any) -> None:
             """As vLLM's own, or what an earlier start deposited, or each rank's own files."""
+            _started[model], self.starts = model_config.model, True
             if self.extra.get("sharded_state"):
                 self.load_sharded_state(model, model_config)
                 return
@@ -93,9 +109,16 @@ def _loader() -> Any:
             """Nothing is kept on a disk."""
 
         def get_all_weights(self, model_config: Any, model: Any) -> Iterator[tuple[str, Any]]:
-            """In the order in which they lie, each dropped before the next; one of several ranks reads its parts."""
-            ranks, wanted = _engines.ranks_of("vllm.distributed"), _engines.Wanted(keep=_kept(self), consolidated=True)
-            return _engines.all_weights(model, model_config.model, model_config.revision, self.extra, ranks, self.leased, wanted)
+            """In the order in which they lie, each dropped before the next; one of several ranks reads its parts. vLLM asks a new loader when
+            it reloads a model in place, maybe from a `weights_path`, which it has made the model's own path by then."""
+            extra, ranks = self.extra, _engines.ranks_of("vllm.distributed")
+            if not self.starts and _started.setdefault(model, model_config.model) != model_config.model:
+                extra = _engines.of_elsewhere(extra)
+            if extra.get("sharded_state"):
+                raise ValueError("vLLM does not reload files of ranks (sharded_state) in place: start it again, or give a weights_path")
+            wanted = _engines.Wanted(keep=_kept(self), consolidated=True)
+            found = _engines.all_weights(model, model_config.model, model_config.revision, extra, ranks, self.leased, wanted)
+            return found if self.starts else _reload(model, found)
 
         def track_weights_loading(self, model: Any, loaded_weights: Any, *more: Any, **options: Any) -> None:
             """vLLM's own check leaves out linear layers and embeddings of models that are not quantized. What lacks there is said."""

@@ -128,6 +128,38 @@ class Vllm(Engine):
         with self.assertRaises(ValueError):
             self.load("x", {"uri": "y", "model": "z"})
 
+    def reloaded(self, model, extra, place):
+        """As vLLM does it in place: by a new loader, which it asks for the weights."""
+        loader = self.known["sluice"](types.SimpleNamespace(model_loader_extra_config=extra))
+        return dict(loader.get_all_weights(types.SimpleNamespace(model=place, revision=None), model))["a"][0].item()
+
+    def test_a_reload_takes_the_path_that_it_is_given(self):
+        """Without one what the start was told to take, as it is by now."""
+        sluice.vllm.register()
+        for value, name in ((2.0, "new"), (3.0, "other")):
+            os.makedirs(self.at(name))
+            make({"a": torch.full((2,), value)}, self.at(name + "/m.safetensors"))
+        extra, model = {"uri": self.at("m.safetensors")}, Model()
+        loader = self.known["sluice"](types.SimpleNamespace(model_loader_extra_config=extra))
+        loader.load_weights(model, types.SimpleNamespace(model="engine's", revision=None))
+        self.assertEqual(self.reloaded(model, extra, "engine's"), 1)
+        make({"a": torch.full((2,), 5.0)}, self.at("m.safetensors"))
+        self.assertEqual(self.reloaded(model, extra, "engine's"), 5)
+        self.assertEqual(self.reloaded(model, extra, self.at("new")), 2)
+        self.assertEqual(self.reloaded(model, {"model": "m", "deposit": True}, self.at("other")), 3)
+        self.assertEqual(self.reloaded(model, {**extra, "sharded_state": True}, self.at("new")), 2)
+        with self.assertRaisesRegex(ValueError, "sharded_state.*weights_path"):
+            self.reloaded(model, {**extra, "sharded_state": True}, "engine's")
+
+    def test_after_a_reload_that_broke_off_there_is_no_other(self):
+        sluice.vllm.register()
+        model, extra = Model(), {"uri": self.at("m.safetensors")}
+        self.known["sluice"](types.SimpleNamespace(model_loader_extra_config=extra)).load_weights(model, types.SimpleNamespace(model="x", revision=None))
+        with self.assertRaises(sluice.SluiceError):
+            self.reloaded(model, extra, self.at("lacking.safetensors"))
+        with self.assertRaisesRegex(RuntimeError, "start the engine again"):
+            self.reloaded(model, extra, "x")
+
     def test_a_weight_that_the_file_lacks_is_refused(self):
         sluice.vllm.register()
         self.assertEqual(set(self.load(self.at("m.safetensors"), {}, "a", "b")), {"a", "b"})
