@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 
-from harness import check, need_program, pinned, wait_for
+from harness import check, free_port, http_get, need_program, pinned, wait_for
 
 ROOMS = ("load/sets", "load/unpack", "tools/cli", "storage/upload")
 BUCKET = "engine-caches"
@@ -115,6 +115,56 @@ def an_engine_starts_warm_on_another_machine(h, versitygw):
         assert os.path.exists(blob) == there
     machine.replace()
     machine.start_engine("warm")
+
+
+@check()
+def a_sidecar_is_started_when_the_caches_are_there(h):
+    """The model is published and its caches are still being restored: /startupz holds the engine back."""
+    asked, go = threading.Event(), threading.Event()
+
+    class Sets(http.server.BaseHTTPRequestHandler):
+        def answer(self):
+            asked.set()
+            go.wait()
+            self.send_response(404)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        do_GET = do_HEAD = answer
+
+        def log_message(self, *_):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Sets)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    folder, port = h.directory("held-back"), free_port()
+    spec, model, out = (os.path.join(folder, name) for name in ("model.yaml", "m.bin", "out"))
+    with open(model, "wb") as file:
+        file.write(b"weights")
+    with open(spec, "w") as file:
+        file.write(f"""\
+apiVersion: sluice/v1alpha1
+kind: Model
+metadata: {{name: m}}
+source: {{uri: {model}}}
+sink:
+  tmpfs: {{path: {out}}}
+  caches: {{path: {folder}/volume/caches, url: 'http://127.0.0.1:{server.server_port}/sets/', trust: store, restoreSeconds: 86400}}
+""")
+    sidecar = h.start("load", spec, *pinned(), "--stay", f"--listen=127.0.0.1:{port}")
+    url = f"http://127.0.0.1:{port}/startupz"
+    wait_for("the question for its caches", asked.is_set)
+
+    def held_back():
+        status, said, _ = http_get(url)
+        assert status == 503, (status, said)
+        return json.loads(said)["reasons"] == ["engine caches are being restored"]
+    wait_for("the model", held_back)
+    assert os.path.exists(os.path.join(out, ".sluice", "ready"))
+    go.set()
+    wait_for("the start", lambda: http_get(url)[0] == 200)
+    h.stop(sidecar)
+    server.shutdown()
 
 
 @check("versitygw")

@@ -30,7 +30,7 @@ struct sl_web_config {
     const char *share_prefix;    /* URL path below which they lie, "/" */
     struct sl_node *node; /* of `sluice serve`: its models, and requests that change something;
                              NULL: those of loads in this process, read only */
-    struct sl_web_beside beside;         /* with a node; its arg outlives the server */
+    struct sl_web_beside beside;         /* write_json: with a node; its arg outlives the server */
     const struct sl_web_socket *control; /* not NULL: listen there instead */
     int listen_fd;         /* > 0: a socket that listens already, taken, whatever comes of it */
     const char *node_name; /* shown to people; copied; NULL: the name of the machine */

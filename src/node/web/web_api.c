@@ -98,6 +98,11 @@ static bool is_readiness(struct sl_web *web, struct sl_json *json)
     }
     if (readiness.seen < web->expected_loads)
         reason(&readiness, "not every load has started");
+    struct sl_err why = SL_ERR_INIT;
+    if (web->beside.is_ready && !web->beside.is_ready(web->beside.arg, &why)) {
+        reason(&readiness, why.message);
+        ready = false;
+    }
     if (web->share_fd >= 0 && web_share_unready(web->share_fd, "")) {
         reason(&readiness, "the shared directory is being published");
         ready = false;

@@ -275,42 +275,6 @@ static void stay(struct sl_web *web, struct sl_cancel *cancel)
         sl_web_drain(web, DRAIN_MS);
 }
 
-/* listen of the first model that has it; NULL if none has. */
-static const char *asked_address(const struct sl_specs *specs)
-{
-    for (size_t i = 0; i < specs->count; i++)
-        if (specs->items[i].listen && *specs->items[i].listen)
-            return specs->items[i].listen;
-    return NULL;
-}
-
-/*
- * SLUICE_LISTEN may be set for all containers of a pod, which share its ports: a load that
- * nobody probes goes on without the port that a sidecar has. 0 with *web NULL: not served.
- */
-static int serve(const struct sl_specs *specs, bool needed, struct sl_web **web, struct sl_err *err)
-{
-    const char *asked = asked_address(specs), *usual = getenv("SLUICE_LISTEN");
-    struct sl_web_config config = {.listen = asked ? asked : usual,
-                                   .expected_loads = (unsigned)specs->count};
-    struct sl_err why = SL_ERR_INIT;
-    char url[SL_WEB_URL_BYTES];
-    if (!config.listen || !*config.listen)
-        return 0;
-    *web = sl_web_start(&config, &why);
-    if (*web) {
-        if (sl_web_url(config.listen, sl_web_port(*web), url, &why) == 0)
-            sl_log(SL_LOG_INFO, "health, metrics and the page: %s", url);
-        return 0;
-    }
-    if (!asked && !needed) {
-        sl_log(SL_LOG_WARN, "%s; loading without it (SLUICE_LISTEN)", why.message);
-        return 0;
-    }
-    *err = why;
-    return -1;
-}
-
 /* ---- engine caches --------------------------------------------------------------------------- */
 
 /* Of the one model that has some: restored beside the loads, saved while the process stays. */
@@ -342,12 +306,22 @@ static void *save_caches(void *arg)
     return NULL;
 }
 
+/* For /readyz: what waits for a sidecar finds its caches, too. */
+static bool caches_are_there(void *arg, struct sl_err *why_not)
+{
+    const struct caches *caches = arg;
+    if (!caches->spec || sl_cancel_raised(caches->ended))
+        return true;
+    sl_fail(why_not, SL_E_NOT_FOUND, "engine caches are being restored");
+    return false;
+}
+
 /* Beside what the caller does until pthread_join(); without a thread nothing of it is done. */
-static bool start_caches(struct caches *caches, void *(*run)(void *), pthread_t *thread)
+static bool start_caches(struct caches *caches, pthread_t *thread)
 {
     struct sl_err why = SL_ERR_INIT;
     caches->result.outcome = SL_SETS_NO_PLACE;
-    if (caches->spec && sl_thread_start(thread, "sluice-caches", run, caches, &why) == 0)
+    if (caches->spec && sl_thread_start(thread, "sluice-caches", restore_caches, caches, &why) == 0)
         return true;
     if (caches->spec)
         sl_log(SL_LOG_WARN, "engine caches: not used: %s", why.message);
@@ -365,21 +339,58 @@ static void end_restoring(struct caches *caches, bool failed, pthread_t thread)
     pthread_join(thread, NULL);
 }
 
+/* listen of the first model that has it; NULL if none has. */
+static const char *asked_address(const struct sl_specs *specs)
+{
+    for (size_t i = 0; i < specs->count; i++)
+        if (specs->items[i].listen && *specs->items[i].listen)
+            return specs->items[i].listen;
+    return NULL;
+}
+
+/*
+ * SLUICE_LISTEN may be set for all containers of a pod, which share its ports: a load that
+ * nobody probes goes on without the port that a sidecar has. 0 with *web NULL: not served.
+ */
+static int serve(const struct sl_specs *specs, bool needed, struct caches *caches,
+                 struct sl_web **web, struct sl_err *err)
+{
+    const char *asked = asked_address(specs), *usual = getenv("SLUICE_LISTEN");
+    struct sl_web_config config = {.listen = asked ? asked : usual,
+                                   .expected_loads = (unsigned)specs->count,
+                                   .beside = {.is_ready = caches_are_there, .arg = caches}};
+    struct sl_err why = SL_ERR_INIT;
+    char url[SL_WEB_URL_BYTES];
+    if (!config.listen || !*config.listen)
+        return 0;
+    *web = sl_web_start(&config, &why);
+    if (*web) {
+        if (sl_web_url(config.listen, sl_web_port(*web), url, &why) == 0)
+            sl_log(SL_LOG_INFO, "health, metrics and the page: %s", url);
+        return 0;
+    }
+    if (!asked && !needed) {
+        sl_log(SL_LOG_WARN, "%s; loading without it (SLUICE_LISTEN)", why.message);
+        return 0;
+    }
+    *err = why;
+    return -1;
+}
+
 static int load_and_report(struct sl_cli *cli, struct jobs *jobs, struct caches *caches,
                            struct sl_err *err)
 {
     pthread_t thread;
     size_t failures = 0;
-    if (caches->spec &&
-        (!(caches->stop = sl_cancel_new(err)) || !(caches->ended = sl_cancel_new(err))))
-        return -1;
     if (sl_progress_show_start((enum sl_progress_mode)cli->progress, err) < 0)
         return -1;
     jobs->began_ns = sl_now_ns();
-    bool restoring = start_caches(caches, restore_caches, &thread);
+    bool restoring = start_caches(caches, &thread);
     run_all(jobs);
     if (restoring)
         end_restoring(caches, decisive_failure(jobs, &failures) != NULL, thread);
+    else if (caches->spec)
+        sl_cancel_raise(caches->ended, 0);
     sl_progress_show_stop();
     return report(jobs, cli, err);
 }
@@ -388,7 +399,7 @@ static void stay_and_save(struct sl_web *web, struct caches *caches)
 {
     pthread_t thread;
     bool saving = caches->spec && caches->spec->sink.caches.save &&
-                  start_caches(caches, save_caches, &thread);
+                  sl_thread_start(&thread, "sluice-caches", save_caches, caches, NULL) == 0;
     stay(web, caches->cancel);
     if (saving)
         pthread_join(thread, NULL);
@@ -403,7 +414,10 @@ static int run_specs(struct sl_cli *cli, struct sl_specs *specs, struct caches *
     SL_AUTO(sl_web) web = NULL;
     if (options->stay)
         sl_cli_shut_others_out();
-    if (prepare(&jobs, specs, err) < 0 || serve(specs, options->stay, &web, err) < 0)
+    if (caches->spec &&
+        (!(caches->stop = sl_cancel_new(err)) || !(caches->ended = sl_cancel_new(err))))
+        return -1;
+    if (prepare(&jobs, specs, err) < 0 || serve(specs, options->stay, caches, &web, err) < 0)
         return -1;
     if (load_and_report(cli, &jobs, caches, err) < 0)
         return -1;
