@@ -2,15 +2,18 @@
 #include <check.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "claims.h"
 #include "fake_clock.h"
+#include "metrics.h"
 #include "range_server.h"
 #include "sets_case.h"
 #include "sets_parts.h"
 
 static struct sl_server *engine;
 static char keys[512];
+static const struct sl_sets_result nothing = {.outcome = SL_SETS_MISSED};
 
 /* Not ready for the first so many of its answers; after some it writes what it has compiled. */
 static struct {
@@ -61,10 +64,16 @@ SL_TEST(five_seconds_without_a_change_are_still)
         struct sl_sets_count count;
         bool still;
     } rows[] = {
-        {0, {0, 0, 0, 0}, false},  {9, {0, 0, 0, 0}, false}, /* nothing is nothing to save */
-        {10, {1, 5, 0, 7}, false}, {14, {1, 5, 0, 7}, false}, {15, {1, 6, 0, 7}, false},
-        {19, {1, 6, 0, 7}, false}, {20, {1, 6, 0, 8}, false}, {24, {2, 6, 0, 8}, false},
-        {28, {2, 6, 0, 8}, false}, {29, {2, 6, 0, 8}, true},
+        {0, {.files = 0}, false},
+        {9, {.files = 0}, false}, /* nothing is nothing to save */
+        {10, {.files = 1, .bytes = 5, .newest_ns = 7}, false},
+        {14, {.files = 1, .bytes = 5, .newest_ns = 7}, false},
+        {15, {.files = 1, .bytes = 6, .newest_ns = 7}, false},
+        {19, {.files = 1, .bytes = 6, .newest_ns = 7}, false},
+        {20, {.files = 1, .bytes = 6, .newest_ns = 8}, false},
+        {24, {.files = 2, .bytes = 6, .newest_ns = 8}, false},
+        {28, {.files = 2, .bytes = 6, .newest_ns = 8}, false},
+        {29, {.files = 2, .bytes = 6, .newest_ns = 8}, true},
     };
     struct sl_sets_still still = {.looked = false};
     for (size_t i = 0; i < SL_COUNT(rows); i++)
@@ -80,7 +89,7 @@ SL_TEST(an_engine_that_is_ready_and_still_is_saved)
     sets_put("vllm/early", "code");
     const struct sl_spec *spec = sets_spec(keys);
     fake_clock_run();
-    sl_sets_save_when_ready(spec, NULL);
+    sl_sets_when_ready(spec, &nothing, NULL);
     fake_clock_release();
     ck_assert_uint_eq(sl_counter_get(&script.answers), 4);
     ck_assert(is_saved());
@@ -93,7 +102,7 @@ SL_TEST(an_engine_that_never_is_ready_is_not_saved)
     sets_put("vllm/early", "code");
     const struct sl_spec *spec = sets_spec(keys);
     fake_clock_run();
-    sl_sets_save_when_ready(spec, NULL);
+    sl_sets_when_ready(spec, &nothing, NULL);
     fake_clock_release();
     ck_assert_uint_ge(sl_counter_get(&script.answers), 2);
     ck_assert(!is_saved());
@@ -103,7 +112,7 @@ SL_TEST(caches_that_never_come_are_not_saved)
 {
     const struct sl_spec *spec = sets_spec(keys);
     fake_clock_run();
-    sl_sets_save_when_ready(spec, NULL);
+    sl_sets_when_ready(spec, &nothing, NULL);
     fake_clock_release();
     ck_assert(!is_saved());
 }
@@ -114,9 +123,59 @@ SL_TEST(a_cancel_ends_the_waiting)
     script.not_ready = 1000;
     sets_put("vllm/early", "code");
     sl_cancel_raise(cancel, 15);
-    sl_sets_save_when_ready(sets_spec(keys), cancel);
+    sl_sets_when_ready(sets_spec(keys), &nothing, cancel);
     sl_cancel_free(cancel);
     ck_assert(!is_saved());
+}
+
+SL_TEST(half_as_much_written_again_is_little_use)
+{
+    static const struct {
+        struct sl_sets_result restored;
+        struct sl_sets_count count;
+        bool unused;
+    } rows[] = {
+        {{.outcome = SL_SETS_RESTORED, .bytes = 100}, {.later_files = 0}, false},
+        {{.outcome = SL_SETS_RESTORED, .bytes = 100}, {.later_files = 9, .later_bytes = 49}, false},
+        {{.outcome = SL_SETS_RESTORED, .bytes = 100}, {.later_files = 1, .later_bytes = 50}, true},
+        {{.outcome = SL_SETS_KEPT, .bytes = 100}, {.later_files = 9, .later_bytes = 100}, false},
+        {{.outcome = SL_SETS_MISSED}, {.later_files = 9, .later_bytes = 100}, false},
+    };
+    for (size_t i = 0; i < SL_COUNT(rows); i++)
+        ck_assert_msg(sl_sets_were_unused(&rows[i].restored, &rows[i].count) == rows[i].unused,
+                      "row %zu", i);
+}
+
+/* Saved long ago, so that what is written now is later whatever the file system's clock does. */
+static struct sl_sets_result restored_from_old_files(void)
+{
+    const struct timespec then[2] = {{1000000000, 0}, {1000000000, 0}};
+    sets_put("vllm/kernel", "code of a kernel");
+    ck_assert_int_eq(utimensat(sets_scratch_fd, "caches/engine/vllm/kernel", then, 0), 0);
+    sets_save_well(keys);
+    sets_forget();
+    return sets_restore(keys);
+}
+
+static int64_t unused(void)
+{
+    return (int64_t)sl_metric_get(SL_M_SETS_UNUSED);
+}
+
+SL_TEST(an_engine_that_compiles_again_is_told_of)
+{
+    struct sl_sets_result restored = restored_from_old_files();
+    ck_assert_int_eq(restored.outcome, SL_SETS_RESTORED);
+    for (unsigned again = 0; again < 2; again++) {
+        int64_t before = unused();
+        if (again)
+            sets_put("vllm/other-kernel", "code of a kernel");
+        const struct sl_spec *spec = sets_spec(keys);
+        fake_clock_run();
+        sl_sets_when_ready(spec, &restored, NULL);
+        fake_clock_release();
+        ck_assert_int_eq(unused() - before, again);
+    }
 }
 
 static int note(const struct sl_sets_entry *entry, void *arg, struct sl_err *err)

@@ -49,6 +49,7 @@ struct sl_sets_result {
     enum sl_sets_outcome outcome;
     char key[SL_SETS_KEY_BYTES];
     uint64_t files, bytes, packed_bytes;
+    int64_t newest_ns; /* of what was restored: what has a later time the engine wrote */
     double seconds;
     struct sl_err why;
 };
@@ -91,9 +92,13 @@ struct sl_sets_saved {
  */
 int sl_sets_save(const struct sl_spec *spec, bool replace, struct sl_cancel *cancel,
                  struct sl_sets_saved *saved, struct sl_err *err);
-/** When the engine answers that it is ready, and its caches have stood still, save. Logs what came
- * of it, which is never a failure. Ends on cancel, and after the seconds that the spec gives. */
-void sl_sets_save_when_ready(const struct sl_spec *spec, struct sl_cancel *cancel);
+/** Is there anything to do when the engine is ready? */
+bool sl_sets_waits(const struct sl_spec *spec, const struct sl_sets_result *restored);
+/** When the engine answers that it is ready, and its caches have stood still: warn if what was
+ * restored was of no use to it, and save, if the spec says so. Logs what came of it, which is never
+ * a failure. Ends on cancel, and after the seconds that the spec gives. */
+void sl_sets_when_ready(const struct sl_spec *spec, const struct sl_sets_result *restored,
+                        struct sl_cancel *cancel);
 
 /* ---- what the store has ---- */
 

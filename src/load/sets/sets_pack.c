@@ -35,6 +35,7 @@ struct items {
     struct item *items;
     size_t count, capacity;
     struct sl_sets_count sums;
+    int64_t after_ns;
     struct sl_cancel *cancel;
 };
 #define AUTO_ITEMS __attribute__((cleanup(release_items))) struct items
@@ -65,8 +66,13 @@ static int add(struct items *items, const char *name, const struct stat *status,
     items->sums.newest_ns = SL_MAX(items->sums.newest_ns, changed);
     if (S_ISDIR(status->st_mode))
         return 0;
+    uint64_t bytes = S_ISREG(status->st_mode) ? (uint64_t)status->st_size : 0;
     items->sums.files++;
-    items->sums.bytes += S_ISREG(status->st_mode) ? (uint64_t)status->st_size : 0;
+    items->sums.bytes += bytes;
+    if (changed > items->after_ns) {
+        items->sums.later_files++;
+        items->sums.later_bytes += bytes;
+    }
     return items->sums.bytes <= SL_SETS_BLOB_BYTES_MAX
                ? 0
                : sl_fail(err, SL_E_USAGE, "the caches have more than 16 GiB");
@@ -122,10 +128,10 @@ static int walk(struct items *items, int folder_fd, const char *name, unsigned d
     return done;
 }
 
-int sl_sets_count(int folder_fd, struct sl_cancel *cancel, struct sl_sets_count *count,
-                  struct sl_err *err)
+int sl_sets_count(int folder_fd, int64_t after_ns, struct sl_cancel *cancel,
+                  struct sl_sets_count *count, struct sl_err *err)
 {
-    AUTO_ITEMS items = {.cancel = cancel};
+    AUTO_ITEMS items = {.after_ns = after_ns, .cancel = cancel};
     int done = walk(&items, folder_fd, "", 0, err);
     *count = items.sums;
     return done;

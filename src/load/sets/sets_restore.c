@@ -49,6 +49,18 @@ static int unpack(const struct restoring *restoring, int fd, uint64_t bytes,
     return 0;
 }
 
+/* Files keep the times of the machine that saved them, whose clock may be ahead: what is later than
+ * all of them the engine wrote. */
+static int note_newest(const struct sl_sets_folder *folder, struct sl_sets_result *result,
+                       struct sl_cancel *cancel, struct sl_err *err)
+{
+    struct sl_sets_count count;
+    if (sl_sets_count(folder->staging, INT64_MAX, cancel, &count, err) < 0)
+        return -1;
+    result->newest_ns = count.newest_ns;
+    return 0;
+}
+
 static int fetch(const struct restoring *restoring, struct sl_store *store,
                  const struct sl_sets_name *name, struct sl_cancel *cancel, struct sl_err *err)
 {
@@ -56,7 +68,9 @@ static int fetch(const struct restoring *restoring, struct sl_store *store,
     if (fd < 0 || sl_sets_store_fetch(store, name, fd, err) < 0)
         return -1;
     restoring->result->packed_bytes = name->bytes;
-    return unpack(restoring, fd, name->bytes, cancel, err);
+    return unpack(restoring, fd, name->bytes, cancel, err) < 0
+               ? -1
+               : note_newest(restoring->folder, restoring->result, cancel, err);
 }
 
 /* sl_deadline_run()'s work: the outcome is set where it is not a failure. */

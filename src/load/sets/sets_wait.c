@@ -1,6 +1,9 @@
 /*
  * When to save: the engine says that it is ready, and then nothing of its caches changes any more
  * for some seconds. What is written later is left to the next engine.
+ *
+ * What an engine reads of its caches leaves no trace on most volumes. But what it does not find it
+ * compiles, and writes. So what it wrote tells whether a restored set was of use.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -9,6 +12,7 @@
 #include "deadline.h"
 #include "exchange.h"
 #include "log.h"
+#include "metrics.h"
 #include "sets_parts.h"
 
 enum { ANSWER_BYTES_MAX = 1024 * 1024, ANSWER_SECONDS = 10 };
@@ -51,17 +55,23 @@ static int wait_until_ready(const char *url, struct sl_cancel *cancel, struct sl
     return 0;
 }
 
-static int wait_until_still(const char *path, struct sl_cancel *cancel, struct sl_err *err)
+bool sl_sets_were_unused(const struct sl_sets_result *restored, const struct sl_sets_count *count)
+{
+    return restored->outcome == SL_SETS_RESTORED && count->later_files &&
+           count->later_bytes >= restored->bytes / 2;
+}
+
+static int wait_until_still(const char *path, int64_t after_ns, struct sl_cancel *cancel,
+                            struct sl_sets_count *count, struct sl_err *err)
 {
     SL_AUTO_FOLDER folder;
     struct sl_sets_still still = {.looked = false};
-    struct sl_sets_count count;
     if (sl_sets_folder_open(&folder, path, err) < 0)
         return -1;
     for (;;) {
-        if (sl_sets_count(folder.fd, cancel, &count, err) < 0)
+        if (sl_sets_count(folder.fd, after_ns, cancel, count, err) < 0)
             return -1;
-        if (sl_sets_stands_still(&still, &count, sl_now_ns()))
+        if (sl_sets_stands_still(&still, count, sl_now_ns()))
             return 0;
         if (sl_sleep_ms(SL_SETS_LOOK_MS, cancel, err) < 0)
             return -1;
@@ -70,18 +80,36 @@ static int wait_until_still(const char *path, struct sl_cancel *cancel, struct s
 
 struct waiting {
     const struct sl_spec *spec;
+    const struct sl_sets_result *restored;
     struct sl_sets_saved saved;
 };
+
+static void warn_if_unused(const struct sl_sets_result *restored, const struct sl_sets_count *count)
+{
+    char files[40], written[40], bytes[32], more[32];
+    if (!sl_sets_were_unused(restored, count))
+        return;
+    sl_metric_add(SL_M_SETS_UNUSED, 1);
+    sl_log(SL_LOG_WARN,
+           "engine caches: of little use: %s, %s, were restored, and the engine wrote %s, %s. Tell "
+           "versions and configurations apart by 'labels', or replace the set with `sluice caches "
+           "save --replace`",
+           sl_human_count(restored->files, "file", files), sl_human_bytes(restored->bytes, bytes),
+           sl_human_count(count->later_files, "file", written),
+           sl_human_bytes(count->later_bytes, more));
+}
 
 /* sl_deadline_run()'s work. */
 static int wait_and_save(void *arg, struct sl_cancel *cancel, struct sl_err *err)
 {
     struct waiting *waiting = arg;
     const struct sl_spec_sets *sets = &waiting->spec->sink.caches;
+    struct sl_sets_count count;
     if (wait_until_ready(sets->ready, cancel, err) < 0 ||
-        wait_until_still(sets->path, cancel, err) < 0)
+        wait_until_still(sets->path, waiting->restored->newest_ns, cancel, &count, err) < 0)
         return -1;
-    return sl_sets_save(waiting->spec, false, cancel, &waiting->saved, err);
+    warn_if_unused(waiting->restored, &count);
+    return sets->save ? sl_sets_save(waiting->spec, false, cancel, &waiting->saved, err) : 0;
 }
 
 static void log_saved(const struct sl_sets_saved *saved)
@@ -97,19 +125,29 @@ static void log_saved(const struct sl_sets_saved *saved)
                sl_human_bytes(saved->packed_bytes, packed), saved->key);
 }
 
-void sl_sets_save_when_ready(const struct sl_spec *spec, struct sl_cancel *cancel)
+bool sl_sets_waits(const struct sl_spec *spec, const struct sl_sets_result *restored)
 {
     const struct sl_spec_sets *sets = &spec->sink.caches;
-    struct waiting waiting = {.spec = spec};
+    return sets->save || (sets->ready && restored->outcome == SL_SETS_RESTORED);
+}
+
+void sl_sets_when_ready(const struct sl_spec *spec, const struct sl_sets_result *restored,
+                        struct sl_cancel *cancel)
+{
+    const struct sl_spec_sets *sets = &spec->sink.caches;
+    struct waiting waiting = {.spec = spec, .restored = restored};
     struct sl_err why = SL_ERR_INIT;
     if (!sets->ready) {
         sl_log(SL_LOG_WARN, "engine caches: not saved, since 'sink.caches' names no 'ready': give "
                             "the URL that the engine answers when it has started");
         return;
     }
-    if (sl_deadline_run(sets->save_seconds, cancel, wait_and_save, &waiting, &why) == 0)
+    int done = sl_deadline_run(sets->save_seconds, cancel, wait_and_save, &waiting, &why);
+    if (done == 0 && sets->save)
         log_saved(&waiting.saved);
-    else if (why.kind == SL_E_TIMEOUT)
+    if (done == 0 || !sets->save)
+        return;
+    if (why.kind == SL_E_TIMEOUT)
         sl_log(SL_LOG_WARN,
                "engine caches: not saved within 'saveSeconds' (%" PRIu64
                " s): the engine is not ready, or its caches do not stand still",

@@ -299,10 +299,10 @@ static void *restore_caches(void *arg)
     return NULL;
 }
 
-static void *save_caches(void *arg)
+static void *follow_engine(void *arg)
 {
     struct caches *caches = arg;
-    sl_sets_save_when_ready(caches->spec, caches->cancel);
+    sl_sets_when_ready(caches->spec, &caches->result, caches->cancel);
     return NULL;
 }
 
@@ -395,13 +395,13 @@ static int load_and_report(struct sl_cli *cli, struct jobs *jobs, struct caches 
     return report(jobs, cli, err);
 }
 
-static void stay_and_save(struct sl_web *web, struct caches *caches)
+static void stay_with_engine(struct sl_web *web, struct caches *caches)
 {
     pthread_t thread;
-    bool saving = caches->spec && caches->spec->sink.caches.save &&
-                  sl_thread_start(&thread, "sluice-caches", save_caches, caches, NULL) == 0;
+    bool following = caches->spec && sl_sets_waits(caches->spec, &caches->result) &&
+                     sl_thread_start(&thread, "sluice-caches", follow_engine, caches, NULL) == 0;
     stay(web, caches->cancel);
-    if (saving)
+    if (following)
         pthread_join(thread, NULL);
 }
 
@@ -425,7 +425,7 @@ static int run_specs(struct sl_cli *cli, struct sl_specs *specs, struct caches *
         sl_log(SL_LOG_WARN, "--stay keeps this process, but it serves nothing: add --listen "
                             "ADDRESS for health and metrics");
     if (options->stay)
-        stay_and_save(web, caches);
+        stay_with_engine(web, caches);
     return 0;
 }
 

@@ -89,10 +89,11 @@ int sl_sets_store_put_name(const struct sl_spec *spec, const struct sl_source_co
 struct sl_sets_count {
     uint64_t files, bytes, passed;
     int64_t newest_ns;
+    uint64_t later_files, later_bytes; /* of files that were written after a time */
 };
 /** SL_E_NO_SPACE, SL_E_USAGE (more than a set may hold), SL_E_CANCELED. */
-int sl_sets_count(int folder_fd, struct sl_cancel *cancel, struct sl_sets_count *count,
-                  struct sl_err *err);
+int sl_sets_count(int folder_fd, int64_t after_ns, struct sl_cancel *cancel,
+                  struct sl_sets_count *count, struct sl_err *err);
 /** All of it as tar and zstd, in the order of names, into a file: its size and its SHA-256.
  * SL_E_NOT_FOUND if there is nothing; SL_E_INTEGRITY if a file changes meanwhile. */
 int sl_sets_pack(int folder_fd, int out_fd, struct sl_cancel *cancel, struct sl_sets_saved *saved,
@@ -110,5 +111,7 @@ struct sl_sets_still {
 /** Has nothing changed for SL_SETS_STILL_SECONDS, and is there something? */
 bool sl_sets_stands_still(struct sl_sets_still *still, const struct sl_sets_count *count,
                           uint64_t now_ns);
+/** Did the engine write about as much again as was restored? Then that was of little use. */
+bool sl_sets_were_unused(const struct sl_sets_result *restored, const struct sl_sets_count *count);
 
 #endif
