@@ -117,6 +117,19 @@ def refused():
 # ---- from another chart, and without one ----------------------------------------------------------
 
 
+def engine_caches(pod, loader, path):
+    """What is wrong: each variable of sets.def names its folder below the path, which lies in one volume of loader and engine."""
+    variables = re.findall(r'^SL_SETS_VARIABLE\("(\w+)", "(\w+)"\)', read(ROOT, "src", "load", "sets", "sets.def"), re.MULTILINE)
+    engine, = pod["containers"]
+    said = {row["name"]: row.get("value") for row in engine["env"]}
+    wrong = [f"{name}: {said.get(name)}" for name, folder in variables if said.get(name) != f"{path}/{folder}"]
+    mounts = [{mount["mountPath"]: mount for mount in container["volumeMounts"]}.get(os.path.dirname(path), {})
+              for container in (engine, *(each for each in pod["initContainers"] if each["name"] == loader))]
+    if len(mounts) != 2 or mounts[0] != mounts[1] or mounts[0].get("name") not in {volume["name"] for volume in pod["volumes"]}:
+        wrong.append(f"mounts: {mounts}")
+    return wrong + ([] if len(variables) == 12 else [f"{len(variables)} variables"])
+
+
 @check
 def library():
     """A chart that depends on this one renders a Deployment with its containers, and that is valid."""
@@ -141,6 +154,7 @@ def library():
         pod = next(pod_of(item)[1] for item in objects(done.stdout) if item["kind"] == "Deployment")
         names = [volume["name"] for volume in pod["volumes"]]
         sizes = [volume["emptyDir"]["sizeLimit"] for volume in pod["volumes"] if volume["name"] == "sluice-models"]
+        yield "caches of the engine", engine_caches(pod, "sluice-load", "/caches/gpt-j-6b")
         yield "two loaders share one volume", [] if len(set(names)) == len(names) and sizes == ["13376Mi"] else [f"{names} {sizes}"]
 
 
@@ -158,4 +172,6 @@ def manifests():
             pod = pod_of(item) if item.get("kind") != "Model" else None
             if pod:
                 wrong += [f"{item['kind']} {item['metadata'].get('name')}: {line}" for line in restricted_of(item)]
+                if os.path.basename(path) == "engine-caches.yaml":
+                    wrong += engine_caches(pod[1], "load", "/caches/llama")
         yield os.path.relpath(path, ROOT), wrong

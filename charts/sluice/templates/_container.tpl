@@ -142,9 +142,58 @@ for any pod spec. Each takes a dict:
 {{- concat $from .root.Values.loader.extraEnvFrom | toYaml -}}
 {{- end -}}
 
+{{/* What an engine is told of its caches, and the folders below `sink.caches.path`: src/load/sets/sets.def. */}}
+{{- define "sluice.engineCacheFolders" -}}
+VLLM_CACHE_ROOT: vllm
+VLLM_XLA_CACHE_PATH: xla
+TORCHINDUCTOR_CACHE_DIR: inductor
+TRITON_CACHE_DIR: triton
+DG_JIT_CACHE_DIR: deep_gemm
+SGLANG_DG_CACHE_DIR: sglang_deep_gemm
+SGLANG_CACHE_DIR: sglang
+FLASHINFER_WORKSPACE_BASE: flashinfer
+TVM_FFI_CACHE_DIR: tvm_ffi
+TILELANG_CACHE_DIR: tilelang
+CUTE_DSL_CACHE_DIR: cute_dsl
+CUDA_CACHE_PATH: cuda
+{{- end -}}
+
+{{/* `sink.caches.path` of the first model of a dict that has engine caches; "" if none has. */}}
+{{- define "sluice.engineCaches" -}}
+{{- if and (or .model .models) (not .uri) -}}
+{{- $models := .root.Values.models -}}
+{{- $paths := list -}}
+{{- range include "sluice.modelNames" (merge (dict "forVolumes" true) .) | fromJsonArray -}}
+{{- $paths = append $paths (dig "sink" "caches" "path" "" (default dict (get (default dict (get $models .)) "spec"))) -}}
+{{- end -}}
+{{- with compact $paths -}}{{- first . -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Their volume, where loader and engine both write. */}}
+{{- define "sluice.engineCachesMount" -}}
+{{- with include "sluice.engineCaches" . }}
+- name: sluice-engine-caches
+  mountPath: {{ dir . }}
+{{- end }}
+{{- end -}}
+
+{{/* Elements of the engine's env: where its caches are. */}}
+{{- define "sluice.engineEnv" -}}
+{{- include "sluice.needRoot" . -}}
+{{- $path := include "sluice.engineCaches" . -}}
+{{- if $path -}}
+{{- range $name, $folder := include "sluice.engineCacheFolders" . | fromYaml }}
+- name: {{ $name }}
+  value: {{ printf "%s/%s" $path $folder | quote }}
+{{- end }}
+{{- end -}}
+{{- end -}}
+
 {{- define "sluice.loaderMounts" -}}
 - name: {{ default "sluice-models" .volumeName }}
   mountPath: {{ .root.Values.modelsPath }}
+{{- include "sluice.engineCachesMount" . }}
 {{- if not .uri }}
 - name: sluice-specs
   mountPath: /etc/sluice/specs
@@ -261,6 +310,10 @@ volumeMounts:
     {{- end }}
   {{- end }}
 {{- end }}
+{{- if include "sluice.engineCaches" . }}
+- name: sluice-engine-caches
+  emptyDir: {}
+{{- end }}
 {{- if not .uri }}
 - name: sluice-specs
   configMap:
@@ -314,12 +367,13 @@ volumeMounts:
 {{- end -}}
 {{- end -}}
 
-{{/* One element of the engine's volumeMounts: the models, read-only. */}}
+{{/* Elements of the engine's volumeMounts: the models, read-only, and its caches. */}}
 {{- define "sluice.volumeMount" -}}
 {{- include "sluice.needRoot" . -}}
 - name: {{ default "sluice-models" .volumeName }}
   mountPath: {{ .root.Values.modelsPath }}
   readOnly: true
+{{- include "sluice.engineCachesMount" . }}
 {{- end -}}
 
 {{/* Labels of a pod with a sidecar: the monitors of this chart find it by them. */}}

@@ -27,6 +27,12 @@ What the schema cannot see: every complaint names the value and says what to do,
 {{- $wrong = append $wrong (printf "models.%s.spec.sink.tmpfs.path '%s' is not below modelsPath '%s', the only place that loaders can write: leave it out, or change modelsPath" $name $path $.Values.modelsPath) -}}
 {{- end -}}
 {{- end -}}
+{{- range $name, $model := .Values.models -}}
+{{- $path := dig "sink" "caches" "path" "" (default dict $model.spec) | toString -}}
+{{- if and $path (or (hasPrefix (printf "%s/" $.Values.modelsPath) $path) (not (regexMatch "^/[^/]+/[^/].*" $path))) -}}
+{{- $wrong = append $wrong (printf "models.%s.spec.sink.caches.path '%s' must be a folder in a volume of its own: choose one as /caches/%s, not below modelsPath" $name $path $name) -}}
+{{- end -}}
+{{- end -}}
 {{- if lt (include "sluice.bytes" .Values.loader.heap | int64) 67108864 -}}
 {{- $wrong = append $wrong (printf "loader.heap: %v is less than the 64Mi that a load wants free, so none would begin: set at least 64Mi" .Values.loader.heap) -}}
 {{- end -}}
