@@ -309,16 +309,23 @@ SL_TEST(a_plan_tells_beforehand_what_will_be_taken_over)
     struct sl_err err = SL_ERR_INIT;
     struct sl_inheritable there;
     make_spec(&specs, "s3://bucket/m/", "");
+    const struct sl_tmpfs_options options = specs.items[0].sink.tmpfs;
     struct sl_plan *plan = make_plan(&specs);
-    ck_assert_int_eq(sl_publish_inheritable(path, plan, &there, &err), 0);
+    ck_assert_int_eq(sl_publish_inheritable(path, plan, &options, &there, &err), 0);
     ck_assert_uint_eq(there.bytes, 0);
     sl_plan_free(plan);
     load("", &result);
     store_shard(3, 2);
     plan = make_plan(&specs);
-    ck_assert_int_eq(sl_publish_inheritable(path, plan, &there, &err), 0);
+    ck_assert_int_eq(sl_publish_inheritable(path, plan, &options, &there, &err), 0);
     ck_assert_uint_eq(there.bytes, bytes[0] + bytes[1] + bytes[2]);
     ck_assert_uint_eq(there.fetch_bytes, there.bytes);
+    ck_assert_uint_eq(there.link_bytes, there.bytes);
+    char shard[sizeof(path) + 32];
+    snprintf(shard, sizeof(shard), "%s/0.safetensors", path);
+    ck_assert_int_eq(chmod(shard, 0644), 0); /* it will be copied */
+    ck_assert_int_eq(sl_publish_inheritable(path, plan, &options, &there, &err), 0);
+    ck_assert_uint_eq(there.bytes - there.link_bytes, bytes[0]);
     sl_plan_free(plan);
     sl_specs_release(&specs);
 }

@@ -251,6 +251,30 @@ SL_TEST(versions_share_the_files_that_did_not_change)
     sl_node_free(node);
 }
 
+/* A budget with no room for both whole, which holds after a restart, too. */
+SL_TEST(what_versions_share_counts_once)
+{
+    size_t bytes = 700 << 10;
+    sl_autofree uint8_t *noise = sl_model_noise(bytes, 1);
+    ck_assert_int_eq(sl_memory_put("m/noise", noise, bytes, NULL), 0);
+    struct sl_node *node = open_with("1MiB", MODEL("m", ""));
+    struct sl_model_ref *old = must(node, "m");
+    uint64_t held = settled(node).held_bytes;
+    ck_assert_int_eq(sl_memory_put("m/config.json", "{1}", 3, NULL), 0);
+    ck_assert_int_eq(sl_registry_load(node->registry, "m", &err), 0);
+    ck_assert_uint_eq(settled(node).residents, 2);
+    ck_assert_uint_gt(settled(node).held_bytes, held);
+    ck_assert_uint_lt(settled(node).held_bytes, held + 1000);
+    ck_assert_uint_eq(settled(node).evictions, 0);
+    held = settled(node).held_bytes;
+    sl_registry_release(node->registry, old);
+    sl_node_free(node);
+    node = open_with("1MiB", MODEL("m", ""));
+    ck_assert_uint_eq(settled(node).residents, 2);
+    ck_assert_uint_eq(settled(node).held_bytes, held);
+    sl_node_free(node);
+}
+
 SL_TEST(an_evicted_model_leaves_no_file)
 {
     char folder[SL_PUBLISH_PATH_MAX];

@@ -383,6 +383,108 @@ SL_TEST(free_first_lets_go_of_a_pinned_old_version)
     sl_registry_release(registry, ref);
 }
 
+/* Of version 2, with version 1. */
+static void share(uint64_t will_share, uint64_t shares)
+{
+    SL_LOCKED(&lock);
+    fake.shares_with = 1;
+    fake.will_share = will_share;
+    fake.share = shares;
+}
+
+static void load_version_2(unsigned bytes)
+{
+    define("m", bytes, 2);
+    ck_assert_int_eq(sl_registry_load(registry, "m", &err), 0);
+    sl_registry_settle(registry);
+}
+
+SL_TEST(what_two_versions_share_counts_once_and_stays_with_either)
+{
+    define("m", 80, 1);
+    struct sl_model_ref *old = must("m");
+    share(70, 70);
+    load_version_2(80);
+    ck_assert_uint_eq(counts().held_bytes, 90);
+    struct sl_model_ref *new = must("m");
+    ck_assert_str_eq(sl_model_ref_version(new), "0200000000000000");
+    sl_registry_release(registry, old);
+    sl_registry_release(registry, new);
+    share(0, 0);
+    define("other", 20, 1);
+    touch("other"); /* the old one gives what is its own */
+    ck_assert_uint_eq(counts().held_bytes, 100);
+    ck_assert_str_eq(fake.gone, "m ");
+    define("more", 25, 1);
+    touch("more"); /* the new one has all of it now */
+    ck_assert_uint_eq(counts().held_bytes, 45);
+    ck_assert_str_eq(fake.gone, "m m ");
+}
+
+SL_TEST(both_versions_go_where_one_gives_too_little)
+{
+    define("m", 60, 1);
+    touch("m");
+    share(50, 50);
+    load_version_2(60);
+    ck_assert_uint_eq(counts().held_bytes, 70);
+    share(0, 0);
+    define("other", 100, 1);
+    touch("other");
+    ck_assert_uint_eq(counts().held_bytes, 100);
+    ck_assert_str_eq(fake.gone, "m m ");
+}
+
+SL_TEST(where_both_versions_have_no_room_the_old_one_goes_and_nothing_is_shared)
+{
+    define("m", 80, 1);
+    touch("m");
+    share(70, 0);
+    load_version_2(95);
+    ck_assert_uint_eq(counts().held_bytes, 95);
+    ck_assert_str_eq(fake.gone, "m ");
+}
+
+SL_TEST(an_old_version_stays_while_its_files_are_taken_over)
+{
+    define("m", 60, 1);
+    touch("m");
+    fake.gated = true;
+    share(50, 50);
+    define("m", 60, 2);
+    ck_assert_int_eq(sl_registry_load(registry, "m", &err), 0);
+    await_admitted(2);
+    ck_assert_uint_eq(counts().held_bytes, 70);
+    define("other", 35, 1);
+    refused("other", SL_E_NO_SPACE, "'m' 60 bytes (a load takes over its files)");
+    permit(1);
+    sl_registry_settle(registry);
+    share(0, 0);
+    {
+        SL_LOCKED(&lock);
+        fake.gated = false;
+    }
+    define("next", 35, 1);
+    touch("next");
+    ck_assert_uint_eq(counts().held_bytes, 95);
+    ck_assert_str_eq(fake.gone, "m ");
+}
+
+/* A file that was to be linked had other bytes: the budget is held all the same. */
+SL_TEST(what_was_promised_and_not_shared_counts)
+{
+    define("m", 60, 1);
+    struct sl_model_ref *old = must("m");
+    define("other", 20, 1);
+    touch("other");
+    share(50, 30);
+    load_version_2(60);
+    sl_registry_settle(registry);
+    ck_assert_uint_eq(counts().held_bytes, 90);
+    ck_assert_str_eq(fake.gone, "other ");
+    sl_registry_release(registry, old);
+}
+
 SL_TEST(the_same_version_again_loads_nothing)
 {
     define("m", 80, 1);

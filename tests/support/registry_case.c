@@ -75,6 +75,8 @@ static int fake_load(void *self, const struct sl_holder_job *job, void **body, s
         fake.begun++;
     }
     *job->unversioned = fake.unversioned;
+    snprintf(job->shared->with, SL_VERSION_TEXT, "%02x00000000000000", fake.shares_with);
+    job->shared->bytes = fake.will_share;
     int there = job->admit(job->arg, identity, bytes, version, why);
     if (there < 0)
         return -1;
@@ -103,6 +105,7 @@ static int fake_load(void *self, const struct sl_holder_job *job, void **body, s
     if (fail)
         return sl_fail(why, fail, "the fake fails");
     *body = fake.open ? &fake : NULL;
+    job->shared->bytes = fake.share;
     return 0;
 }
 

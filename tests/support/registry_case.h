@@ -21,6 +21,8 @@ struct registry_fake {
     bool changes;        /* … have `first` before it starts over with version 99, with a permit */
     char first, earlier; /* bodies */
     unsigned earlier_dropped;
+    unsigned shares_with;       /* loads will share with this version of their model … */
+    uint64_t will_share, share; /* … so many bytes, and in the end so many */
     bool drop_fails;
     bool drops_gated; /* drops wait for a permit, too */
     bool keeps_gated; /* … and what keeps bodies */

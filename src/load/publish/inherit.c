@@ -38,6 +38,7 @@
 #include "thread.h"
 
 enum { FOLDER = O_RDONLY | O_DIRECTORY | O_CLOEXEC, COPY_THREADS_MAX = 8 };
+#define AUTO_PUBLISHED __attribute__((cleanup(sl_published_release))) struct sl_published
 
 struct sl_inheritance {
     const struct sl_plan *plan;
@@ -91,26 +92,6 @@ static const struct sl_published_file **find_equal(const struct sl_plan *plan,
     return equal;
 }
 
-int sl_publish_inheritable(const char *path, const struct sl_plan *plan,
-                           struct sl_inheritable *there, struct sl_err *err)
-{
-    __attribute__((cleanup(sl_published_release))) struct sl_published published = {0};
-    size_t found;
-    *there = (struct sl_inheritable){0};
-    sl_autoclose int root_fd = open(path, FOLDER);
-    sl_autoclose int state_fd =
-        root_fd < 0 ? -1 : openat(root_fd, SL_STATE_DIRECTORY, FOLDER | O_NOFOLLOW);
-    if (state_fd < 0 || sl_published_read(state_fd, SL_MANIFEST, &published, NULL) < 0)
-        return 0; /* then there is nothing */
-    sl_autofree const struct sl_published_file **equal = find_equal(plan, &published, &found, err);
-    for (size_t i = 0; equal && i < plan->file_count; i++)
-        there->bytes += equal[i] ? plan->files[i].bytes : 0;
-    for (size_t i = 0; equal && i < plan->extent_count; i++)
-        if (equal[plan->extents[i].file])
-            there->fetch_bytes += sl_extent_bytes(plan, &plan->extents[i]);
-    return equal ? 0 : -1;
-}
-
 /* ---- whether the old bytes are right -------------------------------------------------------- */
 
 static bool is_known(const struct sl_inheritance *own, uint32_t uid)
@@ -147,6 +128,107 @@ static bool may_link(const struct sl_inheritance *own, const struct stat *status
     return (status->st_mode & 07777) == 0444 && status->st_uid == own->owner &&
            (own->group == UINT32_MAX || status->st_gid == own->group);
 }
+
+static int set_owner(struct sl_inheritance *own, const struct sl_tmpfs_options *options,
+                     struct sl_err *err)
+{
+    if (sl_tmpfs_owner(options, &own->owner, &own->group, err) < 0)
+        return -1;
+    if (own->owner == UINT32_MAX)
+        own->owner = geteuid();
+    return 0;
+}
+
+/* Of a file that nobody has looked at yet. */
+static bool would_link(const struct sl_inheritance *own, struct sl_tree_walk *old,
+                       const struct sl_published_file *file)
+{
+    const char *leaf;
+    struct stat status;
+    int folder = sl_tree_enter(old, file->name, &leaf);
+    return folder >= 0 && fstatat(folder, leaf, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
+           !doubt(own, file, &status) && may_link(own, &status);
+}
+
+/* The manifest of a folder that may have none. */
+static int read_beside(int root_fd, struct sl_published *published)
+{
+    sl_autoclose int state_fd = openat(root_fd, SL_STATE_DIRECTORY, FOLDER | O_NOFOLLOW);
+    return state_fd < 0 ? -1 : sl_published_read(state_fd, SL_MANIFEST, published, NULL);
+}
+
+int sl_publish_inheritable(const char *path, const struct sl_plan *plan,
+                           const struct sl_tmpfs_options *options, struct sl_inheritable *there,
+                           struct sl_err *err)
+{
+    AUTO_PUBLISHED published = {0};
+    struct sl_inheritance own = {.plan = plan};
+    size_t found;
+    *there = (struct sl_inheritable){0};
+    sl_autoclose int root_fd = open(path, FOLDER);
+    if (root_fd < 0 || read_beside(root_fd, &published) < 0)
+        return 0; /* then there is nothing */
+    SL_AUTO_WALK old = {.root_fd = root_fd, .fd = -1};
+    if (set_owner(&own, options, err) < 0)
+        return -1;
+    sl_autofree const struct sl_published_file **equal = find_equal(plan, &published, &found, err);
+    for (size_t i = 0; equal && i < plan->file_count; i++) {
+        uint64_t bytes = equal[i] ? plan->files[i].bytes : 0;
+        there->bytes += bytes;
+        there->link_bytes += equal[i] && would_link(&own, &old, equal[i]) ? bytes : 0;
+    }
+    for (size_t i = 0; equal && i < plan->extent_count; i++)
+        if (equal[plan->extents[i].file])
+            there->fetch_bytes += sl_extent_bytes(plan, &plan->extents[i]);
+    return equal ? 0 : -1;
+}
+
+/* ---- what two versions share ----------------------------------------------------------------- */
+
+static int by_inode(const void *a, const void *b)
+{
+    const struct stat *x = a, *y = b;
+    return x->st_ino < y->st_ino ? -1 : x->st_ino > y->st_ino;
+}
+
+/* Those of a manifest's files that have several names, as they lie there. */
+static struct stat *linked_files(int root_fd, size_t *count)
+{
+    AUTO_PUBLISHED published = {0};
+    *count = 0;
+    if (read_beside(root_fd, &published) < 0)
+        return NULL;
+    struct stat *found = sl_alloc_array(published.count + 1, sizeof(*found), NULL);
+    SL_AUTO_WALK walk = {.root_fd = root_fd, .fd = -1};
+    for (size_t i = 0; found && i < published.count; i++) {
+        const char *leaf;
+        struct stat *status = &found[*count];
+        int folder = sl_tree_enter(&walk, published.files[i].name, &leaf);
+        *count += folder >= 0 && fstatat(folder, leaf, status, AT_SYMLINK_NOFOLLOW) == 0 &&
+                  S_ISREG(status->st_mode) && status->st_nlink > 1;
+    }
+    return found;
+}
+
+uint64_t sl_publish_shared_bytes(int root_fd, int other_fd)
+{
+    size_t count, other_count;
+    uint64_t bytes = 0;
+    sl_autofree struct stat *files = linked_files(root_fd, &count);
+    sl_autofree struct stat *others = count ? linked_files(other_fd, &other_count) : NULL;
+    if (!others)
+        return 0;
+    qsort(others, other_count, sizeof(*others), by_inode);
+    for (size_t i = 0; i < count; i++) {
+        size_t at = SL_LOWER_BOUND(n, other_count, others[n].st_ino < files[i].st_ino);
+        if (at < other_count && others[at].st_ino == files[i].st_ino &&
+            others[at].st_dev == files[i].st_dev)
+            bytes += (uint64_t)files[i].st_size;
+    }
+    return bytes;
+}
+
+/* ---- linking --------------------------------------------------------------------------------- */
 
 /* *linked: what was looked at has this name in staging now, too. */
 static int link_file(int folder, const char *leaf, const struct stat *status,
@@ -302,10 +384,8 @@ struct sl_inheritance *sl_inherit(struct sl_publish *publish, struct sl_publish 
     if (!own)
         return NULL;
     *own = (struct sl_inheritance){.plan = plan, .publish = publish, .old = old};
-    if (sl_tmpfs_owner(options, &own->owner, &own->group, err) < 0)
+    if (set_owner(own, options, err) < 0)
         return NULL;
-    if (own->owner == UINT32_MAX)
-        own->owner = geteuid();
     return begin(own, journal, files, linked, err) < 0 ? NULL : sl_steal(&own);
 }
 

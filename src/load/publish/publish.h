@@ -134,10 +134,14 @@ SL_AUTO_DEFINE(sl_inheritance)
 /** What a load into a directory takes over from what is published there. */
 struct sl_inheritable {
     uint64_t bytes, fetch_bytes; /* of its files; of the objects, which are not fetched */
+    uint64_t link_bytes;         /* of files that take no memory, since they are linked */
 };
-/** As far as the manifest there tells. SL_E_NO_SPACE. */
+/** As far as the manifest there, and what its files look like, tell. SL_E_NO_SPACE. */
 int sl_publish_inheritable(const char *path, const struct sl_plan *plan,
-                           struct sl_inheritable *there, struct sl_err *err);
+                           const struct sl_tmpfs_options *options, struct sl_inheritable *there,
+                           struct sl_err *err);
+/** Bytes of files of the first folder's manifest that are files of the second one's, too: links. */
+uint64_t sl_publish_shared_bytes(int root_fd, int other_fd);
 
 struct sl_room_limit {
     char what[160];     /* "tmpfs /models", "cgroup /kubepods/…: memory.max" */

@@ -98,6 +98,7 @@ struct loading {
     struct sl_directory_holder *holder;
     const struct sl_holder_job *job;
     char version[SL_VERSION_TEXT];
+    char older[SL_VERSION_TEXT]; /* what it takes files over from; "": nothing */
 };
 
 /* The version that the link names; "" if there is none of ours. */
@@ -114,16 +115,38 @@ static void read_current(int model_fd, char current[SL_VERSION_TEXT])
 }
 
 /* The version before this one, if it is there. What is evicted meanwhile is not found. */
-static void find_older(const struct loading *loading, int model_fd, char older[SL_PUBLISH_PATH_MAX])
+static void find_older(struct loading *loading, int model_fd, char older[SL_PUBLISH_PATH_MAX])
 {
-    char current[SL_VERSION_TEXT];
     const char *name = loading->job->name;
-    read_current(model_fd, current);
-    if (!is_version(current) || strcmp(current, loading->version) == 0)
-        return;
-    sl_autoclose int fd = open_version(loading->holder, model_fd, name, current, false, NULL);
+    *older = 0;
+    read_current(model_fd, loading->older);
+    sl_autoclose int fd =
+        is_version(loading->older) && strcmp(loading->older, loading->version) != 0
+            ? open_version(loading->holder, model_fd, name, loading->older, false, NULL)
+            : -1;
     if (fd >= 0)
-        work_path(loading->holder, name, current, older);
+        work_path(loading->holder, name, loading->older, older);
+    else
+        *loading->older = 0;
+}
+
+/* What the load will link, for the budget. With `free-first` the old version goes, whatever that
+ * saves. */
+static int promise(struct loading *loading, const struct sl_plan *plan, struct sl_err *err)
+{
+    const struct sl_holder_job *job = loading->job;
+    char older[SL_PUBLISH_PATH_MAX] = "";
+    struct sl_inheritable there = {.bytes = 0};
+    sl_autoclose int model_fd = open_model(loading->holder, job->name, false, NULL);
+    sl_version_text(plan->identity, loading->version);
+    if (model_fd >= 0)
+        find_older(loading, model_fd, older);
+    if (*older && job->spec->sink.tmpfs.replace != 1 &&
+        sl_publish_inheritable(older, plan, &job->spec->sink.tmpfs, &there, err) < 0)
+        return -1;
+    job->shared->bytes = there.link_bytes;
+    memcpy(job->shared->with, loading->older, sizeof(loading->older));
+    return 0;
 }
 
 static int choose(void *arg, const struct sl_plan *plan, char path[SL_PUBLISH_PATH_MAX],
@@ -132,7 +155,8 @@ static int choose(void *arg, const struct sl_plan *plan, char path[SL_PUBLISH_PA
     struct loading *loading = arg;
     const struct sl_holder_job *job = loading->job;
     *job->unversioned = plan->unversioned > 0;
-    if (job->admit(job->arg, plan->identity, plan->sink_bytes, loading->version, err) < 0)
+    if (promise(loading, plan, err) < 0 ||
+        job->admit(job->arg, plan->identity, plan->sink_bytes, loading->version, err) < 0)
         return -1;
     sl_autoclose int model_fd = open_model(loading->holder, job->name, true, err);
     sl_autoclose int fd = model_fd < 0 ? -1
@@ -158,6 +182,24 @@ static int point_current(struct sl_directory_holder *holder, const char *name, c
     return 0;
 }
 
+/* The truth: the bytes of links that are there. */
+static void note_shared(const struct loading *loading)
+{
+    const struct sl_holder_job *job = loading->job;
+    struct sl_holder_shared *shared = job->shared;
+    shared->bytes = 0;
+    sl_autoclose int model_fd = open_model(loading->holder, job->name, false, NULL);
+    sl_autoclose int fd = -1, other_fd = -1;
+    if (model_fd < 0 || !*loading->older)
+        return;
+    fd = open_version(loading->holder, model_fd, job->name, loading->version, false, NULL);
+    other_fd = open_version(loading->holder, model_fd, job->name, loading->older, false, NULL);
+    if (fd < 0 || other_fd < 0)
+        return;
+    shared->bytes = sl_publish_shared_bytes(fd, other_fd);
+    memcpy(shared->with, loading->older, sizeof(shared->with));
+}
+
 static int load(void *self, const struct sl_holder_job *job, void **body, struct sl_err *err)
 {
     struct sl_load_result result;
@@ -169,6 +211,7 @@ static int load(void *self, const struct sl_holder_job *job, void **body, struct
         sl_node_folder_explain(&loading.holder->folder, err);
         return -1;
     }
+    note_shared(&loading);
     if (point_current(self, job->name, loading.version, err) < 0)
         return -1;
     where(self, job->name, loading.version, path);
@@ -245,9 +288,31 @@ static enum sl_wholeness survey(const struct sl_directory_holder *holder, const 
                : SL_WHOLENESS_UNKNOWN;
 }
 
+/* Versions of a model that were found before. */
+struct scanned {
+    char (*versions)[SL_VERSION_TEXT];
+    size_t count, capacity;
+};
+
+/* With which of those before it a version has most in common; so no two count on each other. */
+static void find_shared(const struct sl_directory_holder *holder, int model_fd, int fd,
+                        const char *name, const struct scanned *before,
+                        struct sl_holder_shared *shared)
+{
+    for (size_t i = 0; i < before->count; i++) {
+        const char *version = before->versions[i];
+        sl_autoclose int other_fd = open_version(holder, model_fd, name, version, false, NULL);
+        uint64_t bytes = other_fd < 0 ? 0 : sl_publish_shared_bytes(fd, other_fd);
+        if (bytes <= shared->bytes)
+            continue;
+        shared->bytes = bytes;
+        memcpy(shared->with, version, SL_VERSION_TEXT);
+    }
+}
+
 static int scan_version(struct sl_directory_holder *holder, struct sl_registry *registry,
                         int model_fd, const char *name, const char *version, bool current,
-                        struct sl_err *err)
+                        struct scanned *before, struct sl_err *err)
 {
     uint64_t bytes;
     struct sl_err why = SL_ERR_INIT;
@@ -259,8 +324,13 @@ static int scan_version(struct sl_directory_holder *holder, struct sl_registry *
     bool ready = survey(holder, name, version, false, &bytes) == SL_WHOLENESS_WHOLE;
     if (!ready)
         bytes = sl_tree_bytes(fd);
-    const struct sl_registry_found found = {
+    struct sl_registry_found found = {
         .name = name, .version = version, .bytes = bytes, .ready = ready, .current = current};
+    find_shared(holder, model_fd, fd, name, before, &found.shared);
+    if (sl_grow(&before->versions, &before->capacity, before->count + 1, sizeof(*before->versions),
+                err) < 0)
+        return -1;
+    snprintf(before->versions[before->count++], SL_VERSION_TEXT, "%s", version);
     return sl_registry_adopt(registry, &holder->ops, &found, err);
 }
 
@@ -270,6 +340,7 @@ static int scan_model(struct sl_directory_holder *holder, struct sl_registry *re
     struct sl_err why = SL_ERR_INIT;
     DIR *folder = read_folder(open_model(holder, name, false, &why));
     char current[SL_VERSION_TEXT];
+    struct scanned scanned = {.count = 0};
     int done = 0;
     if (!folder) {
         sl_log(SL_LOG_WARN, "'%s' is left alone: %s", name, why.message);
@@ -282,8 +353,9 @@ static int scan_model(struct sl_directory_holder *holder, struct sl_registry *re
             fstatat(dirfd(folder), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
             S_ISDIR(status.st_mode))
             done = scan_version(holder, registry, dirfd(folder), name, entry->d_name,
-                                strcmp(current, entry->d_name) == 0, err);
+                                strcmp(current, entry->d_name) == 0, &scanned, err);
     }
+    free(scanned.versions);
     closedir(folder);
     return done;
 }

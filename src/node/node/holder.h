@@ -12,6 +12,12 @@
 
 enum { SL_VERSION_TEXT = 17 }; /* of a version: 16 hex digits of the plan's identity */
 
+/** What a version has in common with another one of its model, and takes no memory for. */
+struct sl_holder_shared {
+    char with[SL_VERSION_TEXT];
+    uint64_t bytes; /* 0: nothing */
+};
+
 /** One load, as the holder sees it; borrowed for the call. */
 struct sl_holder_job {
     const char *name;
@@ -27,6 +33,8 @@ struct sl_holder_job {
      */
     int (*admit)(void *arg, const uint8_t identity[32], uint64_t bytes,
                  char version[SL_VERSION_TEXT], struct sl_err *err);
+    struct sl_holder_shared *shared; /* zeroed: to be set before admit(), to what the load will take
+                                        over, and when it is complete, to what it has taken over */
     bool *unversioned; /* the source gives no version: set it, and what a load that breaks off
                           leaves is not kept */
     /** Callers can use it from now on, although it is not complete, and it is the registry's. May

@@ -188,6 +188,7 @@ static int take_found(struct sl_registry *registry, const struct sl_holder *hold
     model->holder = model->holder ? model->holder : holder;
     registry_set_resident(resident, found->ready ? RESIDENT_READY : RESIDENT_PARTIAL);
     resident->bytes = found->bytes;
+    resident->shared = found->shared;
     resident->owner = found->owner;
     resident->body = found->body;
     resident->ready_seconds = found->ready ? sl_wall_seconds() : 0;

@@ -94,9 +94,10 @@ struct sl_registry_found {
     uint32_t owner;  /* of a derived model: the user who deposited it */
     const uint8_t *identity; /* 32 bytes; NULL: not known beyond the version */
     uint64_t bytes;
-    bool ready;   /* whole; else it is what an interrupted load left */
-    bool current; /* the one that is asked for by name */
-    void *body;   /* handed over, not on failure; or NULL */
+    struct sl_holder_shared shared; /* with one that was adopted before */
+    bool ready;                     /* whole; else it is what an interrupted load left */
+    bool current;                   /* the one that is asked for by name */
+    void *body;                     /* handed over, not on failure; or NULL */
 };
 /** Take it over, before or after the name is defined. SL_E_USAGE, codes "exists", "full";
  * SL_E_NO_SPACE. */

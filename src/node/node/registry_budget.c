@@ -166,10 +166,28 @@ bool registry_await_left(struct sl_registry *registry, uint64_t until_ns)
 
 /* ---- what is held, and what goes first ------------------------------------------------------ */
 
-/* Room is made from what will be there: what is being dropped is not. */
+/* The version of its model that it shares files with, if that is there and will be. */
+static struct resident *shares_with(const struct resident *resident)
+{
+    struct resident *other =
+        resident->shared.bytes
+            ? registry_resident(resident->model, resident->shared.with, resident->holder)
+            : NULL;
+    return other == resident || (other && registry_is_going(other)) ? NULL : other;
+}
+
+uint64_t registry_own_bytes(const struct resident *resident, uint64_t bytes)
+{
+    return shares_with(resident) ? bytes - SL_MIN(bytes, resident->shared.bytes) : bytes;
+}
+
+/* Room is made from what will be there: what is being dropped is not. What two versions share
+ * counts once, and when one of them goes the other has it all. */
 static uint64_t counted(const struct resident *resident)
 {
-    return registry_is_going(resident) || resident->borrows ? 0 : resident->bytes;
+    return registry_is_going(resident) || resident->borrows
+               ? 0
+               : registry_own_bytes(resident, resident->bytes);
 }
 
 /* Whose memory it takes: of all GPUs, that of those which there are. */
@@ -196,7 +214,8 @@ static uint64_t add_up(const struct sl_registry *registry, unsigned space, bool 
     for (const struct model *model = registry->locked.models; model; model = model->next)
         for (const struct resident *at = model->residents; at; at = at->next)
             if (lies_in(registry, at, space))
-                bytes += dropping && !at->borrows ? at->bytes : counted(at);
+                bytes +=
+                    dropping && registry_is_going(at) && !at->borrows ? at->bytes : counted(at);
     return bytes;
 }
 
@@ -210,11 +229,21 @@ bool registry_pinned(const struct model *model)
     return model->pinned_by_config || model->pinned_by_hand;
 }
 
+/* Does a load count on its files? */
+static bool is_taken_over(const struct resident *resident, const struct resident *wanting)
+{
+    for (const struct resident *at = resident->model->residents; at; at = at->next)
+        if ((at == wanting || at->state == RESIDENT_LOADING) && shares_with(at) == resident)
+            return true;
+    return false;
+}
+
 /* Of one name; the lower, the sooner it goes; -1: it stays. */
 static int rank_alone(const struct resident *resident, const struct resident *wanting)
 {
     const struct model *model = resident->model;
-    if (resident->ref_count || resident->busy || resident == wanting)
+    if (resident->ref_count || resident->busy || resident == wanting ||
+        is_taken_over(resident, wanting))
         return -1;
     if (resident->state == RESIDENT_PARTIAL)
         return 0;
@@ -296,6 +325,8 @@ static void describe_resident(const struct resident *resident, char *text, size_
         snprintf(why, sizeof(why), resident->key ? "being deposited" : "being loaded");
     else if (references)
         snprintf(why, sizeof(why), "%u %s", references, noun);
+    else if (is_taken_over(resident, NULL))
+        snprintf(why, sizeof(why), "a load takes over its files");
     else
         snprintf(why, sizeof(why), "pinned%s",
                  resident->model->pinned_by_config ? " by the config" : "");
@@ -387,6 +418,17 @@ void registry_leave_to_janitor(struct sl_registry *registry, const struct victim
     pthread_cond_signal(&registry->clean);
 }
 
+/* What its going gives, when those before it have gone: what others share with it they keep. */
+static uint64_t gives(const struct resident *victim, const struct victims *before)
+{
+    const struct resident *with = shares_with(victim);
+    uint64_t bytes = with && is_chosen(before, with) ? victim->bytes : counted(victim), kept = 0;
+    for (const struct resident *at = victim->model->residents; at; at = at->next)
+        if (shares_with(at) == victim && !registry_is_going(at) && !is_chosen(before, at))
+            kept += SL_MIN(at->bytes, at->shared.bytes);
+    return bytes - SL_MIN(bytes, kept);
+}
+
 /* With all its names; false: there is no place for them. */
 static bool choose(struct resident *victim, struct victims *victims)
 {
@@ -412,7 +454,7 @@ static bool choose_victims(const struct sl_registry *registry, const struct resi
         struct resident *victim = next_victim(registry, space, resident, victims);
         if (!victim)
             break;
-        others -= counted(victim);
+        others -= gives(victim, victims);
         if (!choose(victim, victims))
             break;
     }

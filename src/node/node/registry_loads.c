@@ -574,6 +574,7 @@ struct job {
     bool follows;              /* another load brings it */
     uint64_t refused_bytes;    /* there was no room for so much */
     bool unversioned;          /* no later load can go on with what this one has */
+    struct sl_holder_shared shared;
 };
 
 /* Who follows wanted what this one brings no more: it starts over. */
@@ -602,20 +603,33 @@ static void leave_resident(struct job *job)
 
 /* What somebody keeps may go any moment: its descriptors are on their way, or its process ends. So
  * may a model whose clients have used it and gone before we noted that its load has ended. */
-static int find_room(struct job *job, struct resident *resident, uint64_t bytes,
-                     struct victims *victims, struct sl_err *err)
+static int try_room(struct job *job, struct resident *resident, uint64_t bytes,
+                    struct victims *victims, struct sl_err *err)
 {
     struct sl_registry *registry = job->registry;
     uint64_t until = sl_now_ns() + LEFT_GRACE_MS * SL_NS_PER_MS;
     int done;
     resident->busy++; /* nobody drops it while the lock is given up */
-    while ((done = registry_make_room(registry, resident, bytes, victims, err)) < 0 &&
+    while ((done = registry_make_room(registry, resident, registry_own_bytes(resident, bytes),
+                                      victims, err)) < 0 &&
            sl_cancel_check(job->model->cancel, NULL) == 0)
         if (!registry_await_left(registry, until) && !registry_await_end(registry, until))
             break;
     resident->busy--;
     job->refused_bytes = done < 0 ? bytes : 0;
     return done;
+}
+
+/* Beside the version that it takes files over from; or, where there is no room for both, in the
+ * place of that. */
+static int find_room(struct job *job, struct resident *resident, uint64_t bytes,
+                     struct victims *victims, struct sl_err *err)
+{
+    struct sl_err why = SL_ERR_INIT;
+    if (resident->shared.bytes && try_room(job, resident, bytes, victims, &why) == 0)
+        return 0;
+    resident->shared.bytes = 0;
+    return try_room(job, resident, bytes, victims, err);
 }
 
 /* Of what was dropped for it. */
@@ -700,6 +714,8 @@ static int take_resident(struct job *job, const char *version, const uint8_t ide
         registry->locked.counts.joined++;
     }
     job->found = resident->state == RESIDENT_READY;
+    if (!job->found && !job->follows)
+        resident->shared = job->shared;
     if (!job->found && !job->follows && find_room(job, resident, bytes, victims, err) < 0) {
         if (new)
             give_up_resident(job, resident);
@@ -795,6 +811,7 @@ static void note_success(struct job *job, void *body)
 {
     struct resident *resident = job->resident;
     if (!job->found) {
+        resident->shared = job->shared;
         registry_set_resident(resident, RESIDENT_READY);
         resident->ready_seconds = sl_wall_seconds();
         job->registry->locked.counts.loads++;
@@ -863,7 +880,7 @@ static void end_job(struct job *job, int done, void *body, const struct sl_err *
     struct sl_registry *registry = job->registry;
     struct model *model = job->model;
     struct waiter *waiters = NULL;
-    uint64_t wait_ns = 0;
+    uint64_t wait_ns = 0, promised = job->resident ? job->resident->shared.bytes : 0;
     bool drop = false;
     assert(done < 0 || job->resident);
     {
@@ -898,6 +915,9 @@ static void end_job(struct job *job, int done, void *body, const struct sl_err *
         registry_box_free(job->box);
         if (again || model->waiters) /* who asked since the others were taken */
             registry_queue(registry, model);
+        if (done == 0 && !job->found &&
+            job->shared.bytes < promised) /* a file was not as it seemed */
+            registry_enforce(registry);
         registry_update_gauges(registry);
         pthread_cond_broadcast(&registry->changed);
         pthread_cond_signal(&registry->clean);
@@ -947,6 +967,7 @@ static void run_job(struct job *job, int begun, struct sl_err *err)
                                             .progress = job->model->progress,
                                             .arg = job,
                                             .admit = admit,
+                                            .shared = &job->shared,
                                             .unversioned = &job->unversioned,
                                             .opened = opened};
         done = job->holder->load(job->holder->self, &asked, &body, err);

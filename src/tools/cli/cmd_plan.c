@@ -386,7 +386,7 @@ static int show_plan(struct sl_cli *cli, const struct sl_spec *spec, const struc
     struct sl_inheritable there = {0};
     uint64_t bytes;
     if (!device && spec->sink.tmpfs.path &&
-        sl_publish_inheritable(spec->sink.tmpfs.path, plan, &there, err) < 0)
+        sl_publish_inheritable(spec->sink.tmpfs.path, plan, &spec->sink.tmpfs, &there, err) < 0)
         return -1;
     if (sl_plan_routes(plan, &routes, err) < 0) {
         sl_routes_release(&routes);

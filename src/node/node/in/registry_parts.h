@@ -70,10 +70,11 @@ struct resident {
     uint32_t owner;       /* of a derived model: who deposited it */
     uint64_t deposit;     /* of a derived model, until it is committed: which */
     enum resident_state state;
-    unsigned busy;    /* jobs that work with it */
-    bool stuck;       /* it could not be dropped */
-    bool to_keep;     /* READY: its holder is to keep it for the next process */
-    bool to_evict;    /* once it is kept, unless somebody has it by then */
+    unsigned busy;                  /* jobs that work with it */
+    bool stuck;                     /* it could not be dropped */
+    bool to_keep;                   /* READY: its holder is to keep it for the next process */
+    bool to_evict;                  /* once it is kept, unless somebody has it by then */
+    struct sl_holder_shared shared; /* while that is there, it counts there alone */
     bool was_current; /* found: as what the name stood for when its holder had it last */
     struct { /* of a deposit that waits for what is being dropped; err: what could not be */
         struct sl_err err;
@@ -394,6 +395,8 @@ void registry_describe_left(const struct left *left, char *text, size_t capacity
 bool registry_await_left(struct sl_registry *registry, uint64_t until_ns);
 /** Bytes of all residents in a space, what is being dropped and what is left of others included. */
 uint64_t registry_held(const struct sl_registry *registry, unsigned space);
+/** What a resident of so many bytes takes beside what it shares. */
+uint64_t registry_own_bytes(const struct resident *resident, uint64_t bytes);
 /** In how many spaces a resident takes its bytes. */
 unsigned registry_copies(const struct sl_registry *registry, const struct resident *resident);
 bool registry_pinned(const struct model *model);
