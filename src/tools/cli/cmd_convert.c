@@ -21,7 +21,7 @@ struct convert_options {
     int to_format;
     struct sl_list include, exclude, rename, cast, shard_rule;
     char *shard;
-    uint64_t ranks;
+    const char *ranks;
     char *rank_rules;
     uint64_t shard_bytes;
     bool encrypt;
@@ -53,10 +53,10 @@ static const struct sl_option rows[] = {
               "which tensors are cut, and along which dimension, such as '*.q_proj.weight=0'; "
               "the first match counts",
               .value = "PATTERN=DIM"),
-    SL_OPTION(convert_options, ranks, UINT, "0",
+    SL_OPTION(convert_options, ranks, STRING, "",
               "write files for so many ranks, model-rank-R-part-P.safetensors, each with its part "
-              "of every tensor",
-              .maximum = RANKS_MAX),
+              "of every tensor; 1 to 1024",
+              .value = "NUMBER"),
     SL_OPTION(convert_options, rank_rules, STRING, "",
               "with --ranks: a YAML list of rules as under tensors.shard.rules, such as "
               "[{match: '*.q_proj.weight', dim: 0}, {match: '*norm.weight', whole: true}]; every "
@@ -93,6 +93,7 @@ struct words {
     struct sl_json texts[SETTINGS_MAX]; /* what the settings' values point to */
     size_t count;
     struct sl_buf rank_rules;
+    uint64_t ranks; /* 0: files are not those of ranks */
 };
 
 static void words_release(struct words *words)
@@ -261,8 +262,13 @@ static void add_setting(struct words *words, const char *path, const char *value
     words->settings[words->count++] = (struct sl_spec_setting){path, value, origin};
 }
 
-static int check_ranks(const struct convert_options *options, struct sl_err *err)
+static int check_ranks(struct words *words, const struct convert_options *options,
+                       struct sl_err *err)
 {
+    if (options->ranks && (parse_number(options->ranks, &words->ranks) < 0 || !words->ranks ||
+                           words->ranks > RANKS_MAX))
+        return sl_fail(err, SL_E_USAGE, "--ranks takes a number from 1 to %d, not '%.80s'",
+                       RANKS_MAX, options->ranks);
     if (options->rank_rules && !options->ranks)
         return sl_fail(err, SL_E_USAGE, "--rank-rules needs --ranks N: how many ranks are there?");
     if (options->ranks && (options->shard || options->shard_rule.count))
@@ -273,7 +279,7 @@ static int check_ranks(const struct convert_options *options, struct sl_err *err
 
 static int add_ranks(struct words *words, const struct convert_options *options, struct sl_err *err)
 {
-    if (check_ranks(options, err) < 0)
+    if (check_ranks(words, options, err) < 0)
         return -1;
     if (!options->ranks)
         return 0;
@@ -281,7 +287,7 @@ static int add_ranks(struct words *words, const struct convert_options *options,
     if (options->rank_rules ? sl_buf_read_file(&words->rank_rules, options->rank_rules, err) < 0
                             : write_usual_rules(&words->rank_rules, err) < 0)
         return -1;
-    sl_json_uint(begin_setting(words, "tensors.shard.of", "--ranks"), options->ranks);
+    sl_json_uint(begin_setting(words, "tensors.shard.of", "--ranks"), words->ranks);
     if (end_setting(words, err) < 0)
         return -1;
     add_setting(words, "tensors.shard.rank", "0", "--ranks");
@@ -339,7 +345,6 @@ static int run(struct sl_cli *cli, struct sl_err *err)
     SL_AUTO(sl_keys) seal = NULL;
     struct sl_converting converting = {
         .config = {.shard_bytes = options->shard_bytes,
-                   .ranks = (unsigned)options->ranks,
                    .align = options->align,
                    .data_files = options->data_files,
                    .replace = options->replace,
@@ -355,6 +360,7 @@ static int run(struct sl_cli *cli, struct sl_err *err)
                            &converting.config.kdf, err) < 0)
         return -1;
     converting.config.seal = seal;
+    converting.config.ranks = (unsigned)words.ranks;
     converting.settings = words.settings;
     converting.setting_count = words.count;
     return sl_converting_run(cli, &converting, err);
