@@ -276,6 +276,23 @@ def vllm_reloads_in_place(h, store):
     return "three reloads from a directory, the pool and a bucket"
 
 
+@check("versitygw", alone=True)
+def vllm_takes_adapters_by_name(h, store):
+    """Real vLLM with a LoRA adapter that its resolver fetched from a bucket says the tokens that it says with the same adapter of a folder."""
+    python_of("vllm")
+    folder, _ = llama(h, "vllm")
+    adapter, kept = h.directory("adapter"), h.directory("adapters")
+    subprocess.run([python_of("vllm"), "-W", "ignore", MODELS, "adapter", adapter, folder], check=True, capture_output=True, env=environment(h), timeout=PATIENCE)
+    store.make_bucket(BUCKET)
+    put_folder(store, adapter, "adapters/sql/")
+    found, = starts(h, "vllm", [{"path": folder, "format": "auto", "adapter": {"path": adapter, "name": "sql"}}],
+                    {**store.env(), "SLUICE_LORA": f"s3://{BUCKET}/adapters/", "SLUICE_LORA_DIR": kept})
+    plain, (by_path, by_name) = found.get("tokens"), found.get("adapter", (None, None))
+    assert by_path == by_name and len(by_path) == 12 and by_path != plain, (found, h.log_tail("vllm"))
+    assert os.listdir(os.path.join(kept, "sql")), kept
+    return f"tokens {by_name[:3]}…, without it {plain[:3]}…"
+
+
 @check(alone=True)
 def sglang_takes_the_plugin(h):
     """Real SGLang, as far as it goes without its kernels: it finds the plugin, takes the format on its command line, and its own functions load a small module

@@ -2,11 +2,13 @@
 
     engine_models.py llama DIR               config, weights, tokenizer
     engine_models.py wide-llama DIR [SEED]   the same with tensors of some MiB
+    engine_models.py adapter DIR BASE        a LoRA adapter of wide-llama, for a base model of this name
     engine_models.py same-llama DIR URI …    each URI, a path or pool:SOCKET gives the model of DIR: prints how many did
     engine_models.py named-llama DIR NAME    transformers finds the model of DIR by a name of the hub
     engine_models.py diffuser DIR            a pipeline of two components
     engine_models.py same-diffuser DIR URI   the blocks of docs/engines.md on it: the pictures are equal
 """
+import json
 import os
 import sys
 import tempfile
@@ -31,6 +33,21 @@ def llama(place, seed=1, **sizes):
     words = tokenizers.Tokenizer(tokenizers.models.WordLevel({word: number for number, word in enumerate(WORDS)}, unk_token="<unk>"))
     words.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
     transformers.PreTrainedTokenizerFast(tokenizer_object=words, unk_token="<unk>").save_pretrained(place)
+
+
+def adapter(place, base):
+    import safetensors.torch
+
+    torch.manual_seed(3)
+    sizes = {"q_proj": 1024, "v_proj": 512}
+    tensors = {}
+    for layer in range(2):
+        for name, size in sizes.items():
+            front = f"base_model.model.model.layers.{layer}.self_attn.{name}"
+            tensors[front + ".lora_A.weight"], tensors[front + ".lora_B.weight"] = torch.randn(8, 1024) / 8, torch.randn(size, 8)
+    safetensors.torch.save_file(tensors, os.path.join(place, "adapter_model.safetensors"))
+    with open(os.path.join(place, "adapter_config.json"), "w") as file:
+        json.dump({"peft_type": "LORA", "r": 8, "lora_alpha": 16, "bias": "none", "target_modules": list(sizes), "base_model_name_or_path": base}, file)
 
 
 def opened(where):
@@ -97,7 +114,7 @@ def same_diffuser(place, uri):
 
 
 def main(which, *words):
-    {"llama": llama, "wide-llama": wide_llama, "same-llama": same_llama, "named-llama": named_llama, "diffuser": diffuser, "same-diffuser": same_diffuser}[which](*words)
+    {"llama": llama, "wide-llama": wide_llama, "adapter": adapter, "same-llama": same_llama, "named-llama": named_llama, "diffuser": diffuser, "same-diffuser": same_diffuser}[which](*words)
 
 
 if __name__ == "__main__":

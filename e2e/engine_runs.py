@@ -1,10 +1,11 @@
 """Starts of a real engine, run by the Python of the environment that has it (scripts/test-engines):
 
-    engine_runs.py vllm|sglang RUNS     RUNS is a list of {"path": …, "format": …, "extra": …, "ranks": …, "count": …, "reloads": …} as JSON
+    engine_runs.py vllm|sglang RUNS     RUNS is a list of {"path": …, "format": …, "extra": …, "ranks": …, "count": …, "reloads": …, "adapter": …} as JSON
 
 Each start is a process of its own, forked when the engine has been imported. It prints a line of JSON: the tokens that the engine makes of one
 prompt and the SHA-256 of its weights on each rank, as they were loaded, or the error. "reloads" is a list of {"before": COMMAND, "weights_path": …}:
-after each the engine reloads its weights, and says its tokens again, or the error.
+after each the engine reloads its weights, and says its tokens again, or the error. "adapter" is {"path": …, "name": …}: the tokens with the adapter of
+that folder, and with the one that vLLM's resolvers find by its name.
 """
 import contextlib
 import hashlib
@@ -61,15 +62,26 @@ def counted():
     return asked
 
 
+def adapters(base, path, name):
+    """By its folder, and as vLLM's server finds it."""
+    import asyncio
+
+    from vllm.lora.request import LoRARequest
+    from vllm.lora.resolver import LoRAResolverRegistry
+
+    resolver = LoRAResolverRegistry.get_resolver("sluice_lora")
+    return LoRARequest("by path", 1, path), asyncio.run(resolver.resolve_lora(base, name))
+
+
 def vllm(run):
     from vllm import LLM, SamplingParams
 
     asked = counted() if run.get("count") else None
     engine = LLM(model=run["path"], load_format=run["format"], model_loader_extra_config=run.get("extra") or {}, dtype="bfloat16",
-                 tensor_parallel_size=run.get("ranks", 1), **OPTIONS)
+                 tensor_parallel_size=run.get("ranks", 1), enable_lora="adapter" in run, **OPTIONS)
 
-    def tokens():
-        made = engine.generate([PROMPT], SamplingParams(temperature=0, max_tokens=TOKENS, ignore_eos=True), use_tqdm=False)
+    def tokens(lora=None):
+        made = engine.generate([PROMPT], SamplingParams(temperature=0, max_tokens=TOKENS, ignore_eos=True), use_tqdm=False, lora_request=lora)
         return list(made[0].outputs[0].token_ids)
 
     def reloaded(before=None, **options):
@@ -88,6 +100,8 @@ def vllm(run):
     said = {"tokens": tokens()}
     found = engine.apply_model(what_was_loaded)
     said.update(digests=[each for each, _ in found], numbers=[count for _, count in found])
+    if "adapter" in run:
+        said["adapter"] = [tokens(each) for each in adapters(run["path"], **run["adapter"])]
     if "reloads" in run:
         said["reloaded"] = [reloaded(**each) for each in run["reloads"]]
     return said if asked is None else {**said, "asked": len(asked)}
