@@ -99,6 +99,25 @@ def node_paths():
         yield case_name(path), wrong
 
 
+@check
+def node_network_and_openshift():
+    """hostNetwork with names of the cluster; on OpenShift an account of the daemon's own, which alone may use the SecurityContextConstraints."""
+    def rendered(*more):
+        return objects(run(HELM, "template", "m", CHART, "--set", "node.enabled=true,node.budget=2Gi", "--kube-version", NEWEST, *more).stdout)
+    pod, _ = config_of(rendered("--set", "node.hostNetwork=true"))
+    found = pod.get("hostNetwork"), pod.get("dnsPolicy")
+    yield "hostNetwork", [] if found == (True, "ClusterFirstWithHostNet") else [str(found)]
+    profile = "security.openshift.io/csi-ephemeral-volume-profile"
+    for name, more in (("elsewhere", ()), ("by the cluster", ("--api-versions", "security.openshift.io/v1")), ("by force", ("--set", "node.openshift.force=true"))):
+        items = rendered(*more)
+        pod, _ = config_of(items)
+        driver = next(item for item in items if item["kind"] == "CSIDriver")
+        bound = [subject["name"] for item in items if item["kind"] == "RoleBinding" for subject in item["subjects"]]
+        accounts = {item["metadata"]["name"] for item in items if item["kind"] == "ServiceAccount"}
+        found = driver["metadata"]["labels"].get(profile), bound == [pod["serviceAccountName"]], pod["serviceAccountName"] in accounts
+        yield f"OpenShift, {name}", [] if found == (("restricted", True, True) if more else (None, False, True)) else [str(found)]
+
+
 def gpu_of(pod):
     """How the daemon's container gets at GPUs, as far as its pod says."""
     container = pod["containers"][0]

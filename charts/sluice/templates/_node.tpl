@@ -204,6 +204,11 @@ volumeMounts:
   {{- end }}
 {{- end -}}
 
+{{/* "true" where the cluster has SecurityContextConstraints; "" elsewhere. */}}
+{{- define "sluice.onOpenShift" -}}
+{{- if or .Values.node.openshift.force (.Capabilities.APIVersions.Has "security.openshift.io/v1") -}}true{{- end -}}
+{{- end -}}
+
 {{/* What comes before the slash of a label. */}}
 {{- define "sluice.labelPrefix" -}}
 {{- default (printf "model.%s" .Values.node.csi.driverName) .Values.node.labels.prefix -}}

@@ -194,7 +194,7 @@ What the schema cannot see: every complaint names the value and says what to do,
 {{- end -}}
 {{- end -}}
 {{- end -}}
-{{- $environments := dict "loader.extraEnv" .Values.loader.extraEnv "kserve.clusterStorageContainer.env" .Values.kserve.clusterStorageContainer.env -}}
+{{- $environments := dict "loader.extraEnv" .Values.loader.extraEnv "node.extraEnv" .Values.node.extraEnv "kserve.clusterStorageContainer.env" .Values.kserve.clusterStorageContainer.env -}}
 {{- range $path, $env := $environments -}}
 {{- range $env -}}
 {{- if and .value (regexMatch "(?i)(SECRET|PASSWORD|PASSPHRASE|TOKEN|ACCESS_KEY)" .name) (not (regexMatch "(?i)_(FILE|PATH|URI)$" .name)) -}}
