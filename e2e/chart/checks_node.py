@@ -118,6 +118,19 @@ def node_network_and_openshift():
         yield f"OpenShift, {name}", [] if found == (("restricted", True, True) if more else (None, False, True)) else [str(found)]
 
 
+@check
+def node_has_no_engine_caches():
+    """A model that has engine caches for pods of its own is one that the daemon keeps, too, and which it would refuse with them."""
+    spec = {"source": {"uri": "s3://m/"}, "sink": {"caches": {"path": "/caches/m", "url": "s3://c/", "trust": "store"}}}
+    for name, more, want in (("alone", {}, None), ("beside a layout", {"tmpfs": {"layout": "safetensors"}}, {"tmpfs": {"layout": "safetensors"}})):
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+            yaml.safe_dump({"node": {"enabled": True, "budget": "2Gi"}, "models": {"m": {"size": "1Gi", "spec": {**spec, "sink": {**spec["sink"], **more}}}}}, file)
+            file.flush()
+            done = run(HELM, "template", "m", CHART, "--kube-version", NEWEST, "--values", file.name)
+        found = [item["data"]["m.yaml"] for item in objects(done.stdout) if item["kind"] == "ConfigMap" and "node.yaml" in item["data"]]
+        yield name, [] if found and yaml.load(found[0], Loader=LOADER).get("sink") == want else [done.stderr[-300:], str(found)]
+
+
 def gpu_of(pod):
     """How the daemon's container gets at GPUs, as far as its pod says."""
     container = pod["containers"][0]

@@ -15,14 +15,19 @@ The node daemon: its config, its container, what it needs of the node. docs/csi.
 {{- printf "%s/plugins/%s" .Values.node.csi.kubeletDirectory .Values.node.csi.driverName -}}
 {{- end -}}
 
-{{/* dict "root" $ "name" NAME: the spec of a model as the daemon reads it: loader.settings are in it, since no flag carries them. */}}
+{{/* dict "root" $ "name" NAME: the spec of a model as the daemon reads it: loader.settings are in it, since no flag carries them, and
+nothing of engine caches, which are the engines' pods' own. */}}
 {{- define "sluice.nodeSpec" -}}
 {{- $spec := include "sluice.spec" (merge (dict "ofNode" true) .) | fromYaml -}}
-{{- if $spec.sink.tmpfs -}}
+{{- $_ := unset $spec.sink "caches" -}}
+{{- if hasKey $spec.sink "tmpfs" -}}
 {{- $_ := unset $spec.sink.tmpfs "path" -}}
 {{- if not $spec.sink.tmpfs -}}
-{{- $_ := unset $spec "sink" -}}
+{{- $_ := unset $spec.sink "tmpfs" -}}
 {{- end -}}
+{{- end -}}
+{{- if not $spec.sink -}}
+{{- $_ := unset $spec "sink" -}}
 {{- end -}}
 {{- range $key, $value := .root.Values.loader.settings -}}
 {{- $parts := splitList "." $key -}}
