@@ -62,6 +62,7 @@ SL_TEST(every_row_of_a_namespace_grants_only_what_it_says)
         {"team-a", ASK_URI | ASK_SECRET, "s3://team-a/x", NULL, "secret "},
         {"team-a", ASK_URI | ASK_TOKEN, "s3://team-a/x", "must bring its own credentials", ""},
         {"team-a", ASK_URI | ASK_SECRET, "s3://team-b/x", "may not ask for 's3://team-b/x'", ""},
+        {"team-a", ASK_URI | ASK_SECRET, "https://u:hush@h/x", "may not ask for 'https://h/x'", ""},
         {"team-a", ASK_URI | ASK_SECRET, "s3://team-a/../team-b/x", "'..'", ""},
         {"team-a", ASK_POOL, "", "may not use the pool", ""},
         {"team-b", ASK_URI | ASK_TOKEN, "s3://team-b/x", NULL, "token "},

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "csi_parts.h"
-#include "log.h"
 
 #define EPHEMERAL  "csi.storage.k8s.io/ephemeral"
 #define INLINE_ID  "csi-"
@@ -100,7 +99,6 @@ int sl_csi_node_publish(struct sl_csi *csi, struct sl_csi_call *call, struct sl_
     };
     if (sl_volumes_publish(csi->volumes, &ask, call->grpc->cancel, err) < 0)
         return -1;
-    sl_log(SL_LOG_INFO, "volume '%s' is mounted at '%s'", request->volume_id, request->target_path);
     return sl_csi_respond(call, &answer.base, err);
 }
 
@@ -112,8 +110,6 @@ int sl_csi_node_unpublish(struct sl_csi *csi, struct sl_csi_call *call, struct s
         sl_csi_check_path("target_path", request->target_path, err) < 0 ||
         sl_volumes_unpublish(csi->volumes, request->volume_id, request->target_path, err) < 0)
         return -1;
-    sl_log(SL_LOG_INFO, "volume '%s' is unmounted from '%s'", request->volume_id,
-           request->target_path);
     return sl_csi_respond(call, &answer.base, err);
 }
 

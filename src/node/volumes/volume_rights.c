@@ -14,6 +14,7 @@
 #include "hash.h"
 #include "json.h"
 #include "stores.h"
+#include "uri_text.h"
 
 /* ---- the rows ------------------------------------------------------------------------------- */
 
@@ -213,16 +214,19 @@ static int use_token(const struct sl_node_spec_namespace *row,
 static int refuse_uri(int fits, const struct sl_volume_request *request, struct sl_err *err)
 {
     const char *name = request->pod_namespace ? request->pod_namespace : "";
+    sl_autofree char *uri = sl_uri_sanitize(request->uri, err);
+    if (!uri)
+        return -1;
     if (fits == -2)
         return sl_fail(err, SL_E_USAGE,
                        "a volume may not ask for '%.200s': '.', '..', empty parts, '?', '#', '\\', "
                        "encoded dots and slashes are not allowed in it",
-                       request->uri);
+                       uri);
     return sl_fail(
         err, SL_E_AUTH,
         "namespace '%.63s' may not ask for '%.200s': its uriPrefixes in csi.namespaces do "
         "not allow it",
-        name, request->uri);
+        name, uri);
 }
 
 static bool takes_credentials(const char *uri)
