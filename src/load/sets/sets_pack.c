@@ -66,13 +66,15 @@ static int add(struct items *items, const char *name, const struct stat *status,
     items->sums.newest_ns = SL_MAX(items->sums.newest_ns, changed);
     if (S_ISDIR(status->st_mode))
         return 0;
-    uint64_t bytes = S_ISREG(status->st_mode) ? (uint64_t)status->st_size : 0;
     items->sums.files++;
+    if (!S_ISREG(status->st_mode)) /* a link has the time at which it was made */
+        return 0;
+    uint64_t bytes = (uint64_t)status->st_size;
+    bool later = changed > items->after_ns;
     items->sums.bytes += bytes;
-    if (changed > items->after_ns) {
-        items->sums.later_files++;
-        items->sums.later_bytes += bytes;
-    }
+    items->sums.newest_file_ns = SL_MAX(items->sums.newest_file_ns, changed);
+    items->sums.later_files += later;
+    items->sums.later_bytes += later ? bytes : 0;
     return items->sums.bytes <= SL_SETS_BLOB_BYTES_MAX
                ? 0
                : sl_fail(err, SL_E_USAGE, "the caches have more than 16 GiB");

@@ -57,7 +57,7 @@ static int note_newest(const struct sl_sets_folder *folder, struct sl_sets_resul
     struct sl_sets_count count;
     if (sl_sets_count(folder->staging, INT64_MAX, cancel, &count, err) < 0)
         return -1;
-    result->newest_ns = count.newest_ns;
+    result->newest_ns = count.newest_file_ns;
     return 0;
 }
 

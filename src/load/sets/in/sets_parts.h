@@ -88,7 +88,7 @@ int sl_sets_store_put_name(const struct sl_spec *spec, const struct sl_source_co
 /** What lies in a folder. */
 struct sl_sets_count {
     uint64_t files, bytes, passed;
-    int64_t newest_ns;
+    int64_t newest_ns, newest_file_ns; /* folders are made, and files keep their times */
     uint64_t later_files, later_bytes; /* of files that were written after a time */
 };
 /** SL_E_NO_SPACE, SL_E_USAGE (more than a set may hold), SL_E_CANCELED. */
