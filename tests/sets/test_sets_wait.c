@@ -84,6 +84,7 @@ SL_TEST(five_seconds_without_a_change_are_still)
 
 SL_TEST(an_engine_that_is_ready_and_still_is_saved)
 {
+    uint64_t before = sl_metric_get(SL_M_SETS_ENGINE);
     script.not_ready = 3;
     script.writes_at = 4;
     sets_put("vllm/early", "code");
@@ -92,6 +93,7 @@ SL_TEST(an_engine_that_is_ready_and_still_is_saved)
     sl_sets_when_ready(spec, &nothing, NULL);
     fake_clock_release();
     ck_assert_uint_eq(sl_counter_get(&script.answers), 4);
+    ck_assert_uint_eq(sl_metric_get(SL_M_SETS_ENGINE), before + 1);
     ck_assert(is_saved());
     ck_assert_str_eq(sets_get("vllm/late"), "code");
 }

@@ -94,9 +94,10 @@ int sl_sets_save(const struct sl_spec *spec, bool replace, struct sl_cancel *can
                  struct sl_sets_saved *saved, struct sl_err *err);
 /** Is there anything to do when the engine is ready? */
 bool sl_sets_waits(const struct sl_spec *spec, const struct sl_sets_result *restored);
-/** When the engine answers that it is ready, and its caches have stood still: warn if what was
- * restored was of no use to it, and save, if the spec says so. Logs what came of it, which is never
- * a failure. Ends on cancel, and after the seconds that the spec gives. */
+/** When the engine answers that it is ready, tell how long that took; when its caches have stood
+ * still, warn if what was restored was of no use to it, and save, if the spec says so. Logs what
+ * came of it, which is never a failure. Ends on cancel, and after the seconds that the spec gives.
+ */
 void sl_sets_when_ready(const struct sl_spec *spec, const struct sl_sets_result *restored,
                         struct sl_cancel *cancel);
 

@@ -47,11 +47,17 @@ static bool is_ready(const char *url, struct sl_cancel *cancel)
     return ready;
 }
 
-static int wait_until_ready(const char *url, struct sl_cancel *cancel, struct sl_err *err)
+static int wait_until_ready(const char *url, enum sl_sets_outcome outcome, struct sl_cancel *cancel,
+                            struct sl_err *err)
 {
+    uint64_t began = sl_now_ns();
     while (!is_ready(url, cancel))
         if (sl_sleep_ms(SL_SETS_LOOK_MS, cancel, err) < 0)
             return -1;
+    double seconds = (double)(sl_now_ns() - began) / (double)SL_NS_PER_S;
+    sl_metric_observe(SL_M_SETS_ENGINE, seconds);
+    sl_log(SL_LOG_INFO, "engine caches: the engine was ready after %.0f s (%s)", seconds,
+           sl_sets_outcome_name(outcome));
     return 0;
 }
 
@@ -105,7 +111,7 @@ static int wait_and_save(void *arg, struct sl_cancel *cancel, struct sl_err *err
     struct waiting *waiting = arg;
     const struct sl_spec_sets *sets = &waiting->spec->sink.caches;
     struct sl_sets_count count;
-    if (wait_until_ready(sets->ready, cancel, err) < 0 ||
+    if (wait_until_ready(sets->ready, waiting->restored->outcome, cancel, err) < 0 ||
         wait_until_still(sets->path, waiting->restored->newest_ns, cancel, &count, err) < 0)
         return -1;
     warn_if_unused(waiting->restored, &count);
@@ -128,7 +134,7 @@ static void log_saved(const struct sl_sets_saved *saved)
 bool sl_sets_waits(const struct sl_spec *spec, const struct sl_sets_result *restored)
 {
     const struct sl_spec_sets *sets = &spec->sink.caches;
-    return sets->save || (sets->ready && restored->outcome == SL_SETS_RESTORED);
+    return sets->save || (sets->ready && restored->outcome != SL_SETS_NO_PLACE);
 }
 
 void sl_sets_when_ready(const struct sl_spec *spec, const struct sl_sets_result *restored,
