@@ -86,15 +86,15 @@ static int take_entry(const struct sl_entry *entry, void *arg, struct sl_err *er
 
 /* ---- one source ------------------------------------------------------------------------------ */
 
-static int sign_all(struct sl_cli *cli, struct sl_signing *signing, const struct names *names,
+static int sign_all(struct sl_cli *cli, struct sl_cli_signing *signing, const struct names *names,
                     struct sl_err *err)
 {
     const struct sign_options *options = cli->options;
     struct sl_err first = SL_ERR_INIT;
     for (size_t i = 0; i < names->count; i++) {
         struct sl_err why = SL_ERR_INIT;
-        int done = options->check ? sl_signing_check(signing, names->items[i], &why)
-                                  : sl_signing_make(signing, names->items[i], &why);
+        int done = options->check ? sl_cli_check_object(signing, names->items[i], &why)
+                                  : sl_cli_sign_object(signing, names->items[i], &why);
         if (done < 0 && (!options->check || why.kind != SL_E_INTEGRITY)) {
             *err = why;
             return -1;
@@ -119,7 +119,7 @@ static bool is_folder(const char *uri)
     return !strstr(uri, "://") && stat(uri, &status) == 0 && S_ISDIR(status.st_mode);
 }
 
-static int sign_source(struct sl_cli *cli, struct sl_spec *spec, struct sl_signing *signing,
+static int sign_source(struct sl_cli *cli, struct sl_spec *spec, struct sl_cli_signing *signing,
                        struct sl_err *err)
 {
     struct sl_source_config config;
@@ -173,7 +173,7 @@ static int read_secret(const struct sl_cli *cli, struct sl_minisign_secret *secr
 
 /* ---- the command ----------------------------------------------------------------------------- */
 
-static int report(struct sl_cli *cli, const struct sl_signing *signing, struct sl_err *err)
+static int report(struct sl_cli *cli, const struct sl_cli_signing *signing, struct sl_err *err)
 {
     const struct sign_options *options = cli->options;
     char bytes[32], objects[40], ranges[40];
@@ -198,7 +198,7 @@ static int report(struct sl_cli *cli, const struct sl_signing *signing, struct s
     return done;
 }
 
-static int sign_specs(struct sl_cli *cli, struct sl_signing *signing, struct sl_err *err)
+static int sign_specs(struct sl_cli *cli, struct sl_cli_signing *signing, struct sl_err *err)
 {
     struct sl_specs specs = {0};
     struct sl_minisign_key key;
@@ -220,7 +220,7 @@ static int run(struct sl_cli *cli, struct sl_err *err)
 {
     const struct sign_options *options = cli->options;
     struct sl_minisign_secret secret = {{0}, {0}};
-    struct sl_signing signing = {0};
+    struct sl_cli_signing signing = {0};
     struct sl_err why = SL_ERR_INIT;
     if (sl_crypt_init(err) < 0)
         return -1;

@@ -87,7 +87,7 @@ static void *run(void *arg)
 }
 
 /* This thread hashes too, so one that cannot start costs time only. */
-static int hash_all(struct sl_signing *signing, const struct sl_source *source,
+static int hash_all(struct sl_cli_signing *signing, const struct sl_source *source,
                     struct sl_sidecar *sidecar, struct sl_err *err)
 {
     struct hashing hashing = {.store = signing->store,
@@ -115,7 +115,7 @@ static int hash_all(struct sl_signing *signing, const struct sl_source *source,
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-static int add_signature(const struct sl_signing *signing, struct sl_sidecar *sidecar,
+static int add_signature(const struct sl_cli_signing *signing, struct sl_sidecar *sidecar,
                          struct sl_err *err)
 {
     sl_autobuf text = SL_BUF_INIT(SL_SIDECAR_NAME_BYTES_MAX + 512);
@@ -133,7 +133,7 @@ static int add_signature(const struct sl_signing *signing, struct sl_sidecar *si
 }
 
 /* Where the sidecar goes: the suffix comes before a query. */
-static char *place_of(const struct sl_signing *signing, const char *name, struct sl_err *err)
+static char *place_of(const struct sl_cli_signing *signing, const char *name, struct sl_err *err)
 {
     if (!signing->single)
         return sl_asprintf(err, "%s%s%s", signing->uri, name, SL_SIDECAR_SUFFIX);
@@ -143,7 +143,7 @@ static char *place_of(const struct sl_signing *signing, const char *name, struct
     return sl_asprintf(err, "%.*s%s%s", bytes, signing->uri, SL_SIDECAR_SUFFIX, query ? query : "");
 }
 
-static int put(const struct sl_signing *signing, const char *name, const struct sl_buf *text,
+static int put(const struct sl_cli_signing *signing, const char *name, const struct sl_buf *text,
                struct sl_err *err)
 {
     const struct sl_upload_config config = {.source = signing->config, .replace = true};
@@ -155,7 +155,7 @@ static int put(const struct sl_signing *signing, const char *name, const struct 
     return sl_upload_finish(upload, err);
 }
 
-int sl_signing_make(struct sl_signing *signing, const char *name, struct sl_err *err)
+int sl_cli_sign_object(struct sl_cli_signing *signing, const char *name, struct sl_err *err)
 {
     SL_AUTO(sl_source) source = NULL;
     sl_autobuf text = SL_BUF_INIT(SL_SIDECAR_TEXT_BYTES_MAX);
@@ -176,7 +176,7 @@ int sl_signing_make(struct sl_signing *signing, const char *name, struct sl_err 
 
 /* ---- checking -------------------------------------------------------------------------------- */
 
-static struct sl_sidecar *read_sidecar(struct sl_signing *signing, const char *name,
+static struct sl_sidecar *read_sidecar(struct sl_cli_signing *signing, const char *name,
                                        struct sl_err *err)
 {
     SL_AUTO(sl_source) source = NULL;
@@ -202,8 +202,9 @@ static struct sl_sidecar *read_sidecar(struct sl_signing *signing, const char *n
 }
 
 /* Every range that differs is told, the first one is the error. */
-static int compare(struct sl_signing *signing, const char *name, const struct sl_sidecar *expected,
-                   const struct sl_sidecar *actual, struct sl_err *err)
+static int compare(struct sl_cli_signing *signing, const char *name,
+                   const struct sl_sidecar *expected, const struct sl_sidecar *actual,
+                   struct sl_err *err)
 {
     uint64_t before = signing->wrong;
     for (size_t i = 0; i < actual->range_count; i++) {
@@ -228,7 +229,7 @@ static int compare(struct sl_signing *signing, const char *name, const struct sl
                         name, signing->wrong - before, actual->range_count);
 }
 
-int sl_signing_check(struct sl_signing *signing, const char *name, struct sl_err *err)
+int sl_cli_check_object(struct sl_cli_signing *signing, const char *name, struct sl_err *err)
 {
     SL_AUTO(sl_source) source = NULL;
     char why[256];

@@ -5,7 +5,7 @@
 #include "minisign_secret.h"
 #include "sidecar.h"
 
-struct sl_signing {
+struct sl_cli_signing {
     struct sl_store *store;
     const struct sl_source_config *config;
     const char *uri; /* of the store's prefix, with a slash at its end; or of the one object */
@@ -18,9 +18,9 @@ struct sl_signing {
 
 /** Hash an object's ranges with several connections and write its sidecar, which replaces one that
  * is there. */
-int sl_signing_make(struct sl_signing *signing, const char *name, struct sl_err *err);
+int sl_cli_sign_object(struct sl_cli_signing *signing, const char *name, struct sl_err *err);
 /** Read its sidecar and hold it against the object. SL_E_INTEGRITY names the first range that
  * differs. */
-int sl_signing_check(struct sl_signing *signing, const char *name, struct sl_err *err);
+int sl_cli_check_object(struct sl_cli_signing *signing, const char *name, struct sl_err *err);
 
 #endif
