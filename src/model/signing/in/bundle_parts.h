@@ -1,0 +1,40 @@
+/* What the files of this room share. Any thread. */
+#ifndef SL_BUNDLE_PARTS_H
+#define SL_BUNDLE_PARTS_H
+
+#include <openssl/evp.h>
+#include <openssl/x509.h>
+
+#include "bundle.h"
+
+/** What DSSE puts in front of the payload; appended. */
+int sl_bundle_signed_head(const struct sl_bundle *bundle, struct sl_buf *text, struct sl_err *err);
+
+/** The hash that goes with a key's curve; NULL: a key that the format does not know. */
+const EVP_MD *sl_signing_hash(const EVP_PKEY *key);
+/** Which kinds it knows, for messages. */
+#define SL_SIGNING_KINDS "ECDSA over P-256, P-384 and P-521 is supported"
+/** Lower-case hex of SHA-256 over the key's PEM text, which is the hint of a bundle. SL_E_NO_SPACE.
+ */
+int sl_signing_hint(EVP_PKEY *key, char hint[65], struct sl_err *err);
+/** The same over a key's DER, or a certificate's. */
+int sl_signing_fingerprint(EVP_PKEY *key, char text[65], struct sl_err *err);
+int sl_certificate_fingerprint(const X509 *certificate, char text[65], struct sl_err *err);
+/** "CN=Example signer,O=Example" (RFC 2253); free() it. NULL: SL_E_NO_SPACE. */
+char *sl_certificate_name(const X509_NAME *name, struct sl_err *err);
+
+/** DER that must be one certificate and nothing more; X509_free() it. NULL: SL_E_INTEGRITY. */
+X509 *sl_certificate_parse(const struct sl_der *der, struct sl_err *err);
+
+/**
+ * PEM blocks of one label, in order.
+ *
+ * @take  is called for each; 0 to go on, or -1 with err. Its der is borrowed.
+ * @what  names the text in messages.
+ * @return  0, or -1 with SL_E_USAGE if the text has none, more than `most`, or another block.
+ */
+int sl_pem_blocks(const char *text, const char *label, size_t most, const char *what,
+                  int (*take)(const struct sl_der *der, void *arg, struct sl_err *err), void *arg,
+                  struct sl_err *err);
+
+#endif
