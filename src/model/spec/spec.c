@@ -28,10 +28,16 @@ struct reading {
     struct sl_complaints complaints;
 };
 
+void sl_spec_release(struct sl_spec *spec)
+{
+    sl_options_release(&sl_spec_signing_table, &spec->verify.rule);
+    sl_options_release(sl_spec_table(), spec);
+}
+
 void sl_specs_release(struct sl_specs *specs)
 {
     for (size_t i = 0; specs->items && i < specs->count; i++)
-        sl_options_release(sl_spec_table(), &specs->items[i]);
+        sl_spec_release(&specs->items[i]);
     free(specs->items);
     *specs = (struct sl_specs){NULL, 0};
 }

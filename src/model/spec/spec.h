@@ -97,11 +97,32 @@ struct sl_spec_tensors {
 struct sl_spec_minisign {
     char *public_key, *public_key_file; /* one of them */
 };
+enum sl_signing_strangers { SL_STRANGERS_REFUSE, SL_STRANGERS_ALLOW };
+struct sl_spec_signing_certificates {
+    char *ca_file, *subject;
+    int expired; /* 1: allowed */
+};
+struct sl_spec_signing_keyless {
+    char *identity, *issuer, *trusted_root_file;
+};
+/** A bundle of OpenSSF Model Signing, and one way to say who may sign. */
+struct sl_spec_model_signing {
+    char *file; /* relative to the source, a path, or a URI */
+    char *public_key_file;
+    struct sl_spec_signing_certificates certificates;
+    struct sl_spec_signing_keyless keyless;
+    int strangers; /* enum sl_signing_strangers: files that it does not name; `unsigned` in YAML */
+};
+extern const struct sl_option_table sl_spec_signing_table;
 struct sl_spec_verify {
     int hashes;           /* enum sl_verify_hashes */
     int sidecar;          /* enum sl_verify_sidecar */
     struct sl_map sha256; /* object name: 64 hex digits */
     struct sl_spec_minisign minisign;
+    struct sl_spec_model_signing model_signing;
+    /* Not of the document: what a node wants of models below this URI, whatever the spec says; its
+     * strings are the spec's (sl_spec_release()). */
+    struct sl_spec_model_signing rule;
 };
 struct sl_spec_decrypt {
     char *key_file, *passphrase_file;
@@ -199,6 +220,16 @@ void sl_spec_source_config(const struct sl_spec *spec, struct sl_cancel *cancel,
 /** Every mistake of a file: `spec.yaml:12:5: unknown key 'includes' in 'tensors', did you mean
  * 'include'?`, a line each. */
 enum { SL_SPEC_COMPLAINTS_MAX = 50, SL_SPEC_BYTES_MAX = 1024 * 1024, SL_SPEC_DOCUMENTS_MAX = 4096 };
+
+/** Does it name signers? */
+bool sl_spec_signing_is_set(const struct sl_spec_model_signing *signing);
+/** Does the spec, or the node, ask for a signed model? */
+bool sl_spec_is_signed(const struct sl_spec *spec);
+/** SL_E_NO_SPACE. */
+int sl_spec_signing_copy(const struct sl_spec_model_signing *from, struct sl_spec_model_signing *to,
+                         struct sl_err *err);
+/** What it holds, what a node has put beside the document, too; it is zeroed. */
+void sl_spec_release(struct sl_spec *spec);
 
 /** The models of one file. */
 struct sl_specs {

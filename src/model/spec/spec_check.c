@@ -201,6 +201,8 @@ void sl_spec_check(const struct sl_yaml_node *root, const struct sl_spec *spec, 
     check_sink(root, spec, complaints);
     check_decrypt(root, spec, complaints);
     check_minisign(root, spec, complaints);
+    sl_spec_check_signing(sl_yaml_find(root, "verify.modelSigning"), &spec->verify.model_signing,
+                          complaints);
     sl_spec_check_sets(root, spec, placed, complaints);
     if (placed)
         check_device(root, spec, complaints);

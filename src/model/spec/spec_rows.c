@@ -163,6 +163,10 @@ static const struct sl_option verify_rows[] = {
     SL_OPTION(sl_spec_verify, minisign, SECTION, "",
               "detached signatures of whole objects, made with `minisign -S`",
               .section = &minisign_table),
+    SL_OPTION(sl_spec_verify, model_signing, SECTION, "",
+              "a signature of the whole model (OpenSSF Model Signing): once it is asked for, "
+              "nothing is published without it",
+              .section = &sl_spec_signing_table),
     SL_OPTION_END,
 };
 static const struct sl_option_table verify_table = {"verify", sizeof(struct sl_spec_verify),

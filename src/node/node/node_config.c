@@ -24,7 +24,7 @@ struct reading {
 void sl_node_config_release(struct sl_node_config *config)
 {
     for (size_t i = 0; i < config->count; i++)
-        sl_options_release(sl_spec_table(), &config->models[i].spec);
+        sl_spec_release(&config->models[i].spec);
     free(config->models);
     sl_node_spec_release(&config->spec);
     memset(config, 0, sizeof(*config));

@@ -93,7 +93,7 @@ void registry_box_free(struct spec_box *box)
 {
     if (!box || --box->count)
         return;
-    sl_options_release(sl_spec_table(), &box->spec);
+    sl_spec_release(&box->spec);
     free(box);
 }
 
@@ -220,7 +220,7 @@ static struct spec_box *new_box(struct sl_spec *spec, struct sl_err *err)
     if (!box || sl_spec_digest(spec, box->digest, err) < 0 ||
         sl_spec_origin_digest(spec, box->origin, err) < 0) {
         free(box);
-        sl_options_release(sl_spec_table(), spec);
+        sl_spec_release(spec);
         return NULL;
     }
     box->spec = *spec;

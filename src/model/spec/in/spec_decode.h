@@ -16,6 +16,10 @@ int sl_spec_check_minisign(const char *text, struct sl_err *err);
 extern const struct sl_option_table sl_spec_sets_table;
 void sl_spec_check_sets(const struct sl_yaml_node *root, const struct sl_spec *spec, bool placed,
                         struct sl_complaints *complaints);
+/** spec_signing.c: does `modelSigning` say who may sign, once? pair NULL: it is not named. */
+void sl_spec_check_signing(const struct sl_yaml_pair *pair,
+                           const struct sl_spec_model_signing *signing,
+                           struct sl_complaints *complaints);
 /** What a document names of `through`; its pair, or NULL. */
 void sl_spec_note_through(const struct sl_yaml_pair *pair, struct sl_spec_through *through);
 
