@@ -535,7 +535,7 @@ static int find_pieces(struct copying *copying, struct sl_err *err)
 /* Read a range of the old file, into the hash, or into the sink if that is NULL. 1, or 0 if it
  * cannot be read. */
 static int read_range(struct copying *copying, int fd, const struct piece *piece, uint64_t begin,
-                      uint64_t end, struct sl_sha256 *sha, uint32_t *crc, struct sl_err *err)
+                      uint64_t end, struct sl_digest *sum, uint32_t *crc, struct sl_err *err)
 {
     sl_autofree uint8_t *buffer = sl_alloc_aligned(4096, SL_HASH_BUFFER_BYTES, err);
     if (!buffer)
@@ -548,8 +548,8 @@ static int read_range(struct copying *copying, int fd, const struct piece *piece
         if (sl_read_at(fd, buffer, bytes, at) < 0)
             return 0;
         *crc = sl_crc32c(*crc, buffer, bytes);
-        if (sha)
-            sl_sha256_update(sha, buffer, bytes);
+        if (sum)
+            sl_digest_update(sum, buffer, bytes);
         else if (put(copying->sink, piece->file, at, buffer, bytes, err) < 0)
             return -1;
         at += bytes;
@@ -557,20 +557,23 @@ static int read_range(struct copying *copying, int fd, const struct piece *piece
     return 1;
 }
 
-/* 1: all of it was copied and has the SHA-256 of the sidecar; 0: it is to be fetched. Nothing is
- * written before that is known, since an earlier try may have fetched it. */
+/* 1: all of it was copied and has the strong hash of the sidecar; 0: it is to be fetched. Nothing
+ * is written before that is known, since an earlier try may have fetched it. */
 static int copy_range(struct copying *copying, int fd, const struct piece *piece, uint64_t begin,
                       uint64_t end, uint32_t *crc, struct sl_err *err)
 {
     const struct sl_sidecar *sidecar = sidecar_of(copying->own, piece->file);
-    uint8_t digest[32];
+    enum sl_hash_kind kind = sl_sidecar_hash(sidecar, true);
+    uint8_t digest[SL_HASH_BYTES_MAX];
     uint32_t copied;
-    SL_AUTO(sl_sha256) sha = sl_sha256_new(err);
-    int done = sha ? read_range(copying, fd, piece, begin, end, sha, crc, err) : -1;
+    sl_autodigest sum = {0};
+    int done = sl_digest_begin(&sum, kind, NULL, 0, err);
+    if (done == 0)
+        done = read_range(copying, fd, piece, begin, end, &sum, crc, err);
     if (done <= 0)
         return done;
-    sl_sha256_finish(sha, digest);
-    if (memcmp(digest, sidecar->ranges[piece->range].sha256, 32) != 0)
+    sl_digest_finish(&sum, digest);
+    if (memcmp(digest, sidecar->ranges[piece->range].blake2b, sl_hash_bytes(kind)) != 0)
         return 0;
     done = read_range(copying, fd, piece, begin, end, NULL, &copied, err);
     return done > 0 ? copied == *crc : done;

@@ -15,7 +15,11 @@
 #include "json.h"
 #include "json_pull.h"
 
-enum { LEAF_BYTES = 1 + 8 + 8 + 4 + 32, NODE_BYTES = 1 + 32 + 32 };
+enum {
+    LEAF_BYTES = 1 + 8 + 8 + 4,
+    LEAF_BYTES_MAX = LEAF_BYTES + SL_HASH_BYTES_MAX,
+    NODE_BYTES = 1 + 32 + 32
+};
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
@@ -72,13 +76,14 @@ uint64_t sl_sidecar_range_end(const struct sl_sidecar *sidecar, size_t i)
 static void hash_leaf(const struct sl_sidecar *sidecar, size_t i, uint8_t out[32])
 {
     const struct sl_sidecar_range *range = &sidecar->ranges[i];
-    uint8_t leaf[LEAF_BYTES] = {0}, crc[SL_HASH_BYTES_MAX];
+    size_t digest_bytes = sl_hash_bytes(sl_sidecar_hash(sidecar, true));
+    uint8_t leaf[LEAF_BYTES_MAX] = {0}, crc[SL_HASH_BYTES_MAX];
     sl_put_le64(leaf + 1, i * sidecar->range_bytes);
     sl_put_le64(leaf + 9, sl_sidecar_range_end(sidecar, i));
     sl_crc_digest(SL_HASH_CRC32C, range->crc32c, crc);
     memcpy(leaf + 17, crc, 4);
-    memcpy(leaf + 21, range->sha256, 32);
-    crypto_hash_sha256(out, leaf, sizeof(leaf));
+    memcpy(leaf + LEAF_BYTES, range->blake2b, digest_bytes);
+    crypto_hash_sha256(out, leaf, LEAF_BYTES + digest_bytes);
 }
 
 static void hash_node(const uint8_t left[32], const uint8_t right[32], uint8_t out[32])
@@ -458,10 +463,17 @@ const char *sl_sidecar_stale(const struct sl_sidecar *sidecar, uint64_t bytes,
     return text;
 }
 
+enum sl_hash_kind sl_sidecar_hash(const struct sl_sidecar *sidecar, bool strong)
+{
+    if (!strong && !sidecar->of_signature)
+        return SL_HASH_CRC32C;
+    return sidecar->blake2b ? SL_HASH_BLAKE2B : SL_HASH_SHA256;
+}
+
 void sl_sidecar_expect(const struct sl_sidecar_range *range, struct sl_check *check)
 {
-    if (check->kind == SL_HASH_SHA256) {
-        memcpy(check->expected, range->sha256, sizeof(range->sha256));
+    if (check->kind != SL_HASH_CRC32C) {
+        memcpy(check->expected, range->blake2b, sl_hash_bytes(check->kind));
         return;
     }
     sl_crc_digest(SL_HASH_CRC32C, range->crc32c, check->expected);

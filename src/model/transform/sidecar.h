@@ -24,7 +24,10 @@ enum {
 /** Range i is [i * range_bytes, (i + 1) * range_bytes) of the object, the last one shorter. */
 struct sl_sidecar_range {
     uint32_t crc32c;
-    uint8_t sha256[32];
+    union {
+        uint8_t sha256[32];
+        uint8_t blake2b[SL_HASH_BYTES_MAX]; /* sl_sidecar.blake2b */
+    };
 };
 struct sl_sidecar {
     char *name;                  /* the last part of the object's name */
@@ -32,6 +35,9 @@ struct sl_sidecar {
     struct sl_version made_from; /* what the store said of it then; members may be "" */
     struct sl_sidecar_range *ranges;
     size_t range_count; /* bytes / range_bytes, rounded up */
+    /* It is no file, but what a signature of the model says of the object: it has no CRC32C, */
+    bool of_signature;
+    bool blake2b; /* and maybe these hashes instead of SHA-256. */
     uint8_t tree[32];
     char *signature; /* the text of a .minisig file over sl_sidecar_signed_text(); NULL: none */
 };
@@ -51,7 +57,10 @@ void sl_sidecar_free(struct sl_sidecar *sidecar);
 SL_AUTO_DEFINE(sl_sidecar)
 /** The range's end; its begin is i * range_bytes. */
 uint64_t sl_sidecar_range_end(const struct sl_sidecar *sidecar, size_t i);
-/** The hash of a range, of the check's kind (SHA-256 or CRC32C), into what the check expects. */
+/** Which hash of its ranges proves their bytes: SHA-256 or BLAKE2b; or, where that is enough
+ * (`strong` is false) and it has them, CRC32C. */
+enum sl_hash_kind sl_sidecar_hash(const struct sl_sidecar *sidecar, bool strong);
+/** The hash of a range, of the check's kind (as above), into what the check expects. */
 struct sl_check;
 void sl_sidecar_expect(const struct sl_sidecar_range *range, struct sl_check *check);
 /** The hash over all ranges, from `ranges`. */

@@ -206,7 +206,7 @@ struct sl_verified_reader *sl_verified_reader_new(struct sl_source *source,
     verified->base.read = guarded_read;
     verified->sidecar = sidecar;
     verified->progress = progress;
-    verified->kind = strong ? SL_HASH_SHA256 : SL_HASH_CRC32C;
+    verified->kind = sl_sidecar_hash(sidecar, strong);
     verified->slot_count =
         (unsigned)SL_MIN(SL_MAX(slots, (uint64_t)SLOTS_MIN), (uint64_t)SLOTS_MAX);
     pthread_mutex_init(&verified->lock, NULL);
