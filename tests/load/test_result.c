@@ -140,6 +140,9 @@ SL_TEST(the_longest_line_fits)
     memset(&result, 0xff, sizeof(result));
     memset(&text, '?', sizeof(text));
     result.already = false;
+    result.unhashed_matters = true;
+    result.signed_by.by[sizeof(result.signed_by.by) - 1] = 0;
+    result.signed_by.file[sizeof(result.signed_by.file) - 1] = 0;
     result.seconds = result.read_seconds = 1e9;
     result.reading.why = SL_CONNECTIONS_DISTANT;
     ck_assert_uint_lt(strlen(sl_load_details(&result, text.summary)), sizeof(text.summary));

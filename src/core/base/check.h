@@ -44,6 +44,7 @@ struct sl_check {
                      order, and verify passes it over */
     enum sl_check_repair repair;
     enum sl_stage_side crc_on; /* who computes it: the device tells, sl_verify_take_crc() */
+    bool of_signature;         /* a signature of the model has it */
     bool range;                /* of the object that `what` names: messages say which bytes */
     bool delivery;             /* a delivery that was checked does as well */
     bool sample;               /* it is where chance put it: no part of what a plan is */

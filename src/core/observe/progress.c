@@ -46,6 +46,7 @@ struct sl_progress {
         char trouble[SL_TROUBLE_BYTES]; /* counts while `troubled`, as does: */
         bool trouble_logged;
         char decided[SL_DECIDED_BYTES];
+        struct sl_signed_by signed_by;
         double rate; /* of an ended one, as its load measured it; 0: it did not */
         struct sl_suppliers suppliers;
     } locked;
@@ -337,6 +338,14 @@ void sl_progress_set_decided(struct sl_progress *progress, const char *text)
     snprintf(progress->locked.decided, sizeof(progress->locked.decided), "%s", text);
 }
 
+void sl_progress_set_signed(struct sl_progress *progress, const struct sl_signed_by *signed_by)
+{
+    if (!progress)
+        return;
+    SL_LOCKED(&progress->lock);
+    progress->locked.signed_by = *signed_by;
+}
+
 void sl_progress_set_rate(struct sl_progress *progress, double rate)
 {
     SL_LOCKED(&progress->lock);
@@ -457,6 +466,7 @@ void sl_progress_view(struct sl_progress *progress, struct sl_progress_view *vie
         view->supplier_count = (unsigned)sl_suppliers_copy(&progress->locked.suppliers,
                                                            view->suppliers, SL_SUPPLIERS_SHOWN);
         memcpy(view->decided, progress->locked.decided, sizeof(view->decided));
+        view->signed_by = progress->locked.signed_by;
         if (!ended_ns && atomic_load(&progress->troubled)) {
             memcpy(view->trouble, progress->locked.trouble, sizeof(view->trouble));
             view->trouble_logged = progress->locked.trouble_logged;
@@ -541,6 +551,7 @@ void sl_progress_json(struct sl_json *json, const struct sl_progress_view *view)
                       SL_MIN(view->supplier_count, (unsigned)SL_SUPPLIERS_SHOWN));
     sl_json_key_uint(json, "connections", view->connections);
     sl_json_key_string(json, "decided", *view->decided ? view->decided : NULL);
+    sl_signed_by_json(json, &view->signed_by);
     sl_json_key_string(json, "trouble", *view->trouble ? view->trouble : NULL);
     sl_json_key_double(json, "seconds", view->seconds);
     sl_json_key(json, "ended_unix_seconds");

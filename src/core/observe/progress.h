@@ -13,6 +13,7 @@
 
 #include "err.h"
 #include "json.h"
+#include "signed_by.h"
 #include "suppliers.h"
 
 enum sl_load_state {
@@ -87,6 +88,8 @@ void sl_progress_add_supplied(struct sl_progress *progress, const struct sl_supp
 void sl_progress_set_connections(struct sl_progress *progress, unsigned count);
 /** What the load decided by itself, in the words of readers.fixed; copied. */
 void sl_progress_set_decided(struct sl_progress *progress, const char *text);
+/** Who signed what is loaded; copied. */
+void sl_progress_set_signed(struct sl_progress *progress, const struct sl_signed_by *signed_by);
 /** How fast the whole load was, in bytes per second: what it shows when it has ended. */
 void sl_progress_set_rate(struct sl_progress *progress, double rate);
 /** Ends it: PUBLISHED (err NULL) or FAILED with a copy of err. */
@@ -111,6 +114,7 @@ struct sl_progress_view {
     char trouble[SL_TROUBLE_BYTES]; /* "try 3 of 8: cannot connect to …", or "" */
     bool trouble_logged;            /* the log has said why */
     char decided[SL_DECIDED_BYTES]; /* once it has ended; "": it read nothing */
+    struct sl_signed_by signed_by;  /* once that was verified */
     struct sl_err err;
 };
 void sl_progress_view(struct sl_progress *progress, struct sl_progress_view *view);

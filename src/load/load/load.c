@@ -108,6 +108,8 @@ static void note_plan(struct load *load, const struct sl_plan *plan)
     result->checks = plan->check_count;
     result->sidecars = plan->sidecar_count;
     result->index_requests = plan->index_requests;
+    result->signed_by = sl_plan_signed_by(plan);
+    sl_progress_set_signed(load->progress, &result->signed_by);
     snprintf(result->uri, sizeof(result->uri), "%s", sl_plan_uri(plan));
 }
 

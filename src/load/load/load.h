@@ -31,6 +31,7 @@ struct sl_load_result {
     const char *destination;          /* kind of its pages (pages.h); "" for none */
     double seconds, plan_seconds, key_seconds, read_seconds, publish_seconds;
     struct sl_supplier places[SL_SUPPLIERS_MAX]; /* whose bytes they are */
+    struct sl_signed_by signed_by;
     size_t place_count;
     char path[512], uri[512]; /* without secrets; cut where they are longer */
 };

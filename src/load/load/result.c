@@ -72,6 +72,7 @@ void sl_load_result_json(struct sl_json *json, const struct sl_load_result *resu
     sl_json_key_uint(json, "fallbacks", result->fallbacks);
     sl_json_key_uint(json, "mirrored", result->mirrored);
     sl_json_key_uint(json, "cached", result->cached);
+    sl_signed_by_json(json, &result->signed_by);
     sl_json_key(json, "places");
     sl_suppliers_json(json, result->places, result->place_count);
     json_reading(json, result);
@@ -173,6 +174,10 @@ static void add_unusual(char text[SUMMARY_BYTES], const struct sl_load_result *r
     add_places(text, result);
     if (result->fallbacks)
         add(text, "; read without Xet, which failed");
+    if (*result->signed_by.by) {
+        char signer[SL_SIGNED_BY_TEXT];
+        add(text, "; signed by %s", sl_signed_by_text(&result->signed_by, signer));
+    }
     if (result->unhashed_matters)
         add(text, "; %s came without a hash", sl_human_bytes(result->unhashed, bytes));
 }

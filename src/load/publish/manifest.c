@@ -129,16 +129,17 @@ static int take_member(struct reading *reading, json_t *into, const char *key,
     return pull->why ? broken(reading, "") : 0;
 }
 
-static int take_verified(struct reading *reading)
+/* "verified" and "signed", of whose members none is an object. */
+static int take_inner(struct reading *reading, const char *name)
 {
     enum sl_pull_token token;
-    json_t *verified = json_object();
-    if (json_object_get(reading->published->document, "verified") ||
-        json_object_set_new(reading->published->document, "verified", verified) < 0)
-        return broken(reading, "verified is there twice");
+    json_t *inner = json_object();
+    if (json_object_get(reading->published->document, name) ||
+        json_object_set_new(reading->published->document, name, inner) < 0)
+        return broken(reading, "a member is there twice");
     while ((token = sl_pull_next(&reading->pull)) == SL_PULL_KEY) {
         const char *key = reading->pull.string;
-        if (take_member(reading, verified, key, sl_pull_next(&reading->pull)) < 0)
+        if (take_member(reading, inner, key, sl_pull_next(&reading->pull)) < 0)
             return -1;
     }
     return token == SL_PULL_CLOSE ? 0 : broken(reading, "it ends too early");
@@ -157,8 +158,8 @@ static int take_document(struct reading *reading)
         const char *key = reading->pull.string;
         token = sl_pull_next(&reading->pull);
         if ((token == SL_PULL_ARRAY && strcmp(key, "files") == 0 ? take_files(reading)
-             : token == SL_PULL_OBJECT && !strcmp(key, "verified")
-                 ? take_verified(reading)
+             : token == SL_PULL_OBJECT && (!strcmp(key, "verified") || !strcmp(key, "signed"))
+                 ? take_inner(reading, key)
                  : take_member(reading, published->document, key, token)) < 0)
             return -1;
     }
@@ -235,12 +236,14 @@ void sl_publish_objects(int directory_fd,
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-/* Of each source: the first check by a SHA-256 that the user gave; NULL if there is none. */
+/* Of each source: the first check of all of it by a SHA-256 that the user gave; NULL if there is
+ * none. */
 static const struct sl_check **find_given(const struct sl_plan *plan, struct sl_err *err)
 {
     const struct sl_check **given = sl_alloc_array(plan->source_count, sizeof(*given), err);
     for (size_t i = plan->check_count; given && i-- > 0;)
-        if (plan->checks[i].given && plan->checks[i].kind == SL_HASH_SHA256)
+        if (plan->checks[i].given && plan->checks[i].kind == SL_HASH_SHA256 &&
+            !plan->checks[i].range)
             given[plan->checks[i].source] = &plan->checks[i];
     return given;
 }
@@ -393,6 +396,9 @@ int sl_manifest_write(struct sl_json *json, const struct sl_plan *plan, const st
     sl_json_key_uint(json, "checks", plan->check_count);
     sl_json_key_uint(json, "unhashed_bytes", sl_plan_unhashed(plan));
     sl_json_end(json);
+    const struct sl_signed_by signed_by = sl_plan_signed_by(plan);
+    if (*signed_by.by)
+        sl_signed_by_json(json, &signed_by);
     if (write_objects(json, plan, err) < 0 || write_files(json, plan, published, err) < 0)
         return -1;
     write_tensors(json, plan);

@@ -175,6 +175,7 @@ struct sl_publish_facts {
     char name[64], uri[512], identity[65], time[40]; /* of its manifest; "" where it lacks them */
     char asked[65];                                  /* sl_plan.asked */
     uint64_t bytes, files, tensors, objects, checks, unhashed;
+    struct sl_signed_by signed_by;
 };
 /**
  * Is a model published here, whole and untouched, whichever it is? Size, time and inode of every

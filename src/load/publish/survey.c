@@ -153,6 +153,17 @@ static void copy_text(const char *value, char *text, size_t capacity)
     sl_sanitize(text);
 }
 
+static void take_signed(const json_t *document, struct sl_signed_by *signed_by)
+{
+    const json_t *from = json_object_get(document, "signed");
+    copy_text(sl_json_get_string(from, "by"), signed_by->by, sizeof(signed_by->by));
+    copy_text(sl_json_get_string(from, "file"), signed_by->file, sizeof(signed_by->file));
+    signed_by->resources = sl_json_get_uint(from, "resources", 0);
+    signed_by->loaded = sl_json_get_uint(from, "loaded", 0);
+    signed_by->strangers = sl_json_get_uint(from, "unsigned", 0);
+    signed_by->at = sl_signed_by_time(sl_json_get_string(from, "at"));
+}
+
 static void take_facts(const struct sl_published *published, struct sl_publish_facts *facts)
 {
     const json_t *document = published->document, *verified = json_object_get(document, "verified");
@@ -164,6 +175,7 @@ static void take_facts(const struct sl_published *published, struct sl_publish_f
     facts->checks = sl_json_get_uint(verified, "checks", 0);
     facts->unhashed = sl_json_get_uint(verified, "unhashed_bytes", 0);
     facts->objects = sl_json_get_uint(document, "objects", 0);
+    take_signed(document, &facts->signed_by);
     facts->tensors = sl_json_get_uint(document, "tensors", 0);
     facts->files = published->count;
     for (size_t i = 0; i < published->count; i++)
@@ -253,7 +265,8 @@ int sl_publish_look(const char *path, struct sl_publish_facts *facts, bool *ther
                            "nothing is published in '%s': it has no " SL_STATE_DIRECTORY
                            "/" SL_MANIFEST,
                            path);
-        *err = why;
+        if (err)
+            *err = why;
         return sl_wrap(err, "'%s' holds no published model", path);
     }
     take_facts(&published, facts);

@@ -90,6 +90,10 @@ static int check_config(const struct sl_convert_config *config, struct sl_err *e
         return sl_fail(err, SL_E_USAGE,
                        "'verify.minisign' is of whole objects, and a conversion reads tensors: "
                        "check it with `sluice verify` and leave it out");
+    if (sl_spec_is_signed(spec))
+        return sl_fail(err, SL_E_USAGE,
+                       "'verify.modelSigning' is of the model as it was signed, and a conversion "
+                       "makes another: check it with `sluice verify` and leave it out");
     return 0;
 }
 

@@ -109,7 +109,8 @@ static bool is_enough(const struct sl_plan_own *own)
 {
     const struct sl_spec *spec = own->spec;
     if (own->single || own->listed_count || sl_store_traits(own->store)->local ||
-        sl_plan_is_signed(spec) || spec->decrypt.key_file || spec->decrypt.passphrase_file)
+        sl_plan_is_signed(spec) || sl_spec_is_signed(spec) || spec->decrypt.key_file ||
+        spec->decrypt.passphrase_file)
         return false;
     for (size_t i = 0; i < own->candidate_count; i++)
         if (!own->candidates[i].etag && !own->candidates[i].pin)

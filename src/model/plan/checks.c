@@ -257,8 +257,8 @@ static int make_room(struct sl_plan *plan, struct sl_err *err)
     size_t bytes = 1;
     for (size_t i = 0; i < wanted->count; i++)
         bytes += strlen(wanted->keys[i]) + sizeof("object ''");
-    size_t texts = 2 + sl_plan_is_signed(plan->own->spec); /* ranges or the store; samples;
-                                                              signatures */
+    size_t texts = 2 + sl_plan_is_signed(plan->own->spec) + sl_spec_is_signed(plan->own->spec);
+    /* ranges or the store; samples; signatures */
     for (size_t i = 0; i < plan->source_count; i++)
         bytes += texts * (strlen(plan->sources[i].name) + sizeof("object ''")) +
                  sizeof("blob 18446744073709551615");
@@ -357,7 +357,8 @@ int sl_plan_check(struct sl_plan *plan, struct sl_err *err)
         return -1;
     int done = plan->mappings ? check_targets(plan, err) : check_indexes(plan, err);
     if (done < 0 || check_objects(plan, err) < 0 || sl_plan_check_signatures(plan, err) < 0 ||
-        sl_plan_check_stores(plan, err) < 0 || sl_plan_check_ranges(plan, err) < 0)
+        sl_plan_check_by_signature(plan, err) < 0 || sl_plan_check_stores(plan, err) < 0 ||
+        sl_plan_check_ranges(plan, err) < 0)
         return -1;
     return count_unhashed(plan, err) < 0 ? -1 : sl_plan_judge_through(plan, err);
 }

@@ -189,6 +189,11 @@ static int identify_all(struct sl_plan *plan, struct sl_err *err)
         return -1;
     mix_text(sha, "sluice plan 2");
     mix_text(sha, sl_store_uri(plan->own->store));
+    const struct sl_signed_by signed_by = sl_plan_signed_by(plan);
+    if (*signed_by.by) { /* what is published says who signed it */
+        mix_text(sha, "signed");
+        mix_text(sha, signed_by.by);
+    }
     mix_sources(sha, plan);
     mix_destination(sha, plan);
     mix_targets(sha, plan);

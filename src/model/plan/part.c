@@ -160,6 +160,7 @@ int sl_plan_make_part(const struct sl_plan *opened, const struct sl_plan_wanted 
     own->sidecars = from->sidecars;
     own->authentic = from->authentic;
     own->sidecars_of = from->sidecars_of;
+    own->signature = from->signature;
     if (view_sources(plan, opened, err) < 0 || place_all(plan, opened, wanted, count, err) < 0)
         return -1;
     SL_LOCKED(lock); /* heads of objects are read where a sidecar covers them */

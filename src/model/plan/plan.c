@@ -32,6 +32,7 @@ static void own_free(struct sl_plan_own *own)
         sl_store_free(own->store);
         sl_keys_free(own->keys);
         free(own->signer);
+        sl_plan_signature_free(own->signature);
         sl_plan_free_sidecars(own);
     }
     free(own);
@@ -141,7 +142,7 @@ static int refuse_signed(const struct sl_plan *plan, struct sl_err *err)
 static int prepare(struct sl_plan *plan, const struct sl_source_config *config, struct sl_err *err)
 {
     if (refuse_signed(plan, err) < 0 || sl_plan_gather(plan, config, err) < 0 ||
-        sl_plan_ask(plan, err) < 0)
+        sl_plan_read_signature(plan, config, err) < 0 || sl_plan_ask(plan, err) < 0)
         return -1;
     if (plan->there)
         return 0;
@@ -154,8 +155,8 @@ static int prepare(struct sl_plan *plan, const struct sl_source_config *config, 
         return sl_plan_explain_missing(plan, err);
     if (sl_plan_refuse_marker(plan, err) < 0 || sl_plan_check_whole(plan, err) < 0)
         return -1;
-    if (sl_plan_add_sources(plan, err) < 0 || sl_plan_read_sidecars(plan, err) < 0 ||
-        unlock(plan, err) < 0)
+    if (sl_plan_add_sources(plan, err) < 0 || sl_plan_cover_by_signature(plan, err) < 0 ||
+        sl_plan_read_sidecars(plan, err) < 0 || unlock(plan, err) < 0)
         return -1;
     return plan->own->picks ? sl_plan_select(plan, err) : 0;
 }

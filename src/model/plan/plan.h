@@ -21,6 +21,7 @@
 #include "index.h"
 #include "json.h"
 #include "layout.h"
+#include "signed_by.h"
 #include "sink.h"
 #include "spec.h"
 
@@ -300,6 +301,8 @@ bool sl_plan_matches(const struct sl_list *patterns, const char *name, bool empt
  * SL_E_NOT_FOUND. */
 struct sl_minisign_key;
 int sl_plan_signer(const struct sl_spec *spec, struct sl_minisign_key *key, struct sl_err *err);
+/** Who signed the model, as it was verified; zeros where nobody asked. */
+struct sl_signed_by sl_plan_signed_by(const struct sl_plan *plan);
 /** The JSON of `sluice plan`, without what limits the destination (publish/room knows that). */
 void sl_plan_json(struct sl_json *json, const struct sl_plan *plan);
 

@@ -8,6 +8,9 @@
  * of an object may be, and of which a part lands nowhere is checked at once, too, so that the load
  * begins again.
  *
+ * Where a signature has the ranges, nothing that it cannot check is taken: neither bytes of tensors
+ * nor what tells where they lie.
+ *
  * What is cast, cut, decrypted, put together or written in another order, and what shares its range
  * with bytes that are not read, is not checked by the sidecar.
  */
@@ -34,6 +37,10 @@ struct coverage {
     struct run *runs;
     size_t run_count;
     uint64_t covered; /* bytes of extents */
+    /* Of a signed object: bytes that tell where tensors lie end here; and some of them, which the
+     * index is made of, cannot be checked. */
+    uint64_t index_end;
+    bool index_unchecked;
 };
 
 static int by_begin(const void *a, const void *b)
@@ -134,6 +141,8 @@ static int cover_range(struct coverage *coverage, size_t number, struct sl_err *
     bool in_parts = !run || run->begin > check.begin;
     if (in_parts && check.end <= held && check_held(coverage, &check, err) < 0)
         return -1;
+    if (!run && check.end > held && check.begin < coverage->index_end)
+        coverage->index_unchecked = true;
     if (!run)
         return 0;
     if (in_parts) {
@@ -167,8 +176,22 @@ static int must_cover(const struct coverage *coverage, struct sl_err *err)
     const struct sl_plan *plan = coverage->plan;
     uint32_t source = coverage->check.source;
     uint64_t bytes = bytes_read(plan, source);
-    if (plan->own->spec->verify.sidecar != SL_SIDECAR_REQUIRE || bytes <= coverage->covered)
+    bool is_signed = coverage->sidecar->of_signature;
+    if (is_signed && coverage->index_unchecked)
+        return sl_fail_code(err, SL_E_INTEGRITY, "E_SIGNATURE",
+                            "the signature of '%s' cannot check all that says where its tensors "
+                            "lie, which is more than what is read of it at once: use 'layout: "
+                            "verbatim'",
+                            plan->sources[source].name);
+    if ((!is_signed && plan->own->spec->verify.sidecar != SL_SIDECAR_REQUIRE) ||
+        bytes <= coverage->covered)
         return 0;
+    if (is_signed)
+        return sl_fail_code(err, SL_E_INTEGRITY, "E_SIGNATURE",
+                            "the signature of '%s' cannot check %" PRIu64 " of %" PRIu64
+                            " bytes that are changed, or read without the rest of their range: "
+                            "use 'layout: verbatim', or sluice_pull() in a program",
+                            plan->sources[source].name, bytes - coverage->covered, bytes);
     return sl_fail_code(
         err, SL_E_INTEGRITY, "E_SIDECAR",
         "the sidecar of '%s' cannot check %" PRIu64 " of %" PRIu64
@@ -177,10 +200,42 @@ static int must_cover(const struct coverage *coverage, struct sl_err *err)
         plan->sources[source].name, bytes - coverage->covered, bytes);
 }
 
+/* These have it all in front, and their first bytes, which say what they are, are checked, too. */
+static bool index_in_front(struct sl_source *source)
+{
+    uint8_t head[9];
+    struct sl_err why = SL_ERR_INIT;
+    return sl_source_held(source) >= sizeof(head) &&
+           sl_source_read(source, 0, head, sizeof(head), &why) == 0 &&
+           (memcmp(head, "GGUF", 4) == 0 || head[8] == '{');
+}
+
+/* Up to where bytes of this source say which tensor is what; 0: nothing is made of them. */
+static uint64_t find_index_end(const struct sl_plan *plan, uint32_t number)
+{
+    const struct sl_plan_source *from = &plan->sources[number];
+    uint64_t end = sl_source_bytes(from->source);
+    uint32_t first = number;
+    if (!from->index)
+        return 0;
+    if (!index_in_front(from->source))
+        return end;
+    while (first && plan->sources[first - 1].index == from->index)
+        first--;
+    for (size_t i = 0; i < from->index->tensor_count; i++) {
+        const struct sl_tensor *tensor = &from->index->tensors[i];
+        if (first + tensor->source == number && tensor->begin < tensor->end)
+            end = SL_MIN(end, tensor->begin);
+    }
+    return end;
+}
+
 int sl_plan_cover(struct sl_plan *plan, const struct sl_sidecar *sidecar,
                   const struct sl_check *check, uint64_t *covered, struct sl_err *err)
 {
     struct coverage coverage = {.plan = plan, .check = *check, .sidecar = sidecar};
+    if (sidecar->of_signature)
+        coverage.index_end = find_index_end(plan, check->source);
     int done = find_runs(&coverage, err);
     for (size_t i = 0; done == 0 && i < sidecar->range_count; i++)
         done = cover_range(&coverage, i, err);

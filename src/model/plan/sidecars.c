@@ -4,6 +4,9 @@
  * costs nothing; of single objects they are asked for only where the spec insists. One that is of
  * another version is left aside with a warning, or refused where it is needed.
  *
+ * What a signature of the model says of an object's ranges (model_signing.c) takes the place of its
+ * sidecar, and is used in the same way.
+ *
  * Where objects are taken whole every byte is below a range, and the hashes of tensors are left out
  * for such bytes, unless all hashes are wanted; those that remain, and those of whole objects, are
  * judged once more when ranges within them have been fetched again. Where tensors are picked,
@@ -263,7 +266,7 @@ static int read_all(struct sl_plan *plan, size_t count, struct sl_err *err)
     struct sl_plan_own *own = plan->own;
     for (uint32_t i = 0; i < plan->source_count; i++) {
         struct sl_plan_sidecar *listed = find_listed(own, plan->sources[i].name);
-        if (!listed || !listed->read)
+        if (!listed || !listed->read || own->sidecars[i])
             continue;
         own->sidecars[i] = sl_steal(&listed->read);
         count--;
@@ -296,6 +299,8 @@ static int judge_one(struct sl_plan *plan, uint32_t number, struct sl_err *err)
     const struct sl_plan_source *object = &plan->sources[number];
     bool required = own->spec->verify.sidecar == SL_SIDECAR_REQUIRE;
     char why[256];
+    if (own->sidecars[number] && own->sidecars[number]->of_signature)
+        return 0;
     if (!own->sidecars[number] && required)
         return sl_fail_code(err, SL_E_INTEGRITY, "E_SIDECAR",
                             "object '%s' has no sidecar: there is no '%s%s' beside it, and "
@@ -325,6 +330,17 @@ static int judge_one(struct sl_plan *plan, uint32_t number, struct sl_err *err)
     return 0;
 }
 
+int sl_plan_make_sidecar_room(struct sl_plan *plan, struct sl_err *err)
+{
+    struct sl_plan_own *own = plan->own;
+    if (own->sidecars)
+        return 0;
+    own->sidecars = sl_alloc_array(plan->source_count, sizeof(struct sl_sidecar *), err);
+    own->sidecars_of = own->sidecars ? plan->source_count : 0;
+    own->authentic = sl_alloc_array(plan->source_count, sizeof(*own->authentic), err);
+    return own->sidecars && own->authentic ? 0 : -1;
+}
+
 int sl_plan_read_sidecars(struct sl_plan *plan, struct sl_err *err)
 {
     struct sl_plan_own *own = plan->own;
@@ -334,13 +350,11 @@ int sl_plan_read_sidecars(struct sl_plan *plan, struct sl_err *err)
     if (!wanted(plan))
         return 0;
     for (uint32_t i = 0; i < plan->source_count; i++)
-        count += is_asked_for(plan, find_listed(own, plan->sources[i].name));
+        count += is_asked_for(plan, find_listed(own, plan->sources[i].name)) &&
+                 !sl_plan_sidecar(plan, i);
     if (!count)
         return 0;
-    own->sidecars = sl_alloc_array(plan->source_count, sizeof(struct sl_sidecar *), err);
-    own->sidecars_of = own->sidecars ? plan->source_count : 0;
-    own->authentic = sl_alloc_array(plan->source_count, sizeof(*own->authentic), err);
-    if (!own->sidecars || !own->authentic || read_all(plan, count, err) < 0)
+    if (sl_plan_make_sidecar_room(plan, err) < 0 || read_all(plan, count, err) < 0)
         return -1;
     for (uint32_t i = 0; i < plan->source_count; i++)
         if (judge_one(plan, i, err) < 0)
@@ -383,15 +397,16 @@ static int check_ranges_of(struct sl_plan *plan, uint32_t number, struct sl_err 
     struct sl_plan_own *own = plan->own;
     const struct sl_sidecar *sidecar = own->sidecars[number];
     bool strong = own->authentic[number] || own->spec->verify.hashes == SL_HASHES_ALL;
-    struct sl_check check = {.kind = strong ? SL_HASH_SHA256 : SL_HASH_CRC32C,
+    struct sl_check check = {.kind = sl_sidecar_hash(sidecar, strong),
                              .source = number,
                              .file = number,
                              .repair = SL_REPAIR_FETCH,
                              .range = true,
+                             .of_signature = sidecar->of_signature,
                              .given = true};
     if (sl_plan_object_text(plan, plan->sources[number].name, &check.what, err) < 0)
         return -1;
-    plan->sidecar_count++;
+    plan->sidecar_count += !sidecar->of_signature;
     return (own->picks ? check_picked : check_whole)(plan, sidecar, &check, err);
 }
 

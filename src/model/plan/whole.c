@@ -321,7 +321,7 @@ static bool was_passed(const struct sl_plan_own *own, const char *name)
            bsearch(&name, own->passed, own->passed_count, sizeof(*own->passed), by_text);
 }
 
-bool sl_plan_leaves_out(const struct sl_plan_own *own, const char *name)
+bool sl_plan_left_out(const struct sl_plan_own *own, const char *name)
 {
     const struct sl_spec_source *asked = &own->spec->source;
     char whole[WHOLE_NAME_BYTES];
@@ -331,8 +331,13 @@ bool sl_plan_leaves_out(const struct sl_plan_own *own, const char *name)
         asked = asked->listed;
         full = whole;
     }
-    return own->passed_more || !sl_plan_matches(&asked->include, full, true) ||
+    return !sl_plan_matches(&asked->include, full, true) ||
            sl_plan_matches(&asked->exclude, full, false) || was_passed(own, name);
+}
+
+bool sl_plan_leaves_out(const struct sl_plan_own *own, const char *name)
+{
+    return own->passed_more || sl_plan_left_out(own, name);
 }
 
 /* Is something below the folder, listed or left out? */

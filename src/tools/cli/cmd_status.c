@@ -94,7 +94,7 @@ static void print_text(const char *path, const struct state *state)
 {
     const struct sl_publish_facts *facts = &state->facts;
     char size[32], staged[32], unhashed[32];
-    char foreign[40];
+    char foreign[40], signer[SL_SIGNED_BY_TEXT];
     uint64_t others = strcmp(state->text, "empty") == 0 ? count_foreign(path) : 0;
     if (others)
         printf("%s: %s, none published by sluice, on %s\n", path,
@@ -110,6 +110,8 @@ static void print_text(const char *path, const struct state *state)
                facts->tensors == 1 ? "tensor" : "tensors");
         printf("  checked     %" PRIu64 " %s, %s without one\n", facts->checks,
                facts->checks == 1 ? "hash" : "hashes", sl_human_bytes(facts->unhashed, unhashed));
+        if (*facts->signed_by.by)
+            printf("  signed      %s\n", sl_signed_by_text(&facts->signed_by, signer));
     }
     if (state->loading && state->daemon)
         printf("  the node daemon of %s has loaded %s so far\n", state->daemon,
@@ -141,6 +143,7 @@ static int print_json(const char *path, const struct state *state, struct sl_err
     sl_json_key_uint(&json, "tensors", facts->tensors);
     sl_json_key_uint(&json, "checks", facts->checks);
     sl_json_key_uint(&json, "unhashed_bytes", facts->unhashed);
+    sl_signed_by_json(&json, &facts->signed_by);
     sl_json_end(&json);
     int done = sl_cli_print_json(&json, err);
     sl_json_release(&json);

@@ -34,7 +34,8 @@ struct report {
     struct sl_json json;
     bool to_json;
     uint64_t good, bad, bare;
-    bool require; /* what has no hash is wrong too */
+    bool require;                  /* what has no hash is wrong too */
+    struct sl_signed_by signed_by; /* for JSON */
 };
 
 enum verdict { GOOD, BAD, BARE };
@@ -65,6 +66,18 @@ static void add_verdict(struct report *report, const char *kind, const char *nam
 static void report_file(const char *name, bool good, void *arg)
 {
     add_verdict(arg, "file", name, good ? GOOD : BAD, NULL);
+}
+
+/* Who signed it, before what came of its files. */
+static void report_signer(struct report *report, const struct sl_signed_by *signed_by)
+{
+    char text[SL_SIGNED_BY_TEXT];
+    report->signed_by = *signed_by;
+    if (report->to_json)
+        return;
+    printf("signed   by      ");
+    sl_print_sanitized(sl_signed_by_text(signed_by, text));
+    printf(" (%s)\n", signed_by->file);
 }
 
 /* ---- tensors -------------------------------------------------------------------------------- */
@@ -236,9 +249,10 @@ static size_t check_object(struct report *report, const struct sl_plan *plan, si
              plan->checks[end].source == check->source);
     if (right)
         add_verdict(report, "object", plan->sources[check->source].name, GOOD,
-                    check->range                     ? "sidecar"
-                    : check->kind == SL_HASH_BLAKE2B ? "signature of minisign"
-                                                     : NULL);
+                    check->of_signature ? "signature of the model"
+                    : check->range      ? "sidecar"
+                    : check->signer     ? "signature of minisign"
+                                        : NULL);
     return end;
 }
 
@@ -320,6 +334,9 @@ static int check_plan(struct report *report, const struct sl_plan *plan, struct 
             return -1;
         }
     }
+    const struct sl_signed_by signed_by = sl_plan_signed_by(plan);
+    if (*signed_by.by)
+        report_signer(report, &signed_by);
     for (size_t c = 0; c < plan->check_count;) {
         if (!plan->checks[c].given)
             c++;
@@ -410,11 +427,33 @@ static bool has(const char *operand, const char *name)
     return length > 0 && (size_t)length < sizeof(path) && stat(path, &status) == 0;
 }
 
+static bool names_signers(const struct sl_cli *cli)
+{
+    static const char KEY[] = "verify.modelSigning";
+    for (size_t i = 0; i < cli->setting_count; i++)
+        if (strncmp(cli->settings[i].path, KEY, sizeof(KEY) - 1) == 0)
+            return true;
+    return false;
+}
+
+/* Against the manifest, which says who had signed it; and against a signature that is given now. */
+static int verify_published(struct sl_cli *cli, struct report *report, struct sl_err *err)
+{
+    struct sl_publish_facts facts;
+    bool there;
+    if (names_signers(cli) && verify_objects(cli, report, err) < 0)
+        return -1;
+    if (!*report->signed_by.by && sl_publish_look(cli->operands[0], &facts, &there, NULL) == 0 &&
+        *facts.signed_by.by)
+        report_signer(report, &facts.signed_by);
+    return sl_publish_verify(cli->operands[0], report_file, report, cli->cancel, err);
+}
+
 static int verify(struct sl_cli *cli, struct report *report, struct sl_err *err)
 {
     const char *operand = cli->operands[0];
     if (has(operand, ".sluice/manifest.json"))
-        return sl_publish_verify(operand, report_file, report, cli->cancel, err);
+        return verify_published(cli, report, err);
     if (has(operand, ".sluice"))
         return sl_fail(err, SL_E_NOT_FOUND,
                        "nothing is published in '%s' yet: run its load to the end, or wait for it "
@@ -434,6 +473,7 @@ static int print_end(struct report *report, struct sl_err *err)
     sl_json_key_uint(&report->json, "good", report->good);
     sl_json_key_uint(&report->json, "bad", report->bad);
     sl_json_key_uint(&report->json, "unhashed", report->bare);
+    sl_signed_by_json(&report->json, &report->signed_by);
     sl_json_end(&report->json);
     return sl_cli_print_json(&report->json, err);
 }
@@ -463,9 +503,9 @@ const struct sl_command sl_cmd_verify = {
         "A directory with a published model is compared, file by file, with the CRC32C of its "
         "manifest. Objects, prefixes, indexes and specs are read, whatever their format. Every "
         "tensor is compared with the hashes in its file. Every object is compared with the SHA-256 "
-        "that verify.sha256 gives for it, and with its signature if verify.minisign names a key; "
-        "without "
-        "these, with the hash that the store lists. Encrypted tensors are checked with "
+        "that verify.sha256 gives for it, and with its signature if verify.minisign or "
+        "verify.modelSigning names a key; without these, with the hash that the store lists. "
+        "Encrypted tensors are checked with "
         "--key-file or --passphrase-file: the MAC of every "
         "piece, and the hashes of the plaintext. Nothing is written. Exits with 5 if anything is "
         "wrong, naming it and both values. What has no hash is listed as such, and is wrong only "
@@ -475,7 +515,9 @@ const struct sl_command sl_cmd_verify = {
         "sluice verify s3://bucket/model.tensors\n"
         "sluice verify --key-file model.key s3://bucket/encrypted.tensors\n"
         "sluice verify --set verify.sha256.model.gguf=9f86d0… https://host/model.gguf\n"
-        "sluice verify --require --set verify.minisign.publicKeyFile=team.pub s3://bucket/model/",
+        "sluice verify --require --set verify.minisign.publicKeyFile=team.pub s3://bucket/model/\n"
+        "sluice verify --signed-by team.pub.pem s3://bucket/model/  # OpenSSF Model Signing\n"
+        "sluice verify --signed-by team.pub.pem --signature model.sig /dev/shm/model",
     .options = &table,
     .spec_flags = true,
     .operand_min = 1,

@@ -34,6 +34,8 @@ struct sl_plan_sidecar {
     struct sl_err *why;      /* it could not be; NULL: it could, or was not tried */
 };
 
+struct sl_plan_signature;
+
 struct sl_plan_own {
     const struct sl_spec *spec;
     struct sl_plan_output output;
@@ -59,12 +61,13 @@ struct sl_plan_own {
             uint64_t requests, bytes; /* for all sidecars */
         } locked;
     } ahead;
-    struct sl_sidecar **sidecars; /* one a source, NULL: none; NULL: of no source */
-    bool *authentic;              /* one a source: its sidecar is signed by the signer */
-    size_t sidecars_of;           /* how many of both */
-    struct sl_keys *keys;         /* NULL: none; the indexes' tensors point to them */
-    struct sl_buf texts;          /* what of the whole-object checks */
-    uint64_t *covered;            /* per source: bytes below a check */
+    struct sl_sidecar **sidecars;        /* one a source, NULL: none; NULL: of no source */
+    bool *authentic;                     /* one a source: its sidecar is signed by the signer */
+    size_t sidecars_of;                  /* how many of both */
+    struct sl_plan_signature *signature; /* of the whole model; NULL: none is asked for */
+    struct sl_keys *keys;                /* NULL: none; the indexes' tensors point to them */
+    struct sl_buf texts;                 /* what of the whole-object checks */
+    uint64_t *covered;                   /* per source: bytes below a check */
     size_t source_capacity, covered_capacity, file_capacity, extent_capacity, range_capacity,
         literal_capacity, check_capacity, tensor_capacity;
     uint8_t nonce[16];       /* of the identity, if there are unversioned sources; else zeros */
@@ -117,6 +120,8 @@ int sl_plan_note_passed(struct sl_plan_own *own, const char *name, struct sl_err
 void sl_plan_sort_passed(struct sl_plan_own *own);
 /** whole.c: is it left out on purpose, if it is there at all? */
 bool sl_plan_leaves_out(const struct sl_plan_own *own, const char *name);
+/** whole.c: the same, where that it was there must be known. */
+bool sl_plan_left_out(const struct sl_plan_own *own, const char *name);
 /** whole.c: something that names tell of is missing: SL_E_FORMAT, code E_INCOMPLETE, or a warning.
  */
 __attribute__((format(printf, 3, 4))) int
@@ -206,6 +211,19 @@ int sl_plan_check_ranges(struct sl_plan *plan, struct sl_err *err);
 int sl_plan_cover(struct sl_plan *plan, const struct sl_sidecar *sidecar,
                   const struct sl_check *check, uint64_t *covered, struct sl_err *err);
 void sl_plan_free_sidecars(struct sl_plan_own *own);
+/** sidecars.c: own->sidecars for all sources, if there is none. */
+int sl_plan_make_sidecar_room(struct sl_plan *plan, struct sl_err *err);
+/** model_signing.c: the signature that the spec, or the node, asks for, read and verified; what was
+ * used of the listing leaves the candidates; all that it names must be there or left out on
+ * purpose. SL_E_INTEGRITY, code E_SIGNATURE; SL_E_FORMAT. */
+int sl_plan_read_signature(struct sl_plan *plan, const struct sl_source_config *config,
+                           struct sl_err *err);
+/** model_signing.c: every source is in the signature, or may be there without; what it says of
+ * their ranges becomes own->sidecars. */
+int sl_plan_cover_by_signature(struct sl_plan *plan, struct sl_err *err);
+/** model_signing.c: a check for every source whose hash is of all of it. */
+int sl_plan_check_by_signature(struct sl_plan *plan, struct sl_err *err);
+void sl_plan_signature_free(struct sl_plan_signature *signature);
 /** signatures.c: own->signer from the spec. */
 int sl_plan_read_signer(struct sl_plan *plan, struct sl_err *err);
 /** checks.c: one more. */
