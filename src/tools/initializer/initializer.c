@@ -89,6 +89,11 @@ static int hash_request(const struct run *run, struct pair *pair, struct sl_err 
     hash_list(sha, &run->patterns.allow);
     hash_list(sha, &run->patterns.ignore);
     hash_text(sha, job->strict_prefix ? "strict" : "");
+    for (size_t i = 0; i < SL_COUNT(sl_storage_signing); i++) {
+        const char *value = getenv(sl_storage_signing[i].variable);
+        if (value && *value)
+            hash_text(sha, value);
+    }
     for (size_t i = 0; i < job->setting_count; i++) {
         hash_text(sha, job->settings[i].path);
         hash_text(sha, job->settings[i].value);
@@ -254,6 +259,11 @@ static int load_chosen(struct run *run, struct pair *pair, struct sl_spec *spec,
                        "'%.300s' takes several folders at once, which a layout cannot: end the "
                        "URI with '/' or use --strict-prefix",
                        spec->source.uri);
+    if (*choice.strip && sl_spec_is_signed(spec))
+        return sl_fail(err, SL_E_USAGE,
+                       "'%.300s' takes several folders at once, and a signature is of one: end the "
+                       "URI with '/' or use --strict-prefix",
+                       spec->source.uri);
     if (strlen(choice.strip) >= sizeof(pair->ready.strip))
         return sl_fail(err, SL_E_USAGE, "the path in '%.100s…' is too long", spec->source.uri);
     snprintf(pair->ready.strip, sizeof(pair->ready.strip), "%s", choice.strip);
@@ -365,6 +375,21 @@ static int find_local(struct run *run, struct pair *pair, struct sl_err *err)
 
 /* ---- all pairs ------------------------------------------------------------------------------ */
 
+/* Then it is read, and copied: what is behind a link may change. */
+static bool must_be_signed(const struct sl_initializer *job)
+{
+    static const char KEY[] = "verify.modelSigning";
+    for (size_t i = 0; i < SL_COUNT(sl_storage_signing); i++) {
+        const char *value = getenv(sl_storage_signing[i].variable);
+        if (value && *value)
+            return true;
+    }
+    for (size_t i = 0; i < job->setting_count; i++)
+        if (strncmp(job->settings[i].path, KEY, sizeof(KEY) - 1) == 0)
+            return true;
+    return false;
+}
+
 static int make_ready(struct run *run, struct pair *pair, struct sl_err *err)
 {
     if (sl_cancel_check(run->job->cancel, err) < 0 || hash_request(run, pair, err) < 0)
@@ -379,7 +404,7 @@ static int make_ready(struct run *run, struct pair *pair, struct sl_err *err)
                pair->uri.text);
         return 0;
     case SL_STORAGE_LOCAL:
-        if (run->job->local == SL_INITIALIZER_LINK)
+        if (run->job->local == SL_INITIALIZER_LINK && !must_be_signed(run->job))
             return find_local(run, pair, err);
         return fetch(run, pair, err);
     default:

@@ -31,6 +31,11 @@ enum { CERTIFICATES_BYTES_MAX = 16 * 1024 * 1024, HEADER_BYTES_MAX = 64 * 1024 }
 /* Where KServe's webhook mounts CA bundles if it is not told otherwise. */
 static const char ca_mount[] = "/etc/ssl/custom-certs", ca_file[] = "cabundle.crt";
 
+const struct sl_storage_signing sl_storage_signing[SL_STORAGE_SIGNING_COUNT] = {
+    {"SLUICE_SIGNED_BY", "verify.modelSigning.publicKeyFile"},
+    {"SLUICE_SIGNATURE", "verify.modelSigning.file"},
+};
+
 static const char *variable(const char *name)
 {
     const char *value = getenv(name);
@@ -348,6 +353,10 @@ static void add_google(struct sl_storage_env *env)
 int sl_storage_env_of(struct sl_storage_env *env, const struct sl_storage_uri *uri,
                       struct sl_err *err)
 {
+    for (size_t i = 0; i < SL_COUNT(sl_storage_signing); i++)
+        if (variable(sl_storage_signing[i].variable))
+            set(env, sl_storage_signing[i].path, variable(sl_storage_signing[i].variable),
+                sl_storage_signing[i].variable);
     if (uri->store == &sl_s3_store)
         return sl_storage_env_s3(env, err);
     unsigned long unused;

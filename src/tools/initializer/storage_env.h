@@ -10,7 +10,7 @@
 #include "spec.h"
 #include "storage_uri.h"
 
-enum { SL_STORAGE_SETTINGS_MAX = 16, SL_STORAGE_JSON_BYTES_MAX = 256 * 1024 };
+enum { SL_STORAGE_SETTINGS_MAX = 20, SL_STORAGE_JSON_BYTES_MAX = 256 * 1024 };
 
 /** Settings of one source; texts and descriptors live as long as this does. */
 struct sl_storage_env {
@@ -21,6 +21,12 @@ struct sl_storage_env {
     int fds[2]; /* files in memory: headers, certificates */
     size_t fd_count;
 };
+/** Variables of our own for who signs models, and what they set. */
+struct sl_storage_signing {
+    const char *variable, *path;
+};
+enum { SL_STORAGE_SIGNING_COUNT = 2 };
+extern const struct sl_storage_signing sl_storage_signing[SL_STORAGE_SIGNING_COUNT];
 /** Closes and frees; zeroed ones are fine. */
 void sl_storage_env_release(struct sl_storage_env *env);
 
