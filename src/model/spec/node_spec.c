@@ -239,6 +239,25 @@ static const struct sl_option pool_rows[] = {
 static const struct sl_option_table pool_table = {"pool", sizeof(struct sl_node_spec_socket),
                                                   pool_rows};
 
+static int check_rule_prefix(const char *text, struct sl_err *err)
+{
+    return strcmp(text, "*") == 0 ? 0 : node_spec_check_prefix(text, err);
+}
+
+static const struct sl_option signing_rows[] = {
+    SL_OPTION(sl_node_spec_signing, prefix, STRING, "",
+              "where models come from, such as `s3://prod/`, by whole parts of the path; `*`: "
+              "everywhere. The longest that fits counts, of a model and of its mirrors",
+              .required = true, .check = check_rule_prefix, .value = "URI"),
+    SL_OPTION(sl_node_spec_signing, model_signing, SECTION, "",
+              "as `verify.modelSigning` of a model, which can ask for more and for nothing less; "
+              "without it these models need no signature",
+              .section = &sl_spec_signing_table),
+    SL_OPTION_END,
+};
+const struct sl_option_table sl_node_spec_signing_table = {
+    "signing", sizeof(struct sl_node_spec_signing), signing_rows};
+
 static const struct sl_option rows[] = {
     SL_OPTION(sl_node_spec, api_version, STRING, "", "version of this format", .required = true,
               .pattern = "^sluice/v1alpha1$", .value = "sluice/v1alpha1"),
@@ -271,6 +290,9 @@ static const struct sl_option rows[] = {
     SL_OPTION(sl_node_spec, through, SECTION, "",
               "caches of models whose `source.through` does not say which, as there",
               .section = &sl_spec_through_table, .brief = "caches"),
+    SL_OPTION(sl_node_spec, signing, ITEMS, "",
+              "which models must be signed, and by whom, whatever their specs say",
+              .section = &sl_node_spec_signing_table),
     SL_OPTION(sl_node_spec, tmpfs, SECTION, "", "memory that the daemon mounts for its models",
               .section = &tmpfs_table),
     SL_OPTION(sl_node_spec, control, SECTION, "",
@@ -309,6 +331,28 @@ static void check_lists(const struct sl_yaml_node *root, const struct sl_node_sp
         if (pair && lists[i].list->count > SL_NODE_LIST_MAX)
             sl_complain(complaints, pair->mark, "'%s' has %zu ids, at most %d are taken",
                         lists[i].key, lists[i].list->count, SL_NODE_LIST_MAX);
+    }
+}
+
+static void check_signing(const struct sl_yaml_node *root, const struct sl_node_spec *node,
+                          struct sl_complaints *complaints)
+{
+    const struct sl_yaml_pair *pair = sl_yaml_find(root, "signing");
+    const struct sl_node_spec_signing *rules = node->signing.items;
+    if (!pair || pair->value->kind != SL_YAML_LIST)
+        return;
+    if (node->signing.count > SL_NODE_SIGNING_MAX)
+        sl_complain(complaints, pair->mark, "'signing' has %zu rules, at most %d are taken",
+                    node->signing.count, SL_NODE_SIGNING_MAX);
+    for (size_t i = 0; i < pair->value->count && i < node->signing.count; i++) {
+        const struct sl_yaml_node *row = pair->value->items[i];
+        if (row->kind == SL_YAML_MAP)
+            sl_spec_check_signing(sl_yaml_get(row, "modelSigning"), &rules[i].model_signing,
+                                  complaints);
+        for (size_t j = 0; j < i; j++)
+            if (rules[i].prefix && rules[j].prefix &&
+                strcasecmp(rules[i].prefix, rules[j].prefix) == 0)
+                sl_complain(complaints, row->mark, "'%.200s' has two rules", rules[i].prefix);
     }
 }
 
@@ -351,6 +395,7 @@ void sl_node_spec_check(const struct sl_yaml_node *root, const struct sl_node_sp
         sl_complain(complaints, pair->mark, "'pool' and 'control' need a socket each");
     check_lists(root, node, complaints);
     check_tmpfs(root, node, complaints);
+    check_signing(root, node, complaints);
     pair = sl_yaml_find(root, "pool.directory");
     if (pair && node->pool.directory && node->directory &&
         strcmp(node->pool.directory, node->directory) == 0)

@@ -62,6 +62,12 @@ struct sl_node_spec_csi {
     bool hide_volumes;
     struct sl_items namespaces; /* struct sl_node_spec_namespace */
 };
+/** Models below a URI must be signed, by whom this says; by nobody: they need not be. */
+struct sl_node_spec_signing {
+    char *prefix; /* or "*" */
+    struct sl_spec_model_signing model_signing;
+};
+enum { SL_NODE_SIGNING_MAX = 256 };
 struct sl_node_spec {
     char *api_version, *kind;
     char *listen, *directory;
@@ -70,12 +76,13 @@ struct sl_node_spec {
     uint64_t loads_at_once;
     struct sl_items models; /* struct sl_node_spec_models */
     struct sl_spec_through through;
+    struct sl_items signing; /* struct sl_node_spec_signing */
     struct sl_node_spec_tmpfs tmpfs;
     struct sl_node_spec_control control;
     struct sl_node_spec_socket pool;
     struct sl_node_spec_csi csi;
 };
-extern const struct sl_option_table sl_node_spec_table;
+extern const struct sl_option_table sl_node_spec_table, sl_node_spec_signing_table;
 
 /**
  * Parse a config: one document `kind: Node`, the first, and any number of models after it, which

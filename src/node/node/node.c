@@ -15,6 +15,7 @@
 #include "cgroup.h"
 #include "log.h"
 #include "metrics_write.h"
+#include "node_signing.h"
 #include "node_tmpfs.h"
 #include "peer.h"
 #include "selinux_label.h"
@@ -74,6 +75,8 @@ static const struct sl_holder *holder_of(struct sl_node *node, const struct sl_s
 static int inherit(struct sl_node *node, struct sl_spec *spec, struct sl_err *err)
 {
     SL_LOCKED(&node->lock);
+    if (sl_node_signing_rule(&node->locked.signing, spec, err) < 0)
+        return -1;
     return sl_spec_inherit_through(spec, &node->locked.through, err);
 }
 
@@ -218,8 +221,9 @@ int sl_node_define_files(struct sl_node *node, const struct sl_node_files_option
     return done;
 }
 
-/* The lists of a config become the node's; the old ones go with the config. */
-static void take_lists(struct sl_node *node, struct sl_node_spec *spec)
+/* The lists of a config become the node's; the old ones go with the config. true: there are rules
+ * for who signs, or there were. */
+static bool take_lists(struct sl_node *node, struct sl_node_spec *spec)
 {
     SL_LOCKED(&node->lock);
     struct sl_list old = node->locked.uri_prefixes;
@@ -228,8 +232,12 @@ static void take_lists(struct sl_node *node, struct sl_node_spec *spec)
     struct sl_spec_through through = node->locked.through;
     node->locked.through = spec->through;
     spec->through = through;
+    struct sl_items signing = node->locked.signing;
+    node->locked.signing = spec->signing;
+    spec->signing = signing;
     node->locked.hides_volumes = spec->csi.hide_volumes;
     sl_metrics_show_hidden(!spec->csi.hide_volumes);
+    return node->locked.signing.count || spec->signing.count;
 }
 
 bool sl_node_hides_volumes(struct sl_node *node)
@@ -278,7 +286,7 @@ struct sl_node *sl_node_open(struct sl_node_config *config, const struct sl_node
         return NULL;
     sl_node_rights_init(&node->rights);
     pthread_mutex_init(&node->lock, NULL);
-    take_lists(node, &config->spec);
+    (void)take_lists(node, &config->spec);
     node->loads_at_once = (unsigned)config->spec.loads_at_once;
     if ((config->spec.tmpfs.path && !(node->tmpfs = sl_strdup(config->spec.tmpfs.path, err))) ||
         sl_node_rights_set(&node->rights, &config->spec.control, err) < 0 ||
@@ -306,6 +314,14 @@ struct sl_node *sl_node_open(struct sl_node_config *config, const struct sl_node
     return sl_steal(&node);
 }
 
+static void release_rules(struct sl_items *rules)
+{
+    struct sl_node_spec_signing *rule = rules->items;
+    for (size_t i = 0; i < rules->count; i++)
+        sl_options_release(&sl_node_spec_signing_table, &rule[i]);
+    free(rules->items);
+}
+
 void sl_node_free(struct sl_node *node)
 {
     if (!node)
@@ -319,6 +335,7 @@ void sl_node_free(struct sl_node *node)
         free(node->locked.uri_prefixes.items[i]);
     free(node->locked.uri_prefixes.items);
     sl_options_release(&sl_spec_through_table, &node->locked.through);
+    release_rules(&node->locked.signing);
     pthread_mutex_destroy(&node->lock);
     free(node->tmpfs);
     free(node);
@@ -329,10 +346,12 @@ void sl_node_reload(struct sl_node *node, struct sl_node_config *config)
     struct sl_err why = SL_ERR_INIT;
     if (sl_node_rights_set(&node->rights, &config->spec.control, &why) < 0)
         sl_log(SL_LOG_ERROR, "the rights of the new config are not applied: %s", why.message);
-    take_lists(node, &config->spec);
+    bool rules = take_lists(node, &config->spec);
     if (node->tmpfs)
         sl_node_tmpfs_grow(&config->spec, node->tmpfs);
     sl_registry_hold(node->registry, true); /* until it is known what is pinned, and the budget */
+    if (rules)                              /* for what callers have brought, too */
+        sl_directory_holder_each_spec(node->directory, define_kept, node);
     take_config(node, config);
     sl_registry_set_budget(node->registry, budget_of(&config->spec));
     sl_gpu_holders_set(node->gpus, config->spec.pool.gpu_budget_bytes,

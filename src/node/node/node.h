@@ -26,6 +26,7 @@ struct sl_node {
     pthread_mutex_t lock;
     struct {
         struct sl_list uri_prefixes;
+        struct sl_items signing;        /* struct sl_node_spec_signing */
         struct sl_spec_through through; /* for models that name no caches */
         bool hides_volumes;
     } locked;

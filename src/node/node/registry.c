@@ -218,6 +218,7 @@ static struct spec_box *new_box(struct sl_spec *spec, struct sl_err *err)
 {
     struct spec_box *box = sl_alloc(sizeof(*box), err);
     if (!box || sl_spec_digest(spec, box->digest, err) < 0 ||
+        sl_spec_rule_digest(spec, box->rule, err) < 0 ||
         sl_spec_origin_digest(spec, box->origin, err) < 0) {
         free(box);
         sl_spec_release(spec);
@@ -317,6 +318,13 @@ static void take_spec(struct sl_registry *registry, struct model *model, struct 
     model->measured_bytes = 0;
 }
 
+bool registry_obeys(const struct model *model, const struct resident *resident)
+{
+    static const uint8_t none[32];
+    return !model->box || memcmp(model->box->rule, none, sizeof(none)) == 0 ||
+           memcmp(model->box->rule, resident->rule, sizeof(resident->rule)) == 0;
+}
+
 static int take_definition(struct sl_registry *registry, struct spec_box *box,
                            const struct sl_holder *holder, const struct sl_model_options *options,
                            struct sl_err *err)
@@ -347,6 +355,8 @@ static int take_definition(struct sl_registry *registry, struct spec_box *box,
         choose_current(model, holder);
     if (!same)
         take_spec(registry, model, box, holder);
+    if (model->current && !registry_obeys(model, model->current))
+        model->current = NULL; /* until a load has found that it does */
     if (of_config)
         model->pinned_by_config = options->pin;
     model->wanted = model->wanted || options->load;

@@ -324,6 +324,8 @@ static void note_current(struct resident *resident)
 {
     struct model *model = resident->model;
     resident->used_ns = sl_now_ns();
+    if (!registry_obeys(model, resident))
+        return; /* the node's rule is another by now: a load by that is under way */
     model->current = resident;
     memcpy(model->identity, resident->identity, sizeof(model->identity));
     model->has_identity = true;
@@ -535,6 +537,7 @@ static void follow_to_end(struct resident *follower, const struct resident *lead
     follower->ready_seconds = leader->ready_seconds;
     follower->body = leader->body;
     follower->bytes = leader->bytes;
+    follower->signed_by = leader->signed_by;
     note_current(follower);
 }
 
@@ -684,6 +687,7 @@ static void describe_resident(const struct job *job, struct resident *resident,
     memcpy(resident->identity, identity, sizeof(resident->identity));
     memcpy(resident->origin, job->box->origin, sizeof(resident->origin));
     resident->has_origin = true;
+    memcpy(resident->rule, job->box->rule, sizeof(resident->rule));
 }
 
 /* There is no room for it. Others may have come to follow while some was waited for. */
@@ -818,6 +822,9 @@ static void note_success(struct job *job, void *body)
     }
     if (body)
         resident->body = body;
+    struct sl_progress_view view;
+    sl_progress_view(job->model->progress, &view);
+    resident->signed_by = view.signed_by;
     note_current(resident);
 }
 

@@ -171,6 +171,8 @@ static void write_resident(struct sl_json *json, const struct sl_registry *regis
         sl_json_key_uint(json, "copies", copies);
     if (*path)
         sl_json_key_string(json, "path", path);
+    if (*resident->signed_by.by)
+        sl_signed_by_json(json, &resident->signed_by);
     write_shared(json, resident, all);
     sl_json_key_double(json, "idle_seconds",
                        resident->ref_count ? 0 : seconds_since(resident->used_ns));

@@ -88,6 +88,19 @@ int sl_spec_origin_digest(const struct sl_spec *spec, uint8_t digest[32], struct
     return 0;
 }
 
+int sl_spec_rule_digest(const struct sl_spec *spec, uint8_t digest[32], struct sl_err *err)
+{
+    memset(digest, 0, 32);
+    if (!sl_spec_signing_is_set(&spec->verify.rule))
+        return 0;
+    SL_AUTO(sl_sha256) sha = sl_sha256_new(err);
+    if (!sha)
+        return -1;
+    put_table(sha, &sl_spec_signing_table, &spec->verify.rule);
+    sl_sha256_finish(sha, digest);
+    return 0;
+}
+
 int sl_spec_digest(const struct sl_spec *spec, uint8_t digest[32], struct sl_err *err)
 {
     SL_AUTO(sl_sha256) sha = sl_sha256_new(err);
@@ -97,6 +110,8 @@ int sl_spec_digest(const struct sl_spec *spec, uint8_t digest[32], struct sl_err
     if (spec->source.beneath_bytes)
         put_number(sha, spec->source.beneath_bytes);
     put_table(sha, sl_spec_table(), spec);
+    if (sl_spec_signing_is_set(&spec->verify.rule))
+        put_table(sha, &sl_spec_signing_table, &spec->verify.rule);
     sl_sha256_finish(sha, digest);
     return 0;
 }

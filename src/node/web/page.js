@@ -216,6 +216,7 @@ function loadFacts(load) {
   if (ended(load)) facts.push("in " + (load.seconds < 10 ? load.seconds.toFixed(1) + " s" : time(load.seconds)));
   if (load.bytes_verified) facts.push(bytes(load.bytes_verified) + " checked");
   if (load.state === "published" && unchecked(load)) facts.push(bytes(unchecked(load)) + " unchecked");
+  if (load.signed) facts.push("signed by " + load.signed.by.slice(0, 40) + (load.signed.unsigned ? ", " + count(load.signed.unsigned, "file", "files") + " unsigned" : ""));
   if (load.bytes_resumed) facts.push(bytes(load.bytes_resumed) + " resumed");
   if (load.bytes_inherited) facts.push(bytes(load.bytes_inherited) + " of another version");
   if (load.connections) facts.push(count(load.connections, "connection", "connections"));

@@ -14,6 +14,7 @@ struct spec_box {
     struct sl_spec spec;
     uint8_t digest[32];
     uint8_t origin[32]; /* where it comes from, with which rights and keys */
+    uint8_t rule[32];   /* of the node, for who signs it; zeros: there is none */
     unsigned count;
 };
 
@@ -84,10 +85,12 @@ struct resident {
     uint64_t bytes, used_ns;
     int64_t ready_seconds; /* wall clock */
     void *body;
-    uint8_t origin[32];          /* as of the spec that it was loaded by … */
-    bool has_origin;             /* … or not known */
-    struct resident *share_next; /* of those with this memory, in a ring; itself: it is alone */
-    bool borrows;                /* another of these stands for the memory in the budget */
+    uint8_t origin[32];            /* as of the spec that it was loaded by … */
+    bool has_origin;               /* … or not known */
+    uint8_t rule[32];              /* of the last spec whose load found it right */
+    struct sl_signed_by signed_by; /* as of that load */
+    struct resident *share_next;   /* of those with this memory, in a ring; itself: it is alone */
+    bool borrows;                  /* another of these stands for the memory in the budget */
     struct sl_model_ref *refs;
     unsigned ref_count;
     struct had had;
@@ -223,6 +226,8 @@ static inline bool registry_name_ended(const struct model *model)
 {
     return model->name_state >= NAME_RETIRED;
 }
+/** registry.c: was it found right by a load under the rule that the node has for the model now? */
+bool registry_obeys(const struct model *model, const struct resident *resident);
 static inline bool registry_is_queued(const struct model *model)
 {
     return model->work == WORK_QUEUED || model->work == WORK_UNWANTED;
