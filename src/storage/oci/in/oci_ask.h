@@ -1,0 +1,20 @@
+/* One request for a manifest, at the registry or at mirrors of it. Blocks; any thread. */
+#ifndef SL_OCI_ASK_H
+#define SL_OCI_ASK_H
+
+#include "http_call.h"
+#include "oci_store.h"
+
+struct sl_oci_asking {
+    struct sl_oci *oci;
+    const char *reference, *what; /* a tag or a digest; "cannot open 'oci://…'" */
+    /* Its own: */
+    struct sl_oci_endpoint *at;
+    unsigned attempts; /* 0: as the config says */
+};
+/** A digest may come from anywhere; what a tag means only the registry knows. The answer is what
+ * its digest says. Release it, after a failure, too. As sl_oci_refuse(), SL_E_INTEGRITY, SL_E_NET.
+ */
+int sl_oci_ask(struct sl_oci_asking *asking, struct sl_answer *answer, struct sl_err *err);
+
+#endif
