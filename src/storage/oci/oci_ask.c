@@ -77,7 +77,8 @@ int sl_oci_refuse(struct sl_oci *oci, struct sl_oci_endpoint *endpoint,
 static int prepare(void *arg, struct sl_range_request *request, struct sl_err *err)
 {
     struct sl_oci_asking *asking = arg;
-    request->url = sl_oci_endpoint_url(asking->at, "manifests", asking->reference, err);
+    request->url = sl_oci_endpoint_url(asking->at, asking->referrers ? "referrers" : "manifests",
+                                       asking->reference, err);
     if (!request->url || sl_oci_endpoint_let_in(asking->at, request, err) < 0)
         return -1;
     return sl_range_add_header(request, err,
@@ -103,16 +104,17 @@ static bool recover(void *arg, const struct sl_err *why)
 
 /* A manifest that is asked for by its digest must be that; one behind a tag must be what the
  * registry says that it is. */
-static int check_digest(const struct sl_oci_asking *asking, const struct sl_answer *answer,
+static int check_digest(struct sl_oci_asking *asking, const struct sl_answer *answer,
                         struct sl_err *err)
 {
-    char said[SL_OCI_DIGEST_BYTES + 1], own[SL_OCI_DIGEST_BYTES] = "sha256:";
+    char said[SL_OCI_DIGEST_BYTES + 1], *own = asking->digest;
     uint8_t digest[32];
     SL_AUTO(sl_sha256) sha = sl_sha256_new(err);
     if (!sha)
         return -1;
     sl_sha256_update(sha, sl_buf_string(&answer->body), answer->body.used);
     sl_sha256_finish(sha, digest);
+    memcpy(own, "sha256:", 7);
     sl_hex(digest, sizeof(digest), own + 7);
     const char *wanted = sl_oci_is_digest(asking->reference) ? asking->reference : NULL;
     if (!wanted && sl_answer_header(answer, "Docker-Content-Digest", said, sizeof(said)) &&
@@ -127,6 +129,19 @@ static int check_digest(const struct sl_oci_asking *asking, const struct sl_answ
     return 0;
 }
 
+/* A registry that knows no referrers says so by one of these; so does one that has no such tag. */
+static bool is_lack(int status)
+{
+    return status == 400 || (status >= 404 && status <= 406) || status == 501;
+}
+
+static bool is_success(void *arg, const struct sl_answer *answer)
+{
+    const struct sl_oci_asking *asking = arg;
+    return (answer->status >= 200 && answer->status <= 299) ||
+           (asking->may_lack && is_lack(answer->status));
+}
+
 /* Of one endpoint: an answer that is what its digest says. Release it, after a failure, too. */
 static int ask_one(struct sl_oci_asking *asking, struct sl_answer *answer, struct sl_err *err)
 {
@@ -136,10 +151,13 @@ static int ask_one(struct sl_oci_asking *asking, struct sl_answer *answer, struc
                                       .attempts = asking->attempts,
                                       .arg = asking,
                                       .prepare = prepare,
+                                      .is_success = is_success,
                                       .refuse = refuse,
                                       .recover = recover};
     int result = sl_http_ask(asking->oci->store, &call, answer, err);
-    return result < 0 ? -1 : check_digest(asking, answer, err);
+    return result < 0 || asking->referrers || answer->status > 299
+               ? result
+               : check_digest(asking, answer, err);
 }
 
 /* 0: one of them has it. 1: none has, and the next place may be asked. */
@@ -166,7 +184,7 @@ static int ask_mirrors(struct sl_oci_asking *asking, struct sl_answer *answer, s
 int sl_oci_ask(struct sl_oci_asking *asking, struct sl_answer *answer, struct sl_err *err)
 {
     struct sl_oci *oci = asking->oci;
-    bool digest = sl_oci_is_digest(asking->reference);
+    bool digest = sl_oci_is_digest(asking->reference) && !asking->referrers;
     struct sl_err why = SL_ERR_INIT;
     int tried = digest ? ask_mirrors(asking, answer, err) : 1;
     if (tried <= 0)

@@ -19,6 +19,8 @@ static int ask(struct sl_oci_asking *asking, struct sl_oci_manifest *manifest, s
     if (result == 0)
         result = sl_oci_manifest_parse(sl_buf_string(&answer.body), answer.body.used, asking->what,
                                        manifest, err);
+    if (result == 0)
+        memcpy(manifest->digest, asking->digest, sizeof(manifest->digest));
     sl_answer_release(&answer);
     return result;
 }
@@ -27,17 +29,19 @@ static int ask(struct sl_oci_asking *asking, struct sl_oci_manifest *manifest, s
 static int resolve(struct sl_oci *oci, const char *what, struct sl_oci_manifest *manifest,
                    struct sl_err *err)
 {
-    char child[SL_OCI_DIGEST_BYTES];
+    char child[SL_OCI_DIGEST_BYTES], index[SL_OCI_DIGEST_BYTES];
     struct sl_oci_asking asking = {.oci = oci, .reference = oci->uri.reference, .what = what};
     if (ask(&asking, manifest, err) < 0)
         return -1;
     if (!manifest->child[0])
         return 0;
     memcpy(child, manifest->child, sizeof(child));
+    memcpy(index, manifest->digest, sizeof(index));
     sl_oci_manifest_release(manifest);
     asking.reference = child;
     if (ask(&asking, manifest, err) < 0)
         return -1;
+    memcpy(manifest->index, index, sizeof(index));
     if (manifest->child[0])
         return sl_fail(err, SL_E_FORMAT, "%s: an index in its index: name a manifest by its digest",
                        what);

@@ -99,6 +99,7 @@ struct sl_store_traits {
     bool urls;       /* its URIs are URLs of a web: names are percent-encoded, a query may follow */
     bool tensors;    /* an object is a .tensors file, and nothing else */
     bool repository; /* as its maker published it: the same weights may lie there several times */
+    bool signatures; /* it keeps signatures of what it has open, beside it: store_signatures.h */
     bool caller_credentials; /* it can be opened with those of a caller (caller_credentials.h) */
 };
 /** Borrowed, for good. */

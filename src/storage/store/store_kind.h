@@ -16,6 +16,7 @@
 #include "host.h"
 #include "retry.h"
 #include "source.h"
+#include "store_signatures.h"
 #include "through.h"
 
 enum { SL_IDLE_CHANNELS_MAX = 64, SL_SCHEMES_MAX = 4 };
@@ -200,6 +201,9 @@ struct sl_store_kind {
     int (*check)(const char *uri, struct sl_err *err);
     /** As sl_store_list_begin(): blocks. Other names than those that begin so are passed over. */
     int (*list)(struct sl_store *store, const struct sl_listing *listing, struct sl_err *err);
+    /** As sl_store_signatures(). With traits.signatures. */
+    int (*signatures)(struct sl_store *store, struct sl_store_signatures *found,
+                      struct sl_err *err);
     /**
      * After locate, of a source whose version is not known: what must be asked of the store before
      * its objects, such as which commit a revision is; may fill source->version.pin, and with it

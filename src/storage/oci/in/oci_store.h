@@ -13,6 +13,7 @@
 #include "oci_options.h"
 #include "packed_stream.h"
 #include "source.h"
+#include "store_signatures.h"
 
 enum { SL_OCI_MANIFEST_BYTES_MAX = 4 * 1024 * 1024 };
 
@@ -61,7 +62,9 @@ struct sl_oci_manifest {
     const struct sl_oci_file **sorted; /* by name; NULL before sl_oci_manifest_sort() */
     struct sl_oci_layer *layers;       /* in the order of the manifest */
     size_t layer_count;
-    char child[SL_OCI_DIGEST_BYTES]; /* it is an index: the manifest to ask for instead; else "" */
+    char digest[SL_OCI_DIGEST_BYTES]; /* its own */
+    char index[SL_OCI_DIGEST_BYTES];  /* of the index that led to it; "": none did */
+    char child[SL_OCI_DIGEST_BYTES];  /* it is an index: the manifest to ask for instead; else "" */
 };
 /**
  * A manifest of OCI or Docker, or an index, from which the entry for this machine's platform or the
@@ -135,6 +138,9 @@ void sl_oci_advise_in_order(struct sl_oci *oci);
 /** The registry sent all of a blob, and was asked for a part. Any thread, both. */
 void sl_oci_note_no_ranges(struct sl_oci *oci);
 bool sl_oci_knows_no_ranges(struct sl_oci *oci);
+/** sl_store_kind.signatures */
+int sl_oci_signatures(struct sl_store *store, struct sl_store_signatures *found,
+                      struct sl_err *err);
 /** sl_store_kind.list */
 int sl_oci_list(struct sl_store *store, const struct sl_listing *listing, struct sl_err *err);
 
