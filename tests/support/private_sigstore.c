@@ -488,21 +488,60 @@ static json_t *make_entry(const struct sl_sigstore *sigstore, const struct sl_si
 
 /* ---- documents ------------------------------------------------------------------------------- */
 
+static const char type[] = "application/vnd.in-toto+json";
+
+/* DSSE's encoding of a payload. */
+static void encode(const char *payload, struct bytes *text)
+{
+    char head[128];
+    text->used = 0;
+    snprintf(head, sizeof(head), "DSSEv1 %zu %s %zu ", strlen(type), type, strlen(payload));
+    put(text, head, strlen(head));
+    put(text, payload, strlen(payload));
+}
+
+const char *sl_sigstore_sign(EVP_PKEY *key, const char *text)
+{
+    static struct bytes signature;
+    sign(key, text, strlen(text), &signature);
+    return base64(signature.data, signature.used);
+}
+
+const char *sl_sigstore_pem(EVP_PKEY *key)
+{
+    BIO *bio = BIO_new(BIO_s_mem());
+    char *pem;
+    PEM_write_bio_PUBKEY(bio, key);
+    long bytes = BIO_get_mem_data(bio, &pem);
+    char *text = keep((size_t)bytes + 1);
+    memcpy(text, pem, (size_t)bytes);
+    BIO_free(bio);
+    return text;
+}
+
+json_t *sl_sigstore_key_bundle(EVP_PKEY *key, const char *payload)
+{
+    static struct bytes text, signature;
+    encode(payload, &text);
+    sign(key, text.data, text.used, &signature);
+    return json_pack("{s:s, s:{s:{s:s}, s:[]}, s:{s:s, s:s, s:[{s:s}]}}", "mediaType",
+                     "application/vnd.dev.sigstore.bundle.v0.3+json", "verificationMaterial",
+                     "publicKey", "hint", "of another kind", "tlogEntries", "dsseEnvelope",
+                     "payload", base64(payload, strlen(payload)), "payloadType", type, "signatures",
+                     "sig", base64(signature.data, signature.used));
+}
+
 json_t *sl_sigstore_bundle(const struct sl_sigstore *sigstore, const struct sl_sigstore_wish *wish)
 {
     static const struct sl_sigstore_wish plain;
-    static const char type[] = "application/vnd.in-toto+json";
     static struct bytes payload, text, signature, certificate;
     wish = wish ? wish : &plain;
     EVP_PKEY *key = EVP_EC_gen("P-256");
     X509 *leaf = make_leaf(sigstore, key, wish);
     const char *content = wish->payload ? wish->payload : "{}";
-    char head[128];
-    payload.used = text.used = 0;
+    payload.used = 0;
     put(&payload, content, strlen(content));
-    snprintf(head, sizeof(head), "DSSEv1 %zu %s %zu ", strlen(type), type, payload.used);
-    put(&text, head, strlen(head));
-    put(&text, payload.data, payload.used);
+    encode(content, &text);
     sign(key, text.data, text.used, &signature);
     unsigned char *der = certificate.data;
     certificate.used = (size_t)i2d_X509(leaf, &der);

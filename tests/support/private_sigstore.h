@@ -50,6 +50,12 @@ json_t *sl_sigstore_root(const struct sl_sigstore *sigstore);
 /** A bundle; json_decref() it. wish may be NULL. */
 json_t *sl_sigstore_bundle(const struct sl_sigstore *sigstore, const struct sl_sigstore_wish *wish);
 
+/** A bundle by a key alone; json_decref() it. */
+json_t *sl_sigstore_key_bundle(EVP_PKEY *key, const char *payload);
+/** Base64 of a signature of SHA-256 over a text, and the public key as PEM. Borrowed, for good. */
+const char *sl_sigstore_sign(EVP_PKEY *key, const char *text);
+const char *sl_sigstore_pem(EVP_PKEY *key);
+
 /** The member at a path such as "tlogs.0.publicKey"; aborts where there is none. Borrowed. */
 json_t *sl_sigstore_at(json_t *document, const char *path);
 /** Put a value there, which is taken over; NULL: remove it. */
