@@ -16,6 +16,7 @@
 #include "memory_store.h"
 #include "model_maker.h"
 #include "oms_maker.h"
+#include "private_sigstore.h"
 #include "range_server.h"
 #include "scratch.h"
 #include "sidecar.h"
@@ -700,6 +701,94 @@ SL_TEST(a_changed_header_is_refused)
         ck_assert_msg(load_tensors("") == 0, "%s", err.message);
         remove_model();
     }
+}
+
+/* ---- manifests of registries ----------------------------------------------------------------- */
+
+static void put_at_registry(const char *path, const char *name, const char *text)
+{
+    char target[256];
+    snprintf(target, sizeof(target), "/v2/m/%s/%s", path, name);
+    sl_server_put(server, target, text, strlen(text), NULL);
+}
+
+static void put_blob(const char *kind, const char *tag, const char *text, char hex[65])
+{
+    char name[80];
+    uint8_t digest[32];
+    crypto_hash_sha256(digest, (const uint8_t *)text, strlen(text));
+    sl_hex(digest, 32, hex);
+    snprintf(name, sizeof(name), "sha256:%s", hex);
+    put_at_registry(kind, name, text);
+    if (tag)
+        put_at_registry(kind, tag, text);
+}
+
+/* One file, as ORAS pushes it; signed (by may be NULL) as cosign did before version 3. */
+static void push(const char *text, EVP_PKEY *by)
+{
+    char layer[65], model[65], blob[65], document[512], manifest[1024], tag[96];
+    put_blob("blobs", NULL, text, layer);
+    snprintf(manifest, sizeof(manifest),
+             "{\"schemaVersion\": 2, \"layers\": [{\"mediaType\": \"x/raw\", \"digest\": "
+             "\"sha256:%s\", \"size\": %zu, \"annotations\": "
+             "{\"org.opencontainers.image.title\": \"m.bin\"}}]}",
+             layer, strlen(text));
+    put_blob("manifests", "v1", manifest, model);
+    if (!by)
+        return;
+    snprintf(document, sizeof(document),
+             "{\"critical\": {\"identity\": {\"docker-reference\": \"r/m\"}, \"image\": "
+             "{\"docker-manifest-digest\": \"sha256:%s\"}, \"type\": \"cosign container image "
+             "signature\"}, \"optional\": null}",
+             model);
+    put_blob("blobs", NULL, document, blob);
+    snprintf(manifest, sizeof(manifest),
+             "{\"schemaVersion\": 2, \"layers\": [{\"mediaType\": "
+             "\"application/vnd.dev.cosign.simplesigning.v1+json\", \"digest\": \"sha256:%s\", "
+             "\"size\": %zu, \"annotations\": {\"dev.cosignproject.cosign/signature\": \"%s\"}}]}",
+             blob, strlen(document), sl_sigstore_sign(by, document));
+    snprintf(tag, sizeof(tag), "sha256-%s.sig", model);
+    put_blob("manifests", tag, manifest, blob);
+}
+
+static int load_image(const char *more)
+{
+    char uri[64];
+    snprintf(uri, sizeof(uri), "oci://127.0.0.1:%u/m:v1", sl_server_port(server));
+    return load_from(uri, more);
+}
+
+static void image_must_refuse(const char *more, const char *words)
+{
+    ck_assert_int_lt(load_image(more), 0);
+    ck_assert_msg(err.kind == SL_E_INTEGRITY && strstr(err.message, words), "%s", err.message);
+    ck_assert(!sl_model_exists(path, ".sluice/ready"));
+}
+
+SL_TEST(a_signed_manifest_stands_for_all_its_files)
+{
+    char target[96], hex[65];
+    uint8_t digest[32];
+    EVP_PKEY *other = oms_key();
+    setenv("HOME", "/nonexistent", 1);
+    push("weights", NULL);
+    image_must_refuse("", "signature");
+    push("weights", other);
+    image_must_refuse("", "signature 'sha256:");
+    push("weights", key);
+    ck_assert_msg(load_image("") == 0, "%s", err.message);
+    ck_assert(sl_model_same(path, "m.bin", "weights", 7));
+    ck_assert_msg(strncmp(result.signed_by.file, "sha256:", 7) == 0, "%s", result.signed_by.file);
+    ck_assert_uint_eq(result.signed_by.loaded, 1);
+    ck_assert_uint_eq(result.unhashed, 0);
+    remove_model();
+    crypto_hash_sha256(digest, (const uint8_t *)"weights", 7);
+    sl_hex(digest, 32, hex);
+    snprintf(target, sizeof(target), "/v2/m/blobs/sha256:%s", hex);
+    sl_server_put(server, target, "wEights", 7, NULL);
+    image_must_refuse("  hashes: \"off\"\n", "m.bin");
+    EVP_PKEY_free(other);
 }
 
 SL_CASE(.setup = setup, .teardown = teardown, .seconds = 60)

@@ -5,6 +5,8 @@
  * what it knows of whole objects where verify.sha256 goes: from there on nobody knows of
  * signatures.
  *
+ * What a registry has may be signed as a manifest instead, which names all files by digests.
+ *
  * A node may have a rule for models below a URI. Then one bundle must satisfy both: it is by whom
  * the rule names and by whom the spec names, if it names anybody, and objects that it does not name
  * are allowed where both allow them. So a spec can ask for more, and never for less.
@@ -12,6 +14,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "cosign.h"
 #include "format.h"
 #include "hash.h"
 #include "log.h"
@@ -28,8 +31,9 @@
 enum { NAMED_MAX = 10, TRUST_BYTES_MAX = 4 * 1024 * 1024, URI_BYTES_MAX = 64 * 1024 };
 
 struct sl_plan_signature {
-    struct sl_oms *oms;
-    char *file; /* for people */
+    struct sl_oms *oms;              /* NULL: a manifest is signed, which has all digests */
+    struct sl_signing_signer signer; /* of the manifest */
+    char *file;                      /* for people */
     bool strangers_allowed;
     size_t resources, loaded, strangers;
 };
@@ -39,6 +43,7 @@ void sl_plan_signature_free(struct sl_plan_signature *signature)
     if (!signature)
         return;
     sl_oms_free(signature->oms);
+    sl_signing_signer_release(&signature->signer);
     free(signature->file);
     free(signature);
 }
@@ -49,9 +54,11 @@ struct sl_signed_by sl_plan_signed_by(const struct sl_plan *plan)
     struct sl_signed_by signed_by = {.at = 0};
     if (!signature)
         return signed_by;
-    snprintf(signed_by.by, sizeof(signed_by.by), "%s", signature->oms->signer.who);
+    const struct sl_signing_signer *signer =
+        signature->oms ? &signature->oms->signer : &signature->signer;
+    snprintf(signed_by.by, sizeof(signed_by.by), "%s", signer->who ? signer->who : "");
     snprintf(signed_by.file, sizeof(signed_by.file), "%s", signature->file);
-    signed_by.at = signature->oms->signer.signed_at;
+    signed_by.at = signer->signed_at;
     signed_by.resources = signature->resources;
     signed_by.loaded = signature->loaded;
     signed_by.strangers = signature->strangers;
@@ -94,15 +101,40 @@ static int read_trust(const struct sl_spec_model_signing *from, struct trust *tr
     return 0;
 }
 
-static int open_bundle(const struct sl_spec_model_signing *from, const struct sl_buf *text,
-                       struct sl_oms **oms, struct sl_err *err)
+/* What is signed: a bundle's text, or what a registry keeps beside a manifest. */
+struct evidence {
+    struct sl_buf text;
+    struct sl_store_signatures found;
+    bool manifest;
+};
+
+/* By whom one of these names. The first that says so is kept. */
+static int verify_by(const struct sl_spec_model_signing *from, const struct evidence *evidence,
+                     struct sl_plan_signature *signature, struct sl_err *err)
 {
     struct trust trust = {.text = SL_BUF_INIT(TRUST_BYTES_MAX)};
+    struct sl_signing_signer signer = {.who = NULL};
+    SL_AUTO(sl_oms) oms = NULL;
     int done = read_trust(from, &trust, err);
-    if (done == 0)
-        done = sl_oms_open(text->data, text->used, &trust.base, sl_wall_seconds(), oms, err);
+    if (done == 0 && evidence->manifest)
+        done = sl_cosign_verify(&evidence->found, &trust.base, sl_wall_seconds(), &signer, err);
+    else if (done == 0)
+        done = sl_oms_open(evidence->text.data, evidence->text.used, &trust.base, sl_wall_seconds(),
+                           &oms, err);
     sl_buf_release(&trust.text);
-    return done;
+    if (done < 0)
+        return -1;
+    if (oms ? oms->signer.expired : signer.expired)
+        sl_log(SL_LOG_WARN,
+               "signature '%s': the certificate of %s was valid once and is not any more",
+               signature->file, oms ? oms->signer.who : signer.who);
+    if (oms && !signature->oms)
+        signature->oms = sl_steal(&oms);
+    if (signer.who && !signature->signer.who)
+        signature->signer = signer;
+    else
+        sl_signing_signer_release(&signer);
+    return 0;
 }
 
 /* ---- the file -------------------------------------------------------------------------------- */
@@ -340,7 +372,8 @@ static int judge_listing(struct sl_plan *plan, struct sl_err *err)
 static int refuse_parts(const struct sl_plan *plan, struct sl_err *err)
 {
     const struct sl_plan_own *own = plan->own;
-    if (own->signature->oms->shards || !(own->picks || own->lists))
+    const struct sl_oms *oms = own->signature->oms;
+    if ((oms && oms->shards) || !(own->picks || own->lists))
         return 0;
     if (own->lists)
         return sl_fail(err, SL_E_USAGE,
@@ -356,26 +389,19 @@ static int refuse_parts(const struct sl_plan *plan, struct sl_err *err)
 }
 
 /* By whom the node's rule names, and by whom the spec names. */
-static int verify_bundle(struct sl_plan_signature *signature, const struct sl_spec *spec,
-                         const struct sl_buf *text, struct sl_err *err)
+static int verify(struct sl_plan_signature *signature, const struct sl_spec *spec,
+                  const struct evidence *evidence, struct sl_err *err)
 {
     const struct sl_spec_model_signing *wanted[] = {&spec->verify.rule,
                                                     &spec->verify.model_signing};
     signature->strangers_allowed = true;
     for (size_t i = 0; i < SL_COUNT(wanted); i++) {
-        SL_AUTO(sl_oms) oms = NULL;
         if (!sl_spec_signing_is_set(wanted[i]))
             continue;
-        if (open_bundle(wanted[i], text, &oms, err) < 0)
+        if (verify_by(wanted[i], evidence, signature, err) < 0)
             return sl_wrap(err, "signature '%s'%s", signature->file,
                            i == 0 ? ", by the rule of this node" : "");
         signature->strangers_allowed &= wanted[i]->strangers == SL_STRANGERS_ALLOW;
-        if (oms->signer.expired)
-            sl_log(SL_LOG_WARN,
-                   "signature '%s': the certificate of %s was valid once and is not any more",
-                   signature->file, oms->signer.who);
-        if (!signature->oms)
-            signature->oms = sl_steal(&oms);
     }
     return 0;
 }
@@ -389,22 +415,50 @@ static const char *file_of(const struct sl_spec *spec)
     return named || !sl_spec_signing_is_set(rule) ? own->file : rule->file;
 }
 
+/* Of a registry, where no other file is named and none lies among the model's. */
+static bool is_by_manifest(const struct sl_plan_own *own, const char *file)
+{
+    return sl_store_traits(own->store)->signatures && strcmp(file, SL_OMS_FILE_NAME) == 0 &&
+           !is_candidate(own, file);
+}
+
+static int read_manifest(struct sl_plan *plan, struct evidence *evidence, struct sl_err *err)
+{
+    struct sl_plan_own *own = plan->own;
+    if (sl_store_signatures(own->store, &evidence->found, err) < 0)
+        return sl_wrap(err, "cannot read the signatures of '%s'", sl_store_uri(own->store));
+    free(own->signature->file);
+    own->signature->file = sl_strdup(evidence->found.digest, err);
+    return own->signature->file ? 0 : -1;
+}
+
+static int read_evidence(struct sl_plan *plan, const char *file,
+                         const struct sl_source_config *config, struct evidence *evidence,
+                         struct sl_err *err)
+{
+    struct sl_plan_own *own = plan->own;
+    evidence->manifest = is_by_manifest(own, file);
+    int done = evidence->manifest ? read_manifest(plan, evidence, err)
+                                  : read_bundle(plan, file, config, &evidence->text, err);
+    return done < 0 ? -1 : verify(own->signature, own->spec, evidence, err);
+}
+
 static int read_signature(struct sl_plan *plan, const struct sl_source_config *config,
                           struct sl_err *err)
 {
     struct sl_plan_own *own = plan->own;
-    sl_autobuf text = SL_BUF_INIT(SL_BUNDLE_BYTES_MAX + 1);
+    struct evidence evidence = {.text = SL_BUF_INIT(SL_BUNDLE_BYTES_MAX + 1)};
     const char *file = file_of(own->spec);
     own->signature = sl_alloc(sizeof(*own->signature), err);
     if (!own->signature || !(own->signature->file = sl_uri_sanitize(file, err)))
         return -1;
-    int done = read_bundle(plan, file, config, &text, err);
-    if (done == 0)
-        done = verify_bundle(own->signature, own->spec, &text, err);
-    if (done < 0 || refuse_parts(plan, err) < 0 || find_missing(plan, err) < 0 ||
-        set_aside(plan, file, err) < 0)
+    int done = read_evidence(plan, file, config, &evidence, err);
+    sl_buf_release(&evidence.text);
+    sl_store_signatures_release(&evidence.found);
+    if (done < 0 || refuse_parts(plan, err) < 0 ||
+        (own->signature->oms && find_missing(plan, err) < 0) || set_aside(plan, file, err) < 0)
         return -1;
-    return judge_listing(plan, err);
+    return own->signature->oms ? judge_listing(plan, err) : 0;
 }
 
 /* What was refused for its signature; that a server does not answer is something else. */
@@ -491,12 +545,39 @@ static int cover(struct sl_plan *plan, struct sl_err *err)
     return 0;
 }
 
+/* Its digest in the manifest; NULL: it lies in a layer with others, or has none of its own. */
+static const struct sl_checksum *digest_of(const struct sl_plan *plan, uint32_t number)
+{
+    const struct sl_checksums *sums = sl_source_known_checksums(plan->sources[number].source);
+    for (unsigned i = 0; sums && i < sums->count; i++)
+        if (sums->items[i].kind == SL_HASH_SHA256 && !sums->items[i].git)
+            return &sums->items[i];
+    return NULL;
+}
+
+static int cover_by_manifest(struct sl_plan *plan, struct sl_err *err)
+{
+    struct sl_plan_signature *signature = plan->own->signature;
+    struct naming bare = {.count = 0};
+    for (uint32_t i = 0; i < plan->source_count; i++)
+        if (!digest_of(plan, i))
+            name_one(&bare, plan->sources[i].name);
+    signature->resources = signature->loaded = plan->source_count;
+    if (!bare.count)
+        return 0;
+    return sl_fail_code(err, SL_E_INTEGRITY, "E_SIGNATURE",
+                        "the manifest is signed, and has no digest for %s%s: raise "
+                        "source.oci.checkLayersUpTo, or sign the model with `sluice sign --format "
+                        "oms`",
+                        bare.text, bare.count > NAMED_MAX ? ", …" : "");
+}
+
 int sl_plan_cover_by_signature(struct sl_plan *plan, struct sl_err *err)
 {
     struct sl_err why = SL_ERR_INIT;
     if (!plan->own->signature)
         return 0;
-    if (cover(plan, &why) < 0)
+    if ((plan->own->signature->oms ? cover(plan, &why) : cover_by_manifest(plan, &why)) < 0)
         return count(-1, &why, err);
     sl_metric_add(SL_M_SIGNATURES_RIGHT, 1);
     return 0;
@@ -505,21 +586,21 @@ int sl_plan_cover_by_signature(struct sl_plan *plan, struct sl_err *err)
 /* ---- hashes of whole objects ----------------------------------------------------------------- */
 
 /* Layout verbatim: each object is the file of its number. */
-static int check_source(struct sl_plan *plan, uint32_t number,
-                        const struct sl_oms_resource *resource, struct sl_err *err)
+static int check_source(struct sl_plan *plan, uint32_t number, enum sl_hash_kind kind,
+                        const uint8_t *expected, struct sl_err *err)
 {
     uint8_t digest[SL_HASH_BYTES_MAX];
-    struct sl_check check = {.kind = resource->kind,
+    struct sl_check check = {.kind = kind,
                              .source = number,
                              .file = number,
                              .end = sl_source_bytes(plan->sources[number].source),
                              .of_signature = true,
                              .given = true};
-    memcpy(check.expected, resource->digest, sizeof(check.expected));
+    memcpy(check.expected, expected, sl_hash_bytes(kind));
     if (sl_plan_object_text(plan, plan->sources[number].name, &check.what, err) < 0)
         return -1;
     if (!check.end &&
-        (sl_digest_of(check.kind, NULL, 0, "", 0, digest, err) < 0 ||
+        (sl_digest_of(kind, NULL, 0, "", 0, digest, err) < 0 ||
          (!sl_verify_agrees(&check, digest) && sl_verify_mismatch(&check, digest, err) < 0)))
         return -1;
     plan->own->covered[number] = check.end;
@@ -529,11 +610,14 @@ static int check_source(struct sl_plan *plan, uint32_t number,
 int sl_plan_check_by_signature(struct sl_plan *plan, struct sl_err *err)
 {
     const struct sl_plan_signature *signature = plan->own->signature;
+    const struct sl_oms *oms = signature ? signature->oms : NULL;
     size_t count;
-    for (uint32_t i = 0; signature && !signature->oms->shards && i < plan->source_count; i++) {
+    for (uint32_t i = 0; signature && !(oms && oms->shards) && i < plan->source_count; i++) {
         const struct sl_oms_resource *found =
-            sl_oms_find(signature->oms, name_of(plan, plan->sources[i].name), &count);
-        if (found && check_source(plan, i, found, err) < 0)
+            oms ? sl_oms_find(oms, name_of(plan, plan->sources[i].name), &count) : NULL;
+        const struct sl_checksum *sum = oms ? NULL : digest_of(plan, i);
+        if ((found && check_source(plan, i, found->kind, found->digest, err) < 0) ||
+            (sum && check_source(plan, i, sum->kind, sum->value, err) < 0))
             return -1;
     }
     return 0;
