@@ -703,12 +703,42 @@ SL_TEST(a_changed_header_is_refused)
     }
 }
 
+/* A header that is longer than what is read of it at once, and ends where a range does: no range
+ * of tensors has a byte of it. The names are exchanged where nothing is held. */
+SL_TEST(a_header_that_no_range_proves_is_refused)
+{
+    enum { HEADER = 4 * RANGE, PADDING = 3 * RANGE, TENSOR = RANGE, COUNT = HEADER + 2 * TENSOR };
+    sl_autofree uint8_t *model = sl_model_noise(COUNT, 3), *served = malloc(COUNT);
+    char *header = (char *)model + 8;
+    memset(header, ' ', HEADER - 8);
+    sl_put_le64(model, HEADER - 8);
+    int used = sprintf(header, "{\"__metadata__\": {\"x\": \"");
+    memset(header + used, 'x', PADDING);
+    used += PADDING;
+    used += sprintf(header + used,
+                    "\"}, \"a\": {\"dtype\": \"F32\", \"shape\": [%d], \"data_offsets\": "
+                    "[0, %d]}, \"b\": {\"dtype\": \"F32\", \"shape\": [%d], "
+                    "\"data_offsets\": [%d, %d]}}",
+                    TENSOR / 4, TENSOR, TENSOR / 4, TENSOR, 2 * TENSOR);
+    header[used] = ' ';
+    memcpy(served, model, COUNT);
+    uint8_t *a = memmem(served + PADDING, RANGE, "\"a\"", 3),
+            *b = memmem(served + PADDING, RANGE, "\"b\"", 3);
+    ck_assert(a && b);
+    a[1] = 'b';
+    b[1] = 'a';
+    put_tensors(model, served, COUNT, RANGE);
+    ck_assert_int_lt(load_tensors("readers: {memoryBytes: 1Mi}\n"), 0);
+    ck_assert_msg(err.kind == SL_E_INTEGRITY, "%s", err.message);
+    ck_assert(!sl_model_exists(path, ".sluice/ready"));
+}
+
 /* ---- manifests of registries ----------------------------------------------------------------- */
 
-static void put_at_registry(const char *path, const char *name, const char *text)
+static void put_at_registry(const char *kind, const char *name, const char *text)
 {
     char target[256];
-    snprintf(target, sizeof(target), "/v2/m/%s/%s", path, name);
+    snprintf(target, sizeof(target), "/v2/m/%s/%s", kind, name);
     sl_server_put(server, target, text, strlen(text), NULL);
 }
 
