@@ -712,14 +712,14 @@ SL_TEST(a_header_that_no_range_proves_is_refused)
     char *header = (char *)model + 8;
     memset(header, ' ', HEADER - 8);
     sl_put_le64(model, HEADER - 8);
-    int used = sprintf(header, "{\"__metadata__\": {\"x\": \"");
+    int used = snprintf(header, HEADER - 8, "{\"__metadata__\": {\"x\": \"");
     memset(header + used, 'x', PADDING);
     used += PADDING;
-    used += sprintf(header + used,
-                    "\"}, \"a\": {\"dtype\": \"F32\", \"shape\": [%d], \"data_offsets\": "
-                    "[0, %d]}, \"b\": {\"dtype\": \"F32\", \"shape\": [%d], "
-                    "\"data_offsets\": [%d, %d]}}",
-                    TENSOR / 4, TENSOR, TENSOR / 4, TENSOR, 2 * TENSOR);
+    used +=
+        snprintf(header + used, RANGE / 2,
+                 "\"}, \"a\": {\"dtype\": \"F32\", \"shape\": [%d], \"data_offsets\": [0, %d]}, "
+                 "\"b\": {\"dtype\": \"F32\", \"shape\": [%d], \"data_offsets\": [%d, %d]}}",
+                 TENSOR / 4, TENSOR, TENSOR / 4, TENSOR, 2 * TENSOR);
     header[used] = ' ';
     memcpy(served, model, COUNT);
     uint8_t *a = memmem(served + PADDING, RANGE, "\"a\"", 3),

@@ -12,6 +12,7 @@
 #include "golden.h"
 #include "initializer.h"
 #include "json.h"
+#include "oms_maker.h"
 #include "range_server.h"
 #include "run_sluice.h"
 #include "scratch.h"
@@ -243,6 +244,40 @@ SL_TEST(nothing_is_to_be_seen_before_every_model_is_complete)
     ck_assert_str_eq(names_in(base), "adapters one.bin");
     ck_assert_str_eq(names_in(adapters), "other.bin");
     sl_server_stop(server);
+}
+
+static void sign_local(EVP_PKEY *key)
+{
+    const struct oms_file file = {"model.bin", weights, sizeof(weights)};
+    sl_autofree char *bundle = oms_sign(&(struct oms_wanted){.files = &file, .count = 1}, key);
+    write_file("model.sig", bundle, strlen(bundle));
+}
+
+/* What is behind a link could change: it is copied, and refused if it was not signed. */
+SL_TEST(the_environment_says_who_must_have_signed)
+{
+    char key_file[PATH_BYTES + 16];
+    EVP_PKEY *key = oms_key(), *other = oms_key();
+    snprintf(key_file, sizeof(key_file), "%s/key.pem", scratch);
+    oms_put_key(key, key_file, false);
+    write_file("model.bin", weights, sizeof(weights));
+    setenv("SLUICE_SIGNED_BY", key_file, 1);
+    RUN(&ran, "initializer", local, to);
+    EXPECT(1, "the model is not signed");
+    sign_local(other);
+    RUN(&ran, "initializer", local, to);
+    EXPECT(1, "signature 'model.sig'");
+    sign_local(key);
+    RUN(&ran, "initializer", local, to);
+    EXPECT(0, "signed by key ");
+    ck_assert_str_eq(names_in(to), "model.bin");
+    ck_assert(holds("model.bin", weights, sizeof(weights)));
+    struct stat status;
+    snprintf(key_file, sizeof(key_file), "%s/model.bin", to);
+    ck_assert(lstat(key_file, &status) == 0 && S_ISREG(status.st_mode));
+    unsetenv("SLUICE_SIGNED_BY");
+    EVP_PKEY_free(key);
+    EVP_PKEY_free(other);
 }
 
 SL_TEST(a_mounted_folder_is_linked_or_copied)
