@@ -14,6 +14,7 @@
 #include "load.h"
 #include "log.h"
 #include "memory_store.h"
+#include "minisign_secret.h"
 #include "model_maker.h"
 #include "oms_maker.h"
 #include "private_sigstore.h"
@@ -612,6 +613,45 @@ SL_TEST(what_is_signed_may_come_through_caches)
         must_load(more);
         remove_model();
     }
+}
+
+#define MINISIGN "  minisign: {publicKeyFile: " SL_TEST_DATA "/minisign/plain.pub}\n"
+
+static void sign_by_minisign(const void *of, size_t count, struct sl_buf *signature)
+{
+    struct sl_minisign_secret secret;
+    sl_autobuf file = SL_BUF_INIT(4096);
+    ck_assert_int_eq(sl_buf_read_file(&file, SL_TEST_DATA "/minisign/plain.key", &err), 0);
+    ck_assert_int_eq(sl_minisign_secret_parse(file.data, file.used, NULL, NULL, &secret, &err), 0);
+    ck_assert_int_eq(sl_minisign_sign(&secret, of, count, "c", signature, &err), 0);
+    sl_minisign_secret_release(&secret);
+}
+
+SL_TEST(both_kinds_of_signatures_are_checked_where_both_are_asked_for)
+{
+    sl_autobuf good = SL_BUF_INIT(4096), bad = SL_BUF_INIT(4096), small = SL_BUF_INIT(4096);
+    sign_by_minisign(data, BYTES, &good);
+    sign_by_minisign(data, BYTES - 1, &bad);
+    for (int shards = 0; shards <= 1; shards++) {
+        sign_object(shards ? RANGE : 0, NULL);
+        must_refuse(MINISIGN, SL_E_INTEGRITY, shards ? "not a minisign" : "has no signature");
+        sl_server_put(server, "/m.bin.minisig", bad.data, bad.used, "\"m\"");
+        must_refuse(MINISIGN, SL_E_INTEGRITY, "m.bin");
+        sl_server_put(server, "/m.bin.minisig", good.data, good.used, "\"m2\"");
+        must_load(MINISIGN);
+        ck_assert_uint_eq(result.checks, shards ? RANGES + 1 : 2);
+        remove_model();
+        sl_server_put(server, "/m.bin.minisig", "", 0, NULL);
+    }
+    const struct oms_file one = {"a.bin", "first", 5};
+    sl_autofree char *bundle = oms_sign(&(struct oms_wanted){.files = &one, .count = 1}, key);
+    sign_by_minisign("first", 5, &small);
+    put_file("a.bin", "first", 5);
+    put_file("a.bin.minisig", small.data, small.used);
+    put_file("model.sig", bundle, strlen(bundle));
+    folder_must_refuse("", "does not name 'a.bin.minisig'");
+    folder_must_load(MINISIGN);
+    ck_assert(!sl_model_exists(path, "a.bin.minisig"));
 }
 
 static void put_rank(const char *name)

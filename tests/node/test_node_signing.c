@@ -130,6 +130,41 @@ SL_TEST(everything_has_a_rule_where_one_says_so)
     ck_assert_int_eq(find(rules, 0, "s3://dev/../x"), -1);
 }
 
+SL_TEST(links_of_this_machine_are_followed)
+{
+    char top[SL_SCRATCH_PATH_BYTES], prod[SL_SCRATCH_PATH_BYTES + 16],
+        open[SL_SCRATCH_PATH_BYTES + 16], link[SL_SCRATCH_PATH_BYTES + 32], uri[600];
+    int folder = sl_scratch_open(top);
+    snprintf(prod, sizeof(prod), "%s/prod/", top);
+    snprintf(open, sizeof(open), "%s/scratch/", top);
+    snprintf(link, sizeof(link), "%s/scratch/link", top);
+    ck_assert_int_eq(mkdir(prod, 0755), 0);
+    ck_assert_int_eq(mkdir(open, 0755), 0);
+    ck_assert_int_eq(symlink("../prod", link), 0);
+    const struct sl_node_spec_signing rules[] = {RULE(prod), FREE(open), RULE("*")};
+    snprintf(uri, sizeof(uri), "%sm", prod);
+    ck_assert_int_eq(find(rules, 3, uri), 0);
+    snprintf(uri, sizeof(uri), "file://%sm", prod);
+    ck_assert_int_eq(find(rules, 3, uri), 0);
+    snprintf(uri, sizeof(uri), "%sm", open);
+    ck_assert_int_eq(find(rules, 3, uri), -1);
+    snprintf(uri, sizeof(uri), "%s/", link);
+    ck_assert_int_eq(find(rules, 3, uri), 0);
+    snprintf(uri, sizeof(uri), "%s/not/there", link);
+    ck_assert_int_eq(find(rules, 3, uri), 0);
+    snprintf(uri, sizeof(uri), "%snot/there", open);
+    ck_assert_int_eq(find(rules, 3, uri), -1);
+    sl_scratch_close(folder, top);
+}
+
+SL_TEST(of_equal_rules_that_counts_which_wants_a_signature)
+{
+    static const struct sl_node_spec_signing rules[] = {
+        FREE("https://hub/m/"), RULE("http://hub/m/"), FREE("s3://Dev/"), RULE("s3://dev/")};
+    ck_assert_int_eq(find(rules, 4, "https://hub/m/x"), 1);
+    ck_assert_int_eq(find(rules, 4, "s3://Dev/x"), 3);
+}
+
 /* ---- a node ---------------------------------------------------------------------------------- */
 
 static char path[SL_SCRATCH_PATH_BYTES], config_path[SL_SCRATCH_PATH_BYTES + 16],

@@ -18,31 +18,32 @@
 
 enum { NAME_MAX_BYTES = 8192 };
 
-/* A kind of store whose names may have more than one spelling. */
-static const struct kind {
-    const char *schemes[5]; /* the first stands for all */
-    const char *port;       /* that need not be written */
-    bool revisions;         /* "@REV" or ":TAG" behind a part */
-    const char *skips;      /* a first part that says what is said already */
-} kinds[] = {
-    {{"http", "https"}, ":80", false, NULL},
-    {{"s3"}, NULL, false, NULL},
-    {{"gs"}, NULL, false, NULL},
-    {{"az", "azure", "abfs", "abfss"}, NULL, false, NULL},
-    {{"hf"}, NULL, true, "models/"},
-    {{"ms", "modelscope"}, NULL, true, "models/"},
-    {{"oci"}, NULL, true, NULL},
-    {{"redis", "rediss"}, ":6379", false, NULL},
+/* Kinds of stores, by their first scheme, whose names have more than one spelling. */
+static const struct spelling {
+    const char *scheme, *port; /* that need not be written; NULL */
+    bool revisions;            /* "@REV" or ":TAG" behind a part */
+    const char *skips;         /* a first part that says what is said already; NULL */
+} spellings[] = {
+    {"http", ":80", false, NULL}, {"hf", NULL, true, "models"},    {"ms", NULL, true, "models"},
+    {"oci", NULL, true, NULL},    {"redis", ":6379", false, NULL},
 };
 
-static const struct kind *find_kind(const char *scheme, size_t bytes)
+/* A scheme stands for all of its kind. */
+static const char *first_scheme(const char *uri, char scheme[32])
 {
-    for (size_t i = 0; i < SL_COUNT(kinds); i++)
-        for (size_t s = 0; s < SL_COUNT(kinds[i].schemes) && kinds[i].schemes[s]; s++)
-            if (strlen(kinds[i].schemes[s]) == bytes &&
-                strncasecmp(kinds[i].schemes[s], scheme, bytes) == 0)
-                return &kinds[i];
-    return NULL;
+    const struct sl_store_kind *kind = sl_stores_find(uri);
+    snprintf(scheme, 32, "%.*s", (int)SL_MIN(strcspn(uri, ":"), 31u),
+             kind ? kind->schemes[0] : uri);
+    return scheme;
+}
+
+static const struct spelling *find_spelling(const char *scheme)
+{
+    static const struct spelling plain = {"", NULL, false, NULL};
+    for (size_t i = 0; i < SL_COUNT(spellings); i++)
+        if (strcmp(spellings[i].scheme, scheme) == 0)
+            return &spellings[i];
+    return &plain;
 }
 
 static void drop_end(char *text, const char *end)
@@ -53,29 +54,30 @@ static void drop_end(char *text, const char *end)
 }
 
 /* "abfs://container@account.dfs.core.windows.net" is "account/container". */
-static void write_authority(const struct kind *kind, const char *from, size_t bytes,
+static void write_authority(const char *scheme, const char *from, size_t bytes,
                             char to[NAME_MAX_BYTES])
 {
     char text[NAME_MAX_BYTES];
+    const struct spelling *spelling = find_spelling(scheme);
     snprintf(text, sizeof(text), "%.*s", (int)bytes, from);
     char *at = strrchr(text, '@'), *host = at ? at + 1 : text;
-    bool container = kind && strcmp(kind->schemes[0], "az") == 0 && at;
-    if (container) {
+    if (at && strcmp(scheme, "az") == 0) {
         *at = 0;
         host[strcspn(host, ".")] = 0;
-        snprintf(to, NAME_MAX_BYTES, "%s/%s", host, text);
+        snprintf(to, NAME_MAX_BYTES, "%.4000s/%.4000s", host, text);
         return;
     }
-    if (kind && kind->port)
-        drop_end(host, kind->port);
-    if (kind && strcmp(kind->schemes[0], "http") == 0)
+    if (spelling->port)
+        drop_end(host, spelling->port);
+    if (strcmp(scheme, "http") == 0)
         drop_end(host, ":443");
     drop_end(host, ".");
-    snprintf(to, NAME_MAX_BYTES, "%s", host);
+    bool skipped = spelling->skips && strcmp(host, spelling->skips) == 0;
+    snprintf(to, NAME_MAX_BYTES, "%s", skipped ? "" : host);
 }
 
-/* The path part by part, without revisions where the kind has them. */
-static int write_path(const struct kind *kind, const char *path, char to[NAME_MAX_BYTES])
+/* The path part by part. */
+static int write_path(bool revisions, const char *path, char to[NAME_MAX_BYTES])
 {
     size_t used = 0;
     for (const char *part = path; *part;) {
@@ -83,7 +85,7 @@ static int write_path(const struct kind *kind, const char *path, char to[NAME_MA
         bool dots = (bytes == 1 && *part == '.') || (bytes == 2 && memcmp(part, "..", 2) == 0);
         if (dots || !bytes || memchr(part, '\\', bytes))
             return -1;
-        if (kind && kind->revisions)
+        if (revisions)
             kept = SL_MIN(kept, strcspn(part, "@:"));
         if (used + kept + 2 > NAME_MAX_BYTES)
             return -1;
@@ -102,47 +104,60 @@ static int write_path(const struct kind *kind, const char *path, char to[NAME_MA
 /* Of a path of this machine: where links lead, as far as it exists. */
 static void follow_links(const char *path, char to[NAME_MAX_BYTES])
 {
-    char real[PATH_MAX];
-    bool folder = *path && path[strlen(path) - 1] == '/';
-    if (realpath(path, real))
-        snprintf(to, NAME_MAX_BYTES, "%s%s", real, folder && strcmp(real, "/") != 0 ? "/" : "");
-    else
-        snprintf(to, NAME_MAX_BYTES, "%s", path);
+    char real[PATH_MAX], there[NAME_MAX_BYTES];
+    snprintf(there, sizeof(there), "%s", path);
+    while (!realpath(there, real)) {
+        char *slash = strrchr(there, '/');
+        if (!slash || slash == there) {
+            snprintf(to, NAME_MAX_BYTES, "%s", path);
+            return;
+        }
+        *slash = 0;
+    }
+    const char *rest = path + strlen(there);
+    bool slash = *rest == '/' || (*path && path[strlen(path) - 1] == '/');
+    rest += *rest == '/';
+    snprintf(to, NAME_MAX_BYTES, "%s%s%s", strcmp(real, "/") == 0 ? "" : real, slash ? "/" : "",
+             rest);
+}
+
+/* What is behind "file:", and a path: of this machine. NULL: it is somewhere else. */
+static const char *local_path(const char *uri)
+{
+    if (strncmp(uri, "file:", 5) == 0)
+        return uri + 5 + (strncmp(uri + 5, "//", 2) == 0 ? 2 : 0);
+    return strstr(uri, "://") ? NULL : uri;
+}
+
+static int write_local(const char *path, char form[NAME_MAX_BYTES])
+{
+    char real[NAME_MAX_BYTES], rest[NAME_MAX_BYTES];
+    follow_links(path, real);
+    if (write_path(false, real + (*real == '/'), rest) < 0)
+        return -1;
+    return snprintf(form, NAME_MAX_BYTES, "file://%s", rest) < NAME_MAX_BYTES ? 0 : -1;
 }
 
 /* The one form of a name; -1: it could mean another place. */
 static int write_form(const char *uri, char form[NAME_MAX_BYTES])
 {
-    const char *scheme = strstr(uri, "://"), *path = scheme ? scheme + 3 : uri;
-    const struct kind *kind = scheme ? find_kind(uri, (size_t)(scheme - uri)) : NULL;
-    char authority[NAME_MAX_BYTES] = "", rest[NAME_MAX_BYTES], real[NAME_MAX_BYTES],
-         bare[NAME_MAX_BYTES];
-    if (strncmp(uri, "file:", 5) == 0)
-        scheme = NULL, path = uri + 5 + (strncmp(uri + 5, "//", 2) == 0 ? 2 : 0);
-    if (!scheme) {
-        follow_links(path, real);
-        path = real + (*real == '/');
-    } else {
-        size_t bytes = strcspn(path, "/?#");
-        write_authority(kind, path, bytes, authority);
-        path += bytes + (path[bytes] == '/');
-    }
-    if (kind && kind->skips && strncmp(authority, "models", 7) == 0)
-        *authority = 0;
-    snprintf(bare, sizeof(bare), "%.*s", (int)strcspn(path, scheme ? "?#" : ""), path);
-    if (strlen(path) >= sizeof(bare) || write_path(kind, bare, rest) < 0)
+    char scheme[32], authority[NAME_MAX_BYTES], path[NAME_MAX_BYTES], rest[NAME_MAX_BYTES];
+    if (strlen(uri) >= NAME_MAX_BYTES)
         return -1;
-    int length = snprintf(form, NAME_MAX_BYTES, "%.*s://%s%s%s",
-                          kind     ? (int)strlen(kind->schemes[0])
-                          : scheme ? (int)(scheme - uri)
-                                   : 4,
-                          kind     ? kind->schemes[0]
-                          : scheme ? uri
-                                   : "file",
-                          authority, *authority ? "/" : "", rest);
+    if (local_path(uri))
+        return write_local(local_path(uri), form);
+    const char *at = strstr(uri, "://") + 3;
+    size_t bytes = strcspn(at, "/?#");
+    write_authority(first_scheme(uri, scheme), at, bytes, authority);
+    at += bytes + (at[bytes] == '/');
+    snprintf(path, sizeof(path), "%.*s", (int)strcspn(at, "?#"), at);
+    if (write_path(find_spelling(scheme)->revisions, path, rest) < 0)
+        return -1;
+    int length = snprintf(form, NAME_MAX_BYTES, "%s://%s%s%s", scheme, authority,
+                          *authority ? "/" : "", rest);
     for (char *c = form; *c; c++)
         *c = (char)tolower((unsigned char)*c);
-    return length > 0 && length < NAME_MAX_BYTES ? 0 : -1;
+    return length < NAME_MAX_BYTES ? 0 : -1;
 }
 
 /* By whole parts of the path. */
@@ -179,10 +194,12 @@ static bool wants(const struct sl_node_spec_signing *rule, const char *uri,
     char prefix[NAME_MAX_BYTES];
     if (is_every(rule))
         return true;
-    if (!sl_spec_signing_is_set(&rule->model_signing)) /* it takes away: to the letter */
-        return is_below(rule->prefix, uri);
-    return write_form(rule->prefix, prefix) == 0 &&
-           (is_below(prefix, forms->written) || is_below(prefix, forms->read));
+    if (write_form(rule->prefix, prefix) < 0)
+        return sl_spec_signing_is_set(&rule->model_signing);
+    bool written = is_below(prefix, forms->written), read = is_below(prefix, forms->read);
+    if (sl_spec_signing_is_set(&rule->model_signing))
+        return written || read;
+    return written && read && is_below(rule->prefix, uri); /* it takes away: to the letter */
 }
 
 /* In one form, so that they can be compared. */
@@ -190,6 +207,16 @@ static size_t length_of(const struct sl_node_spec_signing *rule)
 {
     char prefix[NAME_MAX_BYTES];
     return is_every(rule) || write_form(rule->prefix, prefix) < 0 ? 0 : strlen(prefix);
+}
+
+/* The longer one, and of equal ones that which wants a signature. */
+static bool goes_before(const struct sl_node_spec_signing *rule,
+                        const struct sl_node_spec_signing *than)
+{
+    size_t length = length_of(rule), other = than ? length_of(than) : 0;
+    bool more = sl_spec_signing_is_set(&rule->model_signing) && than &&
+                !sl_spec_signing_is_set(&than->model_signing);
+    return !than || length > other || (length == other && more);
 }
 
 int sl_node_signing_find(const struct sl_items *rules, const char *uri,
@@ -208,7 +235,7 @@ int sl_node_signing_find(const struct sl_items *rules, const char *uri,
                        "broken escapes",
                        uri);
     for (size_t i = 0; i < rules->count; i++)
-        if (wants(&rule[i], uri, &forms) && (!*found || length_of(&rule[i]) > length_of(*found)))
+        if (wants(&rule[i], uri, &forms) && goes_before(&rule[i], *found))
             *found = &rule[i];
     if (*found && !sl_spec_signing_is_set(&(*found)->model_signing))
         *found = NULL;
