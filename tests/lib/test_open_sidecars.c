@@ -2,6 +2,7 @@
  * fetched again where that helps; one elsewhere is nobody's business. */
 #include "claims.h"
 #include "metrics.h"
+#include "oms_maker.h"
 #include "open_case.h"
 #include "scratch.h"
 #include "signed_model.h"
@@ -154,6 +155,44 @@ SL_TEST(a_byte_that_comes_wrong_once_is_fetched_again_for_a_part)
     ck_assert_int_eq(read_items(source, (struct sluice_range){first + 1, last, 1}), -1);
     ck_assert_str_eq(error.code, "E_SIDECAR");
     sluice_close(source);
+}
+
+/* ---- signed as a model ----------------------------------------------------------------------- */
+
+static void put_signature(EVP_PKEY *key, uint64_t shard_bytes)
+{
+    const struct oms_file file = {"m.safetensors", data, bytes};
+    sl_autofree char *bundle =
+        oms_sign(&(struct oms_wanted){.files = &file, .count = 1, .shard_bytes = shard_bytes}, key);
+    sl_server_put(server, "/model.sig", bundle, strlen(bundle), "\"s\"");
+}
+
+/* Ranges prove what they cover whole; hashes of files prove no part of one. */
+SL_TEST(parts_of_a_signed_model_are_proved_by_whole_ranges_or_refused)
+{
+    char key_file[SL_SCRATCH_PATH_BYTES + 16], spec[SL_SCRATCH_PATH_BYTES + 128];
+    EVP_PKEY *key = oms_key();
+    snprintf(key_file, sizeof(key_file), "%s/key.pem", scratch);
+    snprintf(spec, sizeof(spec), "verify: {modelSigning: {publicKeyFile: \"%s\"}}\n", key_file);
+    oms_put_key(key, key_file, false);
+    const struct sluice_open_options options = {.size = sizeof(options), .spec = spec};
+    put_signature(key, RANGE);
+    struct sluice_source *source = open_it(sl_server_url(server, "/m.safetensors"), &options);
+    uint64_t first = next_range(100000), last = first + 7 * (RANGE / 4);
+    uint64_t before = sl_metric_get(SL_M_REFETCHED_RANGES);
+    flip(place_of(first + 30000), 1);
+    ck_assert_msg(read_items(source, (struct sluice_range){first, last, 1}) == 0, "%s",
+                  error.message);
+    ck_assert_uint_eq(sl_metric_get(SL_M_REFETCHED_RANGES) - before, 1);
+    ck_assert_int_eq(read_items(source, (struct sluice_range){first + 1, last, 1}), -1);
+    ck_assert_str_eq(error.code, "E_SIGNATURE");
+    sluice_close(source);
+    put_signature(key, 0);
+    ck_assert_int_lt(
+        sluice_open(sl_server_url(server, "/m.safetensors"), &options, &source, &error), 0);
+    ck_assert_msg(error.kind == SLUICE_USAGE && strstr(error.message, "sluice_pull()"), "%s",
+                  error.message);
+    EVP_PKEY_free(key);
 }
 
 SL_CASE(.setup = setup, .teardown = teardown)
