@@ -79,6 +79,7 @@ def a_signed_model_loads_from_s3(h, store):
         with open(signature, "wb") as file:
             file.write(signer.sign(files, shard_bytes))
         h.sluice("verify", to, *by, "--signature", signature).expect(0, "signature of the model")
+        h.sluice("convert", uri, os.path.join(h.directory("signers"), "new.tensors"), *by, env=store.env()).expect(2, "makes another")
         h.remove(to)
         h.load(uri, to, "--signed-by", other.public, env=store.env()).expect(5, "signature 'model.sig'")
         store.put(BUCKET, f"{method}/extra.py", b"import os")

@@ -425,6 +425,9 @@ SL_TEST(a_signature_may_lie_elsewhere)
     remove_model();
     folder_must_load("    file: ../up.sig\n");
     remove_model();
+    snprintf(more, sizeof(more), "    file: ../up.sig\n");
+    ck_assert_msg(load_from(source, more) == 0, "%s", err.message); /* without its slash */
+    remove_model();
     snprintf(more, sizeof(more), "    file: file://%s/up.sig\n", scratch);
     folder_must_load(more);
 }

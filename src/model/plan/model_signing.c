@@ -139,11 +139,15 @@ static int verify_by(const struct sl_spec_model_signing *from, const struct evid
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
-/* "../model.sig": of the folder of the model, or above it. */
-static char *climb(const char *uri, const char *file, struct sl_err *err)
+/* "../model.sig": of the folder of the model, or above it. A folder of this machine may be named
+ * without its slash. */
+static char *climb(const struct sl_plan_own *own, const char *file, struct sl_err *err)
 {
+    const struct sl_store_traits *traits = sl_store_traits(own->store);
+    const char *uri = traits->local ? sl_store_uri(own->store) : own->spec->source.uri;
     const char *root = strstr(uri, "://");
-    size_t least = root ? (size_t)(root + 3 - uri) : 0, bytes = strlen(uri);
+    size_t least = root ? (size_t)(root + 3 - uri) : 0;
+    size_t bytes = strcspn(uri, traits->urls ? "?#" : "");
     while (bytes > least && uri[bytes - 1] != '/')
         bytes--;
     for (; strncmp(file, "../", 3) == 0; file += 3) {
@@ -225,7 +229,7 @@ static int read_bundle(struct sl_plan *plan, const char *file,
         return sl_name_check(file, strlen(file), err) < 0
                    ? sl_wrap(err, "verify.modelSigning.file")
                    : read_named(plan, own->store, file, own->signature->file, text, err);
-    sl_autofree char *uri = *file == '.' ? climb(own->spec->source.uri, file, err) : NULL;
+    sl_autofree char *uri = *file == '.' ? climb(own, file, err) : NULL;
     if (*file == '.' && !uri)
         return -1;
     return read_elsewhere(plan, uri ? uri : file, own->signature->file, config, text, err);

@@ -373,5 +373,7 @@ void sl_plan_json(struct sl_json *json, const struct sl_plan *plan)
     sl_json_key_uint(json, "unusual_bytes", plan->unusual_bytes);
     sl_json_key_uint(json, "index_requests", plan->index_requests);
     sl_json_key_uint(json, "index_bytes", plan->index_bytes);
+    const struct sl_signed_by signed_by = sl_plan_signed_by(plan);
+    sl_signed_by_json(json, &signed_by);
     sl_json_end(json);
 }
