@@ -278,7 +278,8 @@ enum sl_vouch *sl_plan_vouches(const struct sl_plan *plan, struct sl_err *err)
         bool plain = !check->signer && !check->placed && !check->ordered && !check->computed;
         if (plain && check->range)
             ranges[check->source] += check->end - check->begin;
-        if (plain && check->kind == SL_HASH_SHA256 && check->begin == 0 && check->end == bytes)
+        bool strong = check->kind == SL_HASH_SHA256 || check->kind == SL_HASH_BLAKE2B;
+        if (plain && strong && check->begin == 0 && check->end == bytes)
             *vouch = SL_VOUCH_WHOLE;
         else if (*vouch == SL_VOUCH_NONE && ranges[check->source] == bytes)
             *vouch = SL_VOUCH_RANGES;
