@@ -1,6 +1,7 @@
 /* Loads of signed models (OpenSSF Model Signing): what is refused and by which words, what is
  * fetched again, and that nothing that was not signed is ever published. */
 #include <check.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <sodium.h>
 #include <stdio.h>
@@ -9,6 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "alloc_fail.h"
 #include "claims.h"
 #include "hash.h"
 #include "load.h"
@@ -34,6 +36,7 @@ static uint8_t *data;
 static EVP_PKEY *key;
 static struct sl_err err;
 static struct sl_load_result result;
+static unsigned fail_at;
 
 /* One bit, wrong in the next flip_times answers that hold it. */
 static pthread_mutex_t flip_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -134,6 +137,7 @@ static int load_from(const char *uri, const char *more)
     else
         snprintf(yaml + used, sizeof(yaml) - (size_t)used, "%s", more);
     sl_model_spec(&specs, uri, path, yaml);
+    sl_alloc_fail_at(fail_at);
     int done = sl_load_run(&specs.items[0], NULL, NULL, &result, &err);
     sl_specs_release(&specs);
     return done;
@@ -497,6 +501,31 @@ SL_TEST(a_new_signer_is_a_new_version_of_the_same_files)
     ck_assert(!result.already && strcmp(before, result.signed_by.by) != 0);
 }
 
+static void drop_model(void)
+{
+    sl_scratch_close(open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC), path);
+}
+
+SL_TEST_LOOP(every_failing_allocation_publishes_what_was_signed_or_nothing, 0, 2)
+{
+    put_folder((struct oms_wanted){.shard_bytes = _i ? 4 : 0, .ignored = "n"});
+    put_file("n", "x", 1);
+    for (unsigned nth = 1;; nth++) {
+        fail_at = nth;
+        int done = load_folder("");
+        bool reached = sl_alloc_count() >= nth;
+        sl_alloc_fail_at(fail_at = 0);
+        if (done == 0)
+            ck_assert(*result.signed_by.by && sl_model_same(path, "a.bin", "first", 5));
+        else
+            ck_assert(!sl_model_exists(path, ".sluice/ready"));
+        if (sl_model_exists(path, ".sluice"))
+            drop_model();
+        if (!reached)
+            break;
+    }
+}
+
 /* ---- beside other checks --------------------------------------------------------------------- */
 
 static void put_sidecar(bool right)
@@ -609,8 +638,8 @@ SL_TEST(what_another_version_has_is_taken_over_only_if_it_was_signed)
 SL_TEST(what_is_signed_may_come_through_caches)
 {
     char more[256];
-    for (int shards = 0; shards <= 1; shards++) {
-        sign_object(shards ? RANGE : 0, NULL);
+    for (int i = 0; i < 4; i++) {
+        sign_object(i < 2 ? RANGE : 0, i % 2 ? "blake2b" : NULL);
         snprintf(more, sizeof(more), "source: {through: {caches: [\"%s\"], blockBytes: 64Ki}}\n",
                  sl_server_url(server, ""));
         must_load(more);

@@ -108,6 +108,29 @@ SL_TEST(caches_are_named_as_in_a_model)
            "n.yaml:4:11: unknown key 'cache' in 'through', did you mean 'caches'?\n");
 }
 
+SL_TEST(rules_for_who_signs_name_a_place_and_a_signer)
+{
+    ck_assert_msg(parse(NODE "signing:\n"
+                             "  - {prefix: \"*\", modelSigning: {publicKeyFile: /k}}\n"
+                             "  - {prefix: \"s3://free/\"}\n") == 0,
+                  "%s", err.message);
+    const struct sl_node_spec_signing *rules = node.signing.items;
+    ck_assert_uint_eq(node.signing.count, 2);
+    ck_assert(sl_spec_signing_is_set(&rules[0].model_signing));
+    ck_assert_str_eq(rules[0].model_signing.file, "model.sig");
+    ck_assert(!sl_spec_signing_is_set(&rules[1].model_signing));
+    expect(
+        NODE "signing:\n"
+             "  - {prefix: \"prod\", modelSigning: {publicKeyFile: /k}}\n"
+             "  - {prefix: \"s3://a/\", modelSigning: {}}\n"
+             "  - {prefix: \"s3://A/\"}\n",
+        "n.yaml:5:14: 'prefix': 'prod' must be a URI with a host or bucket, such as s3://models/, "
+        "or an absolute path\n"
+        "n.yaml:6:25: 'modelSigning' names no signer: give it 'publicKeyFile', 'certificates' or "
+        "'keyless'\n"
+        "n.yaml:7:5: 's3://A/' has two rules\n");
+}
+
 SL_TEST(a_node_comes_first_and_alone)
 {
     expect(NODE "---\n" NODE, "n.yaml:5:1: a second Node in one file\n");

@@ -262,6 +262,24 @@ SL_TEST(impossible_combinations_are_refused)
                 "RWSjX+vT03Ch0DgtZtIIdzTx/p7H9qoyCqagFt4DGylixxdqt9+dAZ28}}\n",
            "m.yaml:6:10: 'verify.minisign' needs layout verbatim: signatures are of whole objects\n"
            "m.yaml:6:21: 'minisign' takes either 'publicKey' or 'publicKeyFile', not both\n");
+    expect(
+        GOOD "verify: {modelSigning: {}}\n",
+        "m.yaml:6:10: 'modelSigning' names no signer: give it 'publicKeyFile', 'certificates' or "
+        "'keyless'\n");
+    expect(
+        GOOD "verify: {modelSigning: {file: x.sig, unsigned: maybe}}\n",
+        "m.yaml:6:10: 'modelSigning' names no signer: give it 'publicKeyFile', 'certificates' or "
+        "'keyless'\n"
+        "m.yaml:6:48: 'unsigned': expected one of refuse|allow, not 'maybe'\n");
+    expect(GOOD "verify: {modelSigning: {publicKeyFile: /k, certificates: {caFile: /c}}}\n",
+           "m.yaml:6:10: 'modelSigning' takes one of 'publicKeyFile', 'certificates' and "
+           "'keyless'\n");
+    expect(
+        GOOD "verify: {modelSigning: {keyless: {identity: a}}}\n",
+        "m.yaml:6:25: 'issuer' is missing in 'verify.modelSigning.keyless': who knew the signer: "
+        "the OpenID issuer in the certificate, as it stands there\n"
+        "m.yaml:6:25: 'trustedRootFile' is missing in 'verify.modelSigning.keyless': "
+        "trusted_root.json of Sigstore, the public one or your own; nothing is fetched\n");
     expect(GOOD "decrypt: {keyFile: /k, passphraseFile: /p}\n",
            "m.yaml:6:24: 'decrypt' takes either 'keyFile' or 'passphraseFile', not both\n");
     expect(
