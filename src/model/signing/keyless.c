@@ -43,9 +43,10 @@ static int find_times(struct checking *checking, struct sl_err *err)
     if (sl_rekor_check_promise(&checking->entry, &checking->times, err) < 0)
         return -1;
     if (!checking->times.count)
-        return sl_signature_fail(err, "nobody whom the trusted root names says when it was signed: "
-                                      "the bundle needs a timestamp of its authorities (RFC 3161), "
-                                      "or a promise of its log");
+        return sl_signature_fail(err,
+                                 "no authority of the trusted root says when it was signed: the "
+                                 "bundle needs a timestamp of one (RFC 3161), or a promise of "
+                                 "its log");
     return 0;
 }
 
