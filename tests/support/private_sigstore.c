@@ -1,5 +1,7 @@
 /* See the header. Certificates and responses are OpenSSL's; what Rekor signs is put together here
- * by the texts of its specification, apart from the code that is tested. */
+ * by the texts of its specification, apart from the code that is tested. Its bundles of dsse 0.0.1,
+ * and of hashedrekord 0.0.2 with keys of both kinds, pass `cosign verify-blob-attestation
+ * --trusted-root` (3.1.3), too. */
 #include "private_sigstore.h"
 
 #include <openssl/ct.h>
@@ -138,7 +140,7 @@ static X509 *begin(const char *name, EVP_PKEY *key, const X509 *by, long from, l
 
 static X509 *make_ca(const char *name, EVP_PKEY *key, const X509 *by, EVP_PKEY *by_key)
 {
-    X509 *ca = begin(name, key, by, -YEAR, YEAR);
+    X509 *ca = begin(name, key, by, -YEAR, 20 * YEAR);
     add_text(ca, NID_basic_constraints, "critical,CA:TRUE");
     add_text(ca, NID_key_usage, "critical,keyCertSign,cRLSign");
     must(X509_sign(ca, by_key, EVP_sha256()) > 0);
@@ -158,7 +160,7 @@ void sl_sigstore_init(struct sl_sigstore *sigstore, bool ed25519)
     sigstore->middle =
         make_ca("fulcio intermediate", sigstore->middle_key, sigstore->ca, sigstore->ca_key);
     sigstore->tsa_ca = make_ca("tsa root", sigstore->ca_key, NULL, sigstore->ca_key);
-    sigstore->tsa = begin("tsa", sigstore->tsa_key, sigstore->tsa_ca, -YEAR / 2, YEAR / 2);
+    sigstore->tsa = begin("tsa", sigstore->tsa_key, sigstore->tsa_ca, -YEAR / 2, 20 * YEAR);
     add_text(sigstore->tsa, NID_key_usage, "critical,digitalSignature");
     add_text(sigstore->tsa, NID_ext_key_usage, "critical,timeStamping");
     must(X509_sign(sigstore->tsa, sigstore->ca_key, EVP_sha256()) > 0);
@@ -183,6 +185,21 @@ static void key_id(EVP_PKEY *key, unsigned char id[32])
     int bytes = i2d_PUBKEY(key, &der);
     sha256(der, (size_t)bytes, id);
     OPENSSL_free(der);
+}
+
+#define LOG_NAME "rekor.example.com"
+
+/* Of Rekor 2 with Ed25519 it is that of a signed note (https://c2sp.org/signed-note). */
+static void log_id(EVP_PKEY *key, unsigned char id[32])
+{
+    unsigned char text[sizeof(LOG_NAME) + 1 + 32] = LOG_NAME "\n\1";
+    size_t bytes = 32;
+    if (!EVP_PKEY_is_a(key, "ED25519")) {
+        key_id(key, id);
+        return;
+    }
+    must(EVP_PKEY_get_raw_public_key(key, text + sizeof(LOG_NAME) + 1, &bytes) == 1);
+    sha256(text, sizeof(text), id);
 }
 
 /* Of a certificate that is signed but for this. */
@@ -359,16 +376,16 @@ static json_t *make_proof(const struct sl_sigstore *sigstore, const struct bytes
     sha256(leaf.data, leaf.used, leaves[index]);
     json_t *path = json_array();
     hash_tree(leaves, 0, size, index, path, root);
-    snprintf(note, sizeof(note), "rekor.example.com - 1\n%llu\n%s\n", (unsigned long long)size,
-             base64(root, 32));
+    snprintf(note, sizeof(note), LOG_NAME "%s\n%llu\n%s\n", wish->entry ? "" : " - 1",
+             (unsigned long long)size, base64(root, 32));
     sign(sigstore->log_key, note, strlen(note), &signature);
-    key_id(sigstore->log_key, id);
+    log_id(sigstore->log_key, id);
     leaf.used = 0;
     put(&leaf, id, 4);
     put(&leaf, signature.data, signature.used);
-    snprintf(envelope, sizeof(envelope),
-             "%s\n\xe2\x80\x94 witness.example.com AAAAAAAA\n\xe2\x80\x94 rekor.example.com %s\n",
-             note, base64(leaf.data, leaf.used));
+    snprintf(envelope, sizeof(envelope), "%s\n\xe2\x80\x94 " LOG_NAME " %s\n%s", note,
+             base64(leaf.data, leaf.used),
+             wish->entry ? "\xe2\x80\x94 witness.example.com AAAAAAAA\n" : "");
     char at[24], of[24];
     snprintf(at, sizeof(at), "%llu", (unsigned long long)index);
     snprintf(of, sizeof(of), "%llu", (unsigned long long)size);
@@ -376,15 +393,16 @@ static json_t *make_proof(const struct sl_sigstore *sigstore, const struct bytes
                      "treeSize", of, "hashes", path, "checkpoint", "envelope", envelope);
 }
 
-static json_t *make_promise(const struct sl_sigstore *sigstore, const struct bytes *body)
+static json_t *make_promise(const struct sl_sigstore *sigstore, const char *index,
+                            const struct bytes *body)
 {
     static struct bytes signature;
     char text[24 * 1024];
     unsigned char id[32];
-    key_id(sigstore->log_key, id);
+    log_id(sigstore->log_key, id);
     snprintf(text, sizeof(text),
-             "{\"body\":\"%s\",\"integratedTime\":%d,\"logID\":\"%s\",\"logIndex\":1005}",
-             base64(body->data, body->used), SL_SIGSTORE_AT, hex(id, 32));
+             "{\"body\":\"%s\",\"integratedTime\":%d,\"logID\":\"%s\",\"logIndex\":%s}",
+             base64(body->data, body->used), SL_SIGSTORE_AT, hex(id, 32), index);
     sign(sigstore->log_key, text, strlen(text), &signature);
     return json_pack("{s:s}", "signedEntryTimestamp", base64(signature.data, signature.used));
 }
@@ -403,10 +421,12 @@ static json_t *spec_dsse_1(const struct named *named)
                   (long)named->certificate->used);
     long bytes = BIO_get_mem_data(bio, &pem);
     sha256(named->payload->data, named->payload->used, digest);
-    json_t *spec = json_pack("{s:{s:s, s:s}, s:[{s:s, s:s}]}", "payloadHash", "algorithm", "sha256",
-                             "value", hex(digest, 32), "signatures", "signature",
-                             base64(named->signature->data, named->signature->used), "verifier",
-                             base64(pem, (size_t)bytes));
+    char *said = hex(digest, 32);
+    json_t *spec =
+        json_pack("{s:{s:s, s:s}, s:{s:s, s:s}, s:[{s:s, s:s}]}", "envelopeHash", "algorithm",
+                  "sha256", "value", said, "payloadHash", "algorithm", "sha256", "value", said,
+                  "signatures", "signature", base64(named->signature->data, named->signature->used),
+                  "verifier", base64(pem, (size_t)bytes));
     BIO_free(bio);
     return spec;
 }
@@ -471,17 +491,21 @@ static json_t *make_entry(const struct sl_sigstore *sigstore, const struct sl_si
     unsigned char id[32];
     char time[24];
     make_body(wish, named, &body);
-    key_id(sigstore->log_key, id);
+    log_id(sigstore->log_key, id);
+    json_t *proof = make_proof(sigstore, &body, wish);
+    const char *index = wish->entry == SL_ENTRY_DSSE_1
+                            ? "1005" /* of all trees of the log */
+                            : json_string_value(json_object_get(proof, "logIndex"));
     snprintf(time, sizeof(time), "%d", SL_SIGSTORE_AT);
-    json_t *entry = json_pack("{s:s, s:{s:s}, s:{s:s, s:s}, s:s, s:o}", "logIndex", "1005", "logId",
-                              "keyId", base64(id, 32), "kindVersion", "kind",
-                              wish->entry == SL_ENTRY_HASHED ? "hashedrekord" : "dsse", "version",
-                              wish->entry == SL_ENTRY_DSSE_1 ? "0.0.1" : "0.0.2",
-                              "canonicalizedBody", base64(body.data, body.used), "inclusionProof",
-                              make_proof(sigstore, &body, wish));
+    json_t *entry =
+        json_pack("{s:s, s:{s:s}, s:{s:s, s:s}, s:s, s:o}", "logIndex", index, "logId", "keyId",
+                  base64(id, 32), "kindVersion", "kind",
+                  wish->entry == SL_ENTRY_HASHED ? "hashedrekord" : "dsse", "version",
+                  wish->entry == SL_ENTRY_DSSE_1 ? "0.0.1" : "0.0.2", "canonicalizedBody",
+                  base64(body.data, body.used), "inclusionProof", proof);
     if (!wish->no_promise) {
         json_object_set_new(entry, "integratedTime", json_string(time));
-        json_object_set_new(entry, "inclusionPromise", make_promise(sigstore, &body));
+        json_object_set_new(entry, "inclusionPromise", make_promise(sigstore, index, &body));
     }
     return entry;
 }
@@ -566,11 +590,12 @@ json_t *sl_sigstore_bundle(const struct sl_sigstore *sigstore, const struct sl_s
 static json_t *log_of(EVP_PKEY *key)
 {
     unsigned char id[32];
-    key_id(key, id);
-    return json_pack("{s:s, s:s, s:{s:s, s:{s:s}}, s:{s:s}}", "baseUrl", "https://log.example.com",
+    log_id(key, id);
+    return json_pack("{s:s, s:s, s:{s:s, s:s, s:{s:s}}, s:{s:s}}", "baseUrl", "https://" LOG_NAME,
                      "hashAlgorithm", "SHA2_256", "publicKey", "rawBytes",
-                     DER_TEXT(i2d_PUBKEY, key), "validFor", "start", "2025-01-01T00:00:00Z",
-                     "logId", "keyId", base64(id, 32));
+                     DER_TEXT(i2d_PUBKEY, key), "keyDetails",
+                     EVP_PKEY_is_a(key, "ED25519") ? "PKIX_ED25519" : "PKIX_ECDSA_P256_SHA_256",
+                     "validFor", "start", "2025-01-01T00:00:00Z", "logId", "keyId", base64(id, 32));
 }
 
 static json_t *authority_of(X509 *first, X509 *last)
