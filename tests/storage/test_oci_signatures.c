@@ -1,7 +1,8 @@
 /*
  * Manifests that cosign has signed, at a registry that is a range server: where the signatures are
- * found, of what and by whom they must be. The texts are those of cosign 3.1 and 2.5; e2e asks
- * cosign itself.
+ * found, of what and by whom they must be. Those of data/golden/cosign/ are of cosign 3.1.3
+ * (`cosign sign --key`, and with --new-bundle-format=false as releases before 3 sign); e2e asks it
+ * again.
  */
 #include <check.h>
 #include <stdio.h>
@@ -435,6 +436,44 @@ SL_TEST(other_stores_keep_no_signatures)
     ck_assert(!sl_store_traits(store)->signatures);
     ck_assert_int_eq(sl_store_signatures(store, &found, &err), -1);
     ck_assert_int_eq(err.kind, SL_E_USAGE);
+}
+
+/* A golden file with a NUL behind it; free() it. */
+static char *golden_text(const char *name)
+{
+    size_t bytes;
+    uint8_t *data = golden_read(name, &bytes);
+    char *text = calloc(1, bytes + 1);
+    memcpy(text, data, bytes);
+    free(data);
+    return text;
+}
+
+SL_TEST_LOOP(what_cosign_has_signed_is_believed, 0, 2)
+{
+    sl_autofree char *pem = golden_text("cosign/key.pub"), *digest = golden_text("cosign/digest");
+    sl_autofree char *text = golden_text(_i ? "cosign/simple.json" : "cosign/bundle.json");
+    sl_autofree char *signature = golden_text("cosign/simple.sig");
+    struct sl_store_signature item = {
+        .text = text, .bytes = strlen(text), .signature = _i ? signature : NULL};
+    const struct sl_store_signatures golden = {.items = &item, .count = 1};
+    snprintf(item.digest, sizeof(item.digest), "%s", digest);
+    trust.keys_pem = pem;
+    ck_assert_msg(sl_cosign_verify(&golden, &trust, NOW, &signer, &err) == 0, "%s", err.message);
+    sl_signing_signer_release(&signer);
+    item.digest[70] ^= 1;
+    ck_assert_int_eq(sl_cosign_verify(&golden, &trust, NOW, &signer, &err), -1);
+    ck_assert_msg(strstr(err.message, "signature of another manifest"), "%s", err.message);
+    item.digest[70] ^= 1;
+    for (size_t i = 0; i < item.bytes; i++) { /* cut off anywhere */
+        char *copy = strndup(text, i);
+        item.text = copy;
+        struct sl_store_signature cut = item;
+        cut.bytes = i;
+        const struct sl_store_signatures one = {.items = &cut, .count = 1};
+        ck_assert_int_eq(sl_cosign_verify(&one, &trust, NOW, &signer, &err), -1);
+        free(copy);
+    }
 }
 
 static int verify_once(void *arg, struct sl_err *why)
