@@ -14,9 +14,14 @@
 #include "fetch.h"
 #include "golden.h"
 #include "hash.h"
+#include "load.h"
+#include "log.h"
+#include "model_maker.h"
 #include "private_sigstore.h"
 #include "range_server.h"
+#include "scratch.h"
 #include "stores.h"
+#include "tar_maker.h"
 
 #define BUNDLE "application/vnd.dev.sigstore.bundle.v0.3+json"
 #define SIGN   "https://sigstore.dev/cosign/sign/v1"
@@ -53,6 +58,17 @@ static void put_blob(const char *text, char digest[72])
 {
     digest_of(text, digest);
     put("blobs", digest, text);
+}
+
+static void put_bytes(const struct sl_buf *data, char digest[72])
+{
+    char target[256];
+    uint8_t own[SL_HASH_BYTES_MAX];
+    sl_digest_of(SL_HASH_SHA256, NULL, 0, data->data, data->used, own, NULL);
+    memcpy(digest, "sha256:", 7);
+    sl_hex(own, 32, digest + 7);
+    snprintf(target, sizeof(target), "/v2/org/m/blobs/%s", digest);
+    sl_server_put(registry, target, data->data, data->used, NULL);
 }
 
 /* tag: NULL for none. */
@@ -494,5 +510,114 @@ SL_TEST_LOOP(every_failing_allocation_is_survived, 0, 2)
     ck_assert_int_eq(find(), 0);
     ck_assert_uint_ge(golden_each_allocation(verify_once, NULL), 3);
 }
+
+/* ---- loads ----------------------------------------------------------------------------------- */
+
+static char scratch[SL_SCRATCH_PATH_BYTES], path[SL_SCRATCH_PATH_BYTES + 16];
+static int scratch_fd;
+static struct sl_load_result result;
+
+static void begin_load(void)
+{
+    setup();
+    sl_log_setup(SL_LOG_ERROR, false);
+    scratch_fd = sl_scratch_open(scratch);
+    snprintf(path, sizeof(path), "%s/model", scratch);
+}
+
+static void end_load(void)
+{
+    teardown();
+    sl_scratch_close(scratch_fd, scratch);
+}
+
+static int load(const char *more)
+{
+    struct sl_specs specs;
+    char yaml[1024], file[SL_SCRATCH_PATH_BYTES + 16];
+    snprintf(file, sizeof(file), "%s/key.pem", scratch);
+    FILE *out = fopen(file, "w");
+    ck_assert(out && fputs(trust.keys_pem, out) >= 0 && fclose(out) == 0);
+    err = (struct sl_err)SL_ERR_INIT;
+    snprintf(yaml, sizeof(yaml),
+             "source: {uri: \"%s\", include: ['*']%s}\n"
+             "verify: {modelSigning: {publicKeyFile: \"%s\"}}\n",
+             uri, more, file);
+    sl_model_spec(&specs, uri, path, yaml);
+    int done = sl_load_run(&specs.items[0], NULL, NULL, &result, &err);
+    sl_specs_release(&specs);
+    return done;
+}
+
+static void refuses(const char *more, const char *sentence)
+{
+    ck_assert_int_eq(load(more), -1);
+    ck_assert_msg(strstr(err.message, sentence), "'%s', not '%s'", err.message, sentence);
+    ck_assert_int_eq(err.kind, SL_E_INTEGRITY);
+    ck_assert(!sl_model_exists(path, ".sluice/ready") && !sl_model_exists(path, "m.bin"));
+}
+
+static const struct sl_claim_case loading;
+
+SL_TEST_LOOP_OF(loading, a_load_is_of_a_signed_manifest, 0, (int)SL_COUNT(kinds))
+{
+    publish(kinds[_i].type, kinds[_i].annotation);
+    refuses("", "is not signed");
+    sign_with(other_key, model);
+    attach(model);
+    refuses("", "not one that is asked for");
+    sign_with(key, model);
+    attach(model);
+    ck_assert_msg(load("") == 0, "%s", err.message);
+    ck_assert(sl_model_same(path, "m.bin", (const uint8_t *)"weights", 7));
+    ck_assert_str_eq(result.signed_by.file, model);
+    ck_assert_int_eq(strncmp(result.signed_by.by, "key ", 4), 0);
+    ck_assert_uint_eq(result.signed_by.loaded, 1);
+    ck_assert_uint_eq(result.unhashed, 0);
+}
+
+SL_TEST_OF(loading, a_blob_that_was_changed_is_refused)
+{
+    sign_with(key, model);
+    attach(model);
+    put("blobs", weights, "weightz");
+    refuses("", "m.bin");
+}
+
+SL_TEST_OF(loading, files_without_a_hash_of_their_own_are_refused)
+{
+    sl_autobuf tar = SL_BUF_INIT(1024 * 1024);
+    tar_entry(&tar, '0', "m.bin", NULL, "weights", 7);
+    tar_end(&tar);
+    put_bytes(&tar, weights);
+    json_t *manifest =
+        json_pack("{s:i, s:[o]}", "schemaVersion", 2, "layers",
+                  layer_of("application/vnd.kitops.modelkit.model.v1.tar", weights, tar.used));
+    put_manifest("v1", manifest, model);
+    json_decref(manifest);
+    sign_with(key, model);
+    attach(model);
+    refuses(", oci: {checkLayersUpTo: 1B}", "raise source.oci.checkLayersUpTo");
+    ck_assert_msg(load("") == 0, "%s", err.message);
+    ck_assert(sl_model_same(path, "m.bin", (const uint8_t *)"weights", 7));
+}
+
+SL_TEST_OF(loading, a_bundle_among_the_files_is_judged_instead)
+{
+    char digest[72];
+    put_blob("{}", digest);
+    json_t *one = layer_of("x/raw", weights, 7), *two = layer_of("x/raw", digest, 2);
+    json_object_set_new(one, "annotations", json_pack("{s:s}", "org.cncf.model.filepath", "m.bin"));
+    json_object_set_new(two, "annotations",
+                        json_pack("{s:s}", "org.cncf.model.filepath", "model.sig"));
+    json_t *manifest = json_pack("{s:i, s:[o,o]}", "schemaVersion", 2, "layers", one, two);
+    put_manifest("v1", manifest, model);
+    json_decref(manifest);
+    sign_with(key, model);
+    attach(model);
+    refuses("", "signature 'model.sig': ");
+}
+
+static const struct sl_claim_case loading = {.setup = begin_load, .teardown = end_load};
 
 SL_CASE(.setup = setup, .teardown = teardown)
