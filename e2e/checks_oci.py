@@ -191,6 +191,68 @@ def oci_loads_from_distribution(h, host):
         one(h, host)
 
 
+@fixture("cosign")
+def cosign(h):
+    """Who signs with the reference: a function, and where its keys lie. It takes long to build, so it is built by hand."""
+    program = os.path.join(CACHE, "bin", "cosign")
+    if not os.access(program, os.X_OK):
+        raise Skip("no cosign: docs/development.md says how to build it")
+    place = h.directory("cosign")
+
+    def run(*args):
+        done = subprocess.run([program, *args], cwd=place, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=600,
+                              env={"PATH": os.environ["PATH"], "HOME": place, "COSIGN_PASSWORD": ""}, check=False)
+        assert done.returncode == 0, done.stdout.decode()
+
+    for name in ("mine", "other"):
+        run("generate-key-pair", "--output-key-prefix", name)
+    return run, place
+
+
+def get(host, path, media=OCI):
+    request = urllib.request.Request(f"http://{host}/v2/{path}", headers={"Accept": media})
+    with urllib.request.urlopen(request, timeout=30) as answer:
+        return answer.read()
+
+
+def copy_signed(host, repo, digest):
+    """To a registry with referrers: the artifact, and what is in the index that stands for them."""
+    server = Registry("token")
+    server.referrers = True
+    entries = json.loads(get(host, f"{repo}/manifests/{digest.replace(':', '-')}", INDEX))["manifests"]
+    for tag, reference in (("v1", digest), *((f"s{i}", entry["digest"]) for i, entry in enumerate(entries))):
+        document = json.loads(get(host, f"{repo}/manifests/{reference}"))
+        for layer in document["layers"]:
+            server.blob(get(host, f"{repo}/blobs/{layer['digest']}"))
+        text = get(host, f"{repo}/manifests/{reference}")
+        server.manifests[repo, reference], server.tags[repo, tag] = (text, OCI), reference
+    return server
+
+
+@check("docker_registry", "cosign")
+def oci_signatures_of_cosign_are_believed(h, host, cosign):
+    """By a key: bundles, where a tag or the referrers name them, and what versions before 3 left at another tag. Nothing else is loaded."""
+    sign, place = cosign
+    mine, other = (("--set", f"verify.modelSigning.publicKeyFile={place}/{name}.pub") for name in ("mine", "other"))
+    for name, more in (("bundle", ()), ("simple", ("--new-bundle-format=false",))):
+        repo = f"org/{name}"
+        uri, digest = f"oci://{host}/{repo}:v1", push(host, repo, "v1", NAMED)
+        load(h, uri, *mine)[1].expect(5, "is not signed")
+        sign("sign", "--key", "mine.key", "--tlog-upload=false", "--use-signing-config=false", "--yes", *more, f"{host}/{repo}@{digest}")
+        to, done = load(h, uri, *mine)
+        done.expect(0)
+        assert hashes(to) == expected(NAMED) and "signed by key" in done.err, done.err
+        load(h, uri, *other)[1].expect(5, "not one that is asked for")
+        if name == "bundle":
+            server = copy_signed(host, repo, digest)
+            to, done = load(h, f"oci://{server.host}/{repo}:v1", *mine)
+            done.expect(0)
+            assert hashes(to) == expected(NAMED)
+            server.stop()
+        push(host, repo, "v1", {**NAMED, "more.json": b"{}"})
+        load(h, uri, *mine)[1].expect(5, "is not signed")
+
+
 class Gate:
     """The blob request of this number is not answered; whoever waits for it is told."""
 

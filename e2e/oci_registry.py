@@ -28,6 +28,7 @@ class Registry:
         self.oldest_token, self.oldest_link = 0, 0  # older ones have expired
         self.identity, self.lifetime = None, 300
         self.ranges = True
+        self.referrers = False      # it knows what refers to a manifest
         self.refuse = []            # (status, headers, body) of the next requests
         self.requests, self.leaked = [], []
         self.lock = threading.Lock()
@@ -151,7 +152,18 @@ class ApiHandler(Handler):
         repo, kind, name = url.path.removeprefix("/v2/").rsplit("/", 2)
         if not self.let_in(repo):
             return self.challenge(repo)
+        if kind == "referrers" and registry.referrers:
+            return self.refer(repo, name)
         return self.manifest(repo, name) if kind == "manifests" else self.send_blob(repo, name)
+
+    def refer(self, repo, digest):
+        found = []
+        for (place, name), (text, media) in self.server.registry.manifests.items():
+            document = json.loads(text)
+            if place == repo and document.get("subject", {}).get("digest") == digest:
+                found.append({"mediaType": media, "digest": name, "size": len(text), "artifactType": document.get("artifactType"),
+                              "annotations": document.get("annotations", {})})
+        self.reply(200, json.dumps({"schemaVersion": 2, "mediaType": INDEX, "manifests": found}).encode(), {"Content-Type": INDEX})
 
     def manifest(self, repo, name):
         registry = self.server.registry
