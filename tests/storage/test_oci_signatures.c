@@ -264,6 +264,40 @@ SL_TEST_LOOP(a_bundle_that_refers_to_the_manifest_is_found, 0, (int)SL_COUNT(kin
     expect_refusal("1 signature of cosign, and not one that is asked for: ");
 }
 
+SL_TEST(referrers_come_in_pages)
+{
+    char path[256], link[512];
+    snprintf(path, sizeof(path), "/v2/org/m/referrers/%s", model);
+    snprintf(link, sizeof(link), "Link: <%s?n=1&last=sha256%%3A0>; rel=\"next\"\r\n", path);
+    SL_SCRIPT(registry, {.path = path,
+                         .first = 1,
+                         .fault = SL_FAULT_STATUS,
+                         .status = 200,
+                         .headers = link,
+                         .text = "{\"manifests\":[]}"});
+    sign_with(key, model);
+    attach(model);
+    expect_signed();
+    bool asked = false;
+    for (unsigned i = 0; i < sl_server_request_count(registry); i++)
+        asked |= strstr(sl_server_request_at(registry, i)->target, "?n=1&last=sha256%3A0") != NULL;
+    ck_assert(asked);
+}
+
+SL_TEST_LOOP(pages_that_lead_nowhere_end, 0, 4)
+{
+    static const char *const links[] = {"<%s?n=1>; rel=\"next\"", "<%s?n=1 x>; rel=\"next\"",
+                                        "<%s>; rel=\"next\"", "%s?n=1; rel=next>"};
+    char path[256], link[512], value[400];
+    snprintf(path, sizeof(path), "/v2/org/m/referrers/%s", model);
+    snprintf(value, sizeof(value), links[_i], path);
+    snprintf(link, sizeof(link), "Link: %s\r\n", value);
+    SL_SCRIPT(registry, {.path = path, .headers = link});
+    attach(model);
+    ck_assert_msg(find() == 0, "%s", err.message);
+    ck_assert_uint_eq(sl_server_request_count(registry), _i ? 3 : 2 + 16);
+}
+
 static const int lacks[] = {400, 404, 405, 406, 501};
 
 SL_TEST_LOOP(a_registry_without_referrers_has_a_tag_instead, 0, (int)SL_COUNT(lacks))

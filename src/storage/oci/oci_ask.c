@@ -77,8 +77,12 @@ int sl_oci_refuse(struct sl_oci *oci, struct sl_oci_endpoint *endpoint,
 static int prepare(void *arg, struct sl_range_request *request, struct sl_err *err)
 {
     struct sl_oci_asking *asking = arg;
+    sl_autofree char *reference =
+        sl_asprintf(err, "%s%s", asking->reference, asking->page ? asking->page : "");
+    if (!reference)
+        return -1;
     request->url = sl_oci_endpoint_url(asking->at, asking->referrers ? "referrers" : "manifests",
-                                       asking->reference, err);
+                                       reference, err);
     if (!request->url || sl_oci_endpoint_let_in(asking->at, request, err) < 0)
         return -1;
     return sl_range_add_header(request, err,
@@ -197,7 +201,7 @@ int sl_oci_ask(struct sl_oci_asking *asking, struct sl_answer *answer, struct sl
     if (ask_one(asking, answer, &why) == 0)
         return 0;
     *err = why;
-    if (digest || !sl_places_believe(&oci->places, &why))
+    if (digest || asking->page || !sl_places_believe(&oci->places, &why))
         return oci->places.count && !digest && why.retryable
                    ? sl_wrap(err, "mirrors are not asked what a tag means: name a digest, or set "
                                   "source.oci.trustMirrors")

@@ -20,6 +20,8 @@ static const char BUNDLE[] = "application/vnd.dev.sigstore.bundle.v0.3+json",
                   PREDICATE[] = "dev.sigstore.bundle.predicateType",
                   SIGNED[] = "https://sigstore.dev/cosign/sign/v1";
 
+enum { PAGES_MAX = 16, PAGE_BYTES_MAX = 1024 };
+
 struct finding {
     struct sl_oci *oci;
     struct sl_store_signatures *found;
@@ -35,8 +37,26 @@ static bool says(const json_t *object, const char *key, const char *expected)
 
 /* ---- documents ------------------------------------------------------------------------------- */
 
-/* *document: json_decref() it; NULL: there is none. */
-static int ask(const struct finding *finding, const char *reference, bool referrers, bool may_lack,
+/* The query of a page's "Link: <URL?…>; rel=\"next\"" (RFC 8288). "": it is the last. */
+static void find_next(const struct sl_answer *answer, char page[PAGE_BYTES_MAX])
+{
+    static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+                                "?&=%+._~:/-";
+    char link[PAGE_BYTES_MAX];
+    *page = 0;
+    if (!sl_answer_header(answer, "Link", link, sizeof(link)) || *link != '<')
+        return;
+    char *end = strchr(link, '>'), *query = strchr(link, '?');
+    if (!end || !query || query > end || !strstr(end, "next"))
+        return;
+    *end = 0;
+    if (query[1] && !query[strspn(query, plain)])
+        memcpy(page, query, strlen(query) + 1);
+}
+
+/* *document: json_decref() it; NULL: there is none. page: which one is asked for, and then the next
+ * one; NULL: there are none. */
+static int ask(const struct finding *finding, const char *reference, bool may_lack, char *page,
                json_t **document, struct sl_err *err)
 {
     struct sl_answer answer = {0};
@@ -44,7 +64,8 @@ static int ask(const struct finding *finding, const char *reference, bool referr
     struct sl_oci_asking asking = {.oci = finding->oci,
                                    .reference = reference,
                                    .what = finding->what,
-                                   .referrers = referrers,
+                                   .referrers = page != NULL,
+                                   .page = page && *page ? page : NULL,
                                    .may_lack = may_lack};
     int result = sl_oci_ask(&asking, &answer, &why);
     *document = NULL;
@@ -53,6 +74,8 @@ static int ask(const struct finding *finding, const char *reference, bool referr
             sl_json_parse(sl_buf_string(&answer.body), answer.body.used, finding->what, &why);
         result = *document ? 0 : -1;
     }
+    if (result == 0 && page)
+        find_next(&answer, page);
     sl_answer_release(&answer);
     if (result < 0 && err)
         *err = why;
@@ -129,7 +152,7 @@ static int add_bundles(const struct finding *finding, const json_t *index, struc
         json_t *manifest;
         if (!is_bundle(entry) || asked++ >= SL_STORE_SIGNATURES_MAX)
             continue;
-        if (ask(finding, sl_json_get_string(entry, "digest"), false, false, &manifest, err) < 0)
+        if (ask(finding, sl_json_get_string(entry, "digest"), false, NULL, &manifest, err) < 0)
             return -1;
         const json_t *layer = json_array_get(json_object_get(manifest, "layers"), 0);
         int result = says(layer, "mediaType", BUNDLE) ? add(finding, layer, NULL, err) : 0;
@@ -140,15 +163,36 @@ static int add_bundles(const struct finding *finding, const json_t *index, struc
     return 0;
 }
 
+/* Page by page. *known: the registry has referrers at all. */
+static int find_referrers(const struct finding *finding, bool *known, struct sl_err *err)
+{
+    char page[PAGE_BYTES_MAX] = "";
+    for (unsigned i = 0; i == 0 || (*page && i < PAGES_MAX); i++) {
+        json_t *index;
+        if (ask(finding, finding->digest, i == 0, page, &index, err) < 0)
+            return -1;
+        *known |= index != NULL;
+        int result = add_bundles(finding, index, err);
+        json_decref(index);
+        if (result < 0)
+            return -1;
+    }
+    return 0;
+}
+
 static int find_bundles(const struct finding *finding, struct sl_err *err)
 {
     char tag[SL_OCI_DIGEST_BYTES];
     json_t *index;
+    bool known = false;
     snprintf(tag, sizeof(tag), "sha256-%s", finding->digest + sizeof("sha256:") - 1);
-    if (ask(finding, finding->digest, true, true, &index, err) < 0 ||
-        (!index && ask(finding, tag, false, true, &index, err) < 0))
+    if (find_referrers(finding, &known, err) < 0)
         return -1;
-    int result = index ? add_bundles(finding, index, err) : 0;
+    if (known)
+        return 0;
+    if (ask(finding, tag, true, NULL, &index, err) < 0)
+        return -1;
+    int result = add_bundles(finding, index, err);
     json_decref(index);
     return result;
 }
@@ -161,7 +205,7 @@ static int find_simple(const struct finding *finding, struct sl_err *err)
     json_t *manifest;
     int result = 0;
     snprintf(tag, sizeof(tag), "sha256-%s.sig", finding->digest + sizeof("sha256:") - 1);
-    if (ask(finding, tag, false, true, &manifest, err) < 0)
+    if (ask(finding, tag, true, NULL, &manifest, err) < 0)
         return -1;
     const json_t *layers = json_object_get(manifest, "layers");
     for (size_t i = 0; result == 0 && i < json_array_size(layers); i++) {

@@ -9,7 +9,8 @@ struct sl_oci_asking {
     struct sl_oci *oci;
     const char *reference, *what; /* a tag or a digest; "cannot open 'oci://…'" */
     bool referrers;               /* not the manifest, but the index of what refers to it */
-    bool may_lack;                /* that there is none is an answer, too, by its status */
+    const char *page; /* of referrers, "?n=…", as the page before said; NULL: the first */
+    bool may_lack;    /* that there is none is an answer, too, by its status */
     /* Its own: */
     struct sl_oci_endpoint *at;
     unsigned attempts;                /* 0: as the config says */
