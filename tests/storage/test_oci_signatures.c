@@ -17,6 +17,7 @@
 #include "load.h"
 #include "log.h"
 #include "model_maker.h"
+#include "oci_options.h"
 #include "private_sigstore.h"
 #include "range_server.h"
 #include "scratch.h"
@@ -348,6 +349,30 @@ SL_TEST_LOOP(an_index_may_be_signed_or_what_it_leads_to, 0, 3)
         sign_with(key, _i ? model : index);
     attach(_i == 2 ? model : index);
     expect_signed();
+}
+
+/* A mirror that lacks everything, and one that has another blob for the bundle's digest. */
+SL_TEST_LOOP(mirrors_may_lack_signatures_and_are_not_believed, 0, 2)
+{
+    struct sl_server *mirror = sl_server_start();
+    char name[64], target[256], folder[] = "models", *list[] = {name};
+    struct sl_oci_options options = {.image_folder = folder, .mirrors = {list, 1}};
+    snprintf(name, sizeof(name), "127.0.0.1:%u", sl_server_port(mirror));
+    config.options[0] = (struct sl_store_options){&sl_oci_table, &options};
+    sign_with(key, model);
+    attach(model);
+    ck_assert_int_eq(find(), 0);
+    ck_assert_uint_eq(found.count, 1);
+    char digest[72], *other = strdup(found.items[0].text);
+    digest_of(other, digest);
+    other[found.items[0].bytes / 2] ^= 1;
+    snprintf(target, sizeof(target), "/v2/org/m/blobs/%s", digest);
+    if (_i)
+        sl_server_put(mirror, target, other, found.items[0].bytes, NULL);
+    expect_signed();
+    ck_assert_uint_gt(sl_server_request_count(mirror), 0);
+    free(other);
+    sl_server_stop(mirror);
 }
 
 /* ---- of what they are ------------------------------------------------------------------------ */
