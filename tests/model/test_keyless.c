@@ -318,10 +318,9 @@ static const struct wished {
     const char *sentence; /* NULL: it passes */
 } wishes[] = {
     /* of each kind */
-    {{.entry = SL_ENTRY_DSSE_1}, NULL},
-    {{.entry = SL_ENTRY_DSSE_1, .no_timestamp = true}, NULL},
-    {{.entry = SL_ENTRY_DSSE_1, .no_promise = true}, NULL},
-    {{.entry = SL_ENTRY_DSSE_2, .no_promise = true}, NULL},
+    {{.entry = SL_ENTRY_DSSE}, NULL},
+    {{.entry = SL_ENTRY_DSSE, .no_timestamp = true}, NULL},
+    {{.entry = SL_ENTRY_DSSE, .no_promise = true}, NULL},
     {{.entry = SL_ENTRY_HASHED, .no_promise = true}, NULL},
     {{.timestamp_without_certificate = true}, NULL},
     {{.old_issuer = true}, NULL},
@@ -353,10 +352,6 @@ static const struct wished {
     {{.body_of_other_certificate = true}, "of another certificate"},
     {{.body_has_two = true}, "not exactly one signature"},
     {{.body_kind = "rekord"}, "of another kind than it says"},
-    {{.entry = SL_ENTRY_DSSE_2, .body_of_other_payload = true}, "of another payload"},
-    {{.entry = SL_ENTRY_DSSE_2, .body_of_other_signature = true}, "of another signature"},
-    {{.entry = SL_ENTRY_DSSE_2, .body_of_other_certificate = true}, "of another certificate"},
-    {{.entry = SL_ENTRY_DSSE_2, .body_has_two = true}, "not exactly one signature"},
     {{.entry = SL_ENTRY_HASHED, .body_of_other_payload = true}, "of another payload"},
     {{.entry = SL_ENTRY_HASHED, .body_of_other_signature = true}, "of another signature"},
     {{.entry = SL_ENTRY_HASHED, .body_of_other_certificate = true}, "of another certificate"},

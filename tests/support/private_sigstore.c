@@ -448,11 +448,8 @@ static json_t *digest_of(const struct bytes *bytes)
 
 static json_t *spec_of(enum sl_sigstore_entry entry, const struct named *named)
 {
-    if (entry == SL_ENTRY_DSSE_1)
+    if (entry == SL_ENTRY_DSSE)
         return spec_dsse_1(named);
-    if (entry == SL_ENTRY_DSSE_2)
-        return json_pack("{s:{s:o, s:[o]}}", "dsseV002", "payloadHash", digest_of(named->payload),
-                         "signatures", verified(named));
     return json_pack("{s:{s:o, s:o}}", "hashedRekordV002", "data", digest_of(named->signed_bytes),
                      "signature", verified(named));
 }
@@ -460,7 +457,7 @@ static json_t *spec_of(enum sl_sigstore_entry entry, const struct named *named)
 static void make_body(const struct sl_sigstore_wish *wish, const struct named *named,
                       struct bytes *body)
 {
-    static const char *const kinds[] = {"dsse", "dsse", "hashedrekord"};
+    static const char *const kinds[] = {"dsse", "hashedrekord"};
     static struct bytes other = {.data = "other", .used = 5};
     struct named said = *named;
     if (wish->body_of_other_payload)
@@ -470,13 +467,12 @@ static void make_body(const struct sl_sigstore_wish *wish, const struct named *n
     if (wish->body_of_other_certificate)
         said.certificate = &other;
     json_t *spec = spec_of(wish->entry, &said);
-    json_t *signatures = json_object_get(
-        wish->entry == SL_ENTRY_DSSE_2 ? json_object_get(spec, "dsseV002") : spec, "signatures");
+    json_t *signatures = json_object_get(spec, "signatures");
     if (wish->body_has_two)
         json_array_append(signatures, json_array_get(signatures, 0));
-    json_t *all = json_pack("{s:s, s:s, s:o}", "apiVersion",
-                            wish->entry == SL_ENTRY_DSSE_1 ? "0.0.1" : "0.0.2", "kind",
-                            wish->body_kind ? wish->body_kind : kinds[wish->entry], "spec", spec);
+    json_t *all =
+        json_pack("{s:s, s:s, s:o}", "apiVersion", wish->entry == SL_ENTRY_DSSE ? "0.0.1" : "0.0.2",
+                  "kind", wish->body_kind ? wish->body_kind : kinds[wish->entry], "spec", spec);
     char *text = json_dumps(all, JSON_COMPACT | JSON_SORT_KEYS);
     body->used = 0;
     put(body, text, strlen(text));
@@ -493,16 +489,15 @@ static json_t *make_entry(const struct sl_sigstore *sigstore, const struct sl_si
     make_body(wish, named, &body);
     log_id(sigstore->log_key, id);
     json_t *proof = make_proof(sigstore, &body, wish);
-    const char *index = wish->entry == SL_ENTRY_DSSE_1
+    const char *index = wish->entry == SL_ENTRY_DSSE
                             ? "1005" /* of all trees of the log */
                             : json_string_value(json_object_get(proof, "logIndex"));
     snprintf(time, sizeof(time), "%d", SL_SIGSTORE_AT);
-    json_t *entry =
-        json_pack("{s:s, s:{s:s}, s:{s:s, s:s}, s:s, s:o}", "logIndex", index, "logId", "keyId",
-                  base64(id, 32), "kindVersion", "kind",
-                  wish->entry == SL_ENTRY_HASHED ? "hashedrekord" : "dsse", "version",
-                  wish->entry == SL_ENTRY_DSSE_1 ? "0.0.1" : "0.0.2", "canonicalizedBody",
-                  base64(body.data, body.used), "inclusionProof", proof);
+    json_t *entry = json_pack("{s:s, s:{s:s}, s:{s:s, s:s}, s:s, s:o}", "logIndex", index, "logId",
+                              "keyId", base64(id, 32), "kindVersion", "kind",
+                              wish->entry == SL_ENTRY_HASHED ? "hashedrekord" : "dsse", "version",
+                              wish->entry == SL_ENTRY_DSSE ? "0.0.1" : "0.0.2", "canonicalizedBody",
+                              base64(body.data, body.used), "inclusionProof", proof);
     if (!wish->no_promise) {
         json_object_set_new(entry, "integratedTime", json_string(time));
         json_object_set_new(entry, "inclusionPromise", make_promise(sigstore, index, &body));
@@ -600,7 +595,8 @@ static json_t *log_of(EVP_PKEY *key)
 
 static json_t *authority_of(X509 *first, X509 *last)
 {
-    return json_pack("{s:s, s:{s:[{s:s},{s:s}]}, s:{s:s}}", "uri", "https://ca.example.com",
+    return json_pack("{s:{s:s, s:s}, s:s, s:{s:[{s:s},{s:s}]}, s:{s:s}}", "subject", "organization",
+                     "example.com", "commonName", "authority", "uri", "https://ca.example.com",
                      "certChain", "certificates", "rawBytes", DER_TEXT(i2d_X509, first), "rawBytes",
                      DER_TEXT(i2d_X509, last), "validFor", "start", "2025-01-01T00:00:00.5Z");
 }

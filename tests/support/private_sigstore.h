@@ -14,7 +14,7 @@
 
 enum { SL_SIGSTORE_AT = 1760062340 }; /* when everything is signed, unless it is said otherwise */
 
-enum sl_sigstore_entry { SL_ENTRY_DSSE_1, SL_ENTRY_DSSE_2, SL_ENTRY_HASHED };
+enum sl_sigstore_entry { SL_ENTRY_DSSE, SL_ENTRY_HASHED };
 
 /** What a signature is to be like; zeros are a good one of Rekor 1. */
 struct sl_sigstore_wish {

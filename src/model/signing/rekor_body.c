@@ -1,6 +1,6 @@
 /*
- * What a log entry is about. Kinds of Rekor 1 (dsse 0.0.1) and 2 (0.0.2: dsse, and hashedrekord of
- * the envelope's signed bytes): each names a hash, the signature and the certificate.
+ * What a log entry is about: of Rekor 1 an envelope (dsse 0.0.1), of Rekor 2 the hash of what the
+ * envelope's signature is over (hashedrekord 0.0.2). Both name the signature and the certificate.
  *
  * https://github.com/sigstore/rekor/tree/main/pkg/types/dsse/v0.0.1,
  * https://github.com/sigstore/rekor-tiles (api/proto/rekor/v2)
@@ -57,7 +57,7 @@ static bool is_pem_of(const char *text, const struct sl_der *der)
     return equal;
 }
 
-static int check_dsse_1(const json_t *spec, const struct sl_bundle *bundle, struct sl_err *err)
+static int check_dsse(const json_t *spec, const struct sl_bundle *bundle, struct sl_err *err)
 {
     uint8_t own[SL_HASH_BYTES_MAX], said[32];
     const json_t *hash = json_object_get(spec, "payloadHash");
@@ -80,7 +80,7 @@ static int check_dsse_1(const json_t *spec, const struct sl_bundle *bundle, stru
                : other_certificate(err);
 }
 
-/* ---- 0.0.2 ----------------------------------------------------------------------------------- */
+/* ---- hashedrekord 0.0.2 ---------------------------------------------------------------------- */
 
 /* {"algorithm": "SHA2_256", "digest": B64}, of these bytes. */
 static int check_digest(const json_t *said, const void *data, size_t bytes, struct sl_err *err)
@@ -113,18 +113,6 @@ static int check_signed(const json_t *said, const struct sl_bundle *bundle, stru
                : other_certificate(err);
 }
 
-static int check_dsse_2(const json_t *spec, const struct sl_bundle *bundle, struct sl_err *err)
-{
-    const json_t *dsse = json_object_get(spec, "dsseV002");
-    const json_t *signatures = json_object_get(dsse, "signatures");
-    if (check_digest(json_object_get(dsse, "payloadHash"), bundle->payload.data,
-                     bundle->payload.bytes, err) < 0)
-        return -1;
-    if (json_array_size(signatures) != 1)
-        return sl_signature_fail(err, "the log entry has not exactly one signature");
-    return check_signed(json_array_get(signatures, 0), bundle, err);
-}
-
 static int check_hashed(const json_t *spec, const struct sl_bundle *bundle, struct sl_err *err)
 {
     const json_t *record = json_object_get(spec, "hashedRekordV002");
@@ -149,9 +137,7 @@ int sl_rekor_check_body(const struct sl_rekor_entry *entry, const struct sl_bund
     static const struct {
         const char *kind, *version;
         int (*check)(const json_t *spec, const struct sl_bundle *bundle, struct sl_err *err);
-    } kinds[] = {{"dsse", "0.0.1", check_dsse_1},
-                 {"dsse", "0.0.2", check_dsse_2},
-                 {"hashedrekord", "0.0.2", check_hashed}};
+    } kinds[] = {{"dsse", "0.0.1", check_dsse}, {"hashedrekord", "0.0.2", check_hashed}};
     json_t *body =
         sl_json_parse((const char *)entry->body.data, entry->body.bytes, "the log entry", NULL);
     if (!body)
@@ -168,7 +154,7 @@ int sl_rekor_check_body(const struct sl_rekor_entry *entry, const struct sl_bund
         if (result == 1)
             result = sl_signature_fail(err,
                                        "log entries of the kind '%.40s' %.20s are not known "
-                                       "here: dsse 0.0.1 and 0.0.2, hashedrekord 0.0.2 are",
+                                       "here: dsse 0.0.1 and hashedrekord 0.0.2 are",
                                        entry->kind, entry->version);
     }
     json_decref(body);
