@@ -7,7 +7,7 @@ import subprocess
 
 from checks_serve import Node
 from checks_verified import FlippingServer
-from harness import check, need_program, pinned, sha256_file, wait_for
+from harness import check, http_get, need_program, pinned, sha256_file, wait_for
 
 ROOMS = ("model/signing", "model/plan", "node/node")
 BUCKET, TYPE, PARENT = "signed", "application/vnd.in-toto+json", "https://model_signing/signature/v1.0"
@@ -125,4 +125,7 @@ def a_node_loads_only_what_its_rules_allow(h, store):
     status, listing = node.ask("GET", "/v1/models")
     signed = {model["name"]: [version.get("signed") for version in model["versions"]] for model in listing["models"]}
     assert signed["good"][0]["by"].startswith("key ") and signed["free"] == [None], signed
+    loads = {load["name"]: load["signed"] for load in node.get("/v1/loads")[1]["loads"]}
+    assert loads["good"]["resources"] == len(files) and loads["free"] is None, loads
+    assert 'sluice_signatures_refused_total' in http_get(f"http://127.0.0.1:{node.port}/metrics")[1].decode()
     assert node.end() == 0
