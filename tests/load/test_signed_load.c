@@ -24,6 +24,7 @@
 #include "scratch.h"
 #include "sidecar.h"
 #include "thread.h"
+#include "tree.h"
 
 enum { RANGE = 64 * 1024, RANGES = 24, BYTES = RANGES * RANGE - 777 };
 static const char ETAG[] = "\"v1\"";
@@ -524,6 +525,59 @@ SL_TEST_LOOP(every_failing_allocation_publishes_what_was_signed_or_nothing, 0, 2
         if (!reached)
             break;
     }
+}
+
+/* ---- by the reference and its releases ------------------------------------------------------- */
+
+#define GOLDEN SL_TEST_DATA "/golden/signing/released/"
+#define KEYLESS(identity)                                                                          \
+    "file: " GOLDEN "v1.1.0-sigstore.sig, keyless: {identity: " identity ", issuer: "              \
+    "\"https://sigstore.verify.ibm.com/oauth2\", trustedRootFile: " GOLDEN "trusted_root.json}"
+
+static const struct {
+    const char *uri, *signing, *by; /* or what the refusal says */
+    bool refused;
+    uint64_t resources, strangers;
+    int64_t at;
+} golden[] = {
+    {"", KEYLESS("stefanb@us.ibm.com"), "stefanb@us.ibm.com", false, 2, 1, 1760062340},
+    {"", KEYLESS("other@us.ibm.com"), "another identity", true, 0, 0, 0},
+    {"",
+     "file: " GOLDEN "v1.1.0-certificate.sig, certificates: {caFile: " GOLDEN
+     "ca-cert.pem, expired: allow}",
+     "", false, 2, 1, 0},
+    {"", "file: " GOLDEN "v1.1.0-certificate.sig, publicKeyFile: " GOLDEN "signing-key-pub.pem",
+     "signature '", true, 0, 0, 0},
+    {"single",
+     "file: " GOLDEN "v0.3.1-elliptic-key.sig, publicKeyFile: " GOLDEN "signing-key-pub.pem",
+     "key ", false, 1, 0, 0},
+};
+
+SL_TEST_LOOP(what_releases_of_the_reference_signed_loads_or_is_refused, 0, (int)SL_COUNT(golden))
+{
+    struct sl_specs specs;
+    char yaml[2048], uri[SL_SCRATCH_PATH_BYTES + 32];
+    put_file("signme-1", "signme-1", 8);
+    put_file("signme-2", "signme-2", 8);
+    put_file("ignore-me", "", 0);
+    snprintf(uri, sizeof(uri), "%s/%s", scratch, *golden[_i].uri ? golden[_i].uri : "source/");
+    if (*golden[_i].uri)
+        ck_assert_int_eq(sl_tree_write(scratch_fd, golden[_i].uri, "signme-1\n", 9, &err), 0);
+    snprintf(yaml, sizeof(yaml), "verify: {modelSigning: {%s}}\n", golden[_i].signing);
+    sl_model_spec(&specs, uri, path, yaml);
+    int done = sl_load_run(&specs.items[0], NULL, NULL, &result, &err);
+    sl_specs_release(&specs);
+    ck_assert_msg((done < 0) == golden[_i].refused, "%s", err.message);
+    if (golden[_i].refused) {
+        ck_assert_msg(err.kind == SL_E_INTEGRITY && strstr(err.message, golden[_i].by), "%s",
+                      err.message);
+        return;
+    }
+    ck_assert_msg(strstr(result.signed_by.by, golden[_i].by) && *result.signed_by.by, "%s",
+                  result.signed_by.by);
+    ck_assert_uint_eq(result.signed_by.resources, golden[_i].resources);
+    ck_assert_uint_eq(result.signed_by.strangers, golden[_i].strangers);
+    ck_assert_int_eq(result.signed_by.at, golden[_i].at);
 }
 
 /* ---- beside other checks --------------------------------------------------------------------- */
