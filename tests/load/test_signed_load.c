@@ -582,19 +582,26 @@ SL_TEST_LOOP(what_releases_of_the_reference_signed_loads_or_is_refused, 0, (int)
 
 /* ---- beside other checks --------------------------------------------------------------------- */
 
-static void put_sidecar(bool right)
+static void put_sidecar_of(const char *name, const uint8_t *of, uint64_t bytes, bool right)
 {
-    struct sl_sidecar *sidecar = sl_sidecar_new("m.bin", BYTES, RANGE, &err);
+    char target[64];
+    struct sl_sidecar *sidecar = sl_sidecar_new(name, bytes, RANGE, &err);
     sl_autobuf text = SL_BUF_INIT(1024 * 1024);
     for (size_t i = 0; i < sidecar->range_count; i++) {
         uint64_t begin = i * RANGE, end = sl_sidecar_range_end(sidecar, i);
-        sidecar->ranges[i].crc32c = sl_crc32c(!right, data + begin, (size_t)(end - begin));
-        crypto_hash_sha256(sidecar->ranges[i].sha256, data + begin, end - begin);
+        sidecar->ranges[i].crc32c = sl_crc32c(!right, of + begin, (size_t)(end - begin));
+        crypto_hash_sha256(sidecar->ranges[i].sha256, of + begin, end - begin);
     }
     sl_sidecar_tree(sidecar, sidecar->tree);
     ck_assert_int_eq(sl_sidecar_write(sidecar, &text, &err), 0);
-    sl_server_put(server, "/m.bin.sluice.json", text.data, text.used, "\"c\"");
+    snprintf(target, sizeof(target), "/%s.sluice.json", name);
+    sl_server_put(server, target, text.data, text.used, "\"c\"");
     sl_sidecar_free(sidecar);
+}
+
+static void put_sidecar(bool right)
+{
+    put_sidecar_of("m.bin", data, BYTES, right);
 }
 
 SL_TEST(sidecars_mend_what_is_signed_as_a_whole)
@@ -857,6 +864,15 @@ SL_TEST(a_header_that_no_range_proves_is_refused)
     ck_assert_int_lt(load_tensors("readers: {memoryBytes: 1Mi}\n"), 0);
     ck_assert_msg(err.kind == SL_E_INTEGRITY, "%s", err.message);
     ck_assert(!sl_model_exists(path, ".sluice/ready"));
+    struct sl_specs specs;
+    char yaml[1024];
+    put_sidecar_of("t.safetensors", model, COUNT, true);
+    snprintf(yaml, sizeof(yaml), PICK "readers: {memoryBytes: 1Mi}\nverify: {sidecar: require}\n",
+             path);
+    sl_model_spec(&specs, sl_server_url(server, "/t.safetensors"), path, yaml);
+    ck_assert_int_lt(sl_load_run(&specs.items[0], NULL, NULL, &result, &err), 0);
+    ck_assert_msg(err.kind == SL_E_INTEGRITY, "%s", err.message);
+    sl_specs_release(&specs);
 }
 
 /* ---- manifests of registries ----------------------------------------------------------------- */

@@ -8,8 +8,8 @@
  * of an object may be, and of which a part lands nowhere is checked at once, too, so that the load
  * begins again.
  *
- * Where a signature has the ranges, nothing that it cannot check is taken: neither bytes of tensors
- * nor what tells where they lie.
+ * Where a signature has the ranges, or the spec insists on sidecars, nothing that they cannot check
+ * is taken: neither bytes of tensors nor what tells where they lie.
  *
  * What is cast, cut, decrypted, put together or written in another order, and what shares its range
  * with bytes that are not read, is not checked by the sidecar.
@@ -37,8 +37,8 @@ struct coverage {
     struct run *runs;
     size_t run_count;
     uint64_t covered; /* bytes of extents */
-    /* Of a signed object: bytes that tell where tensors lie end here; and some of them, which the
-     * index is made of, cannot be checked. */
+    /* Where all must be covered: bytes that tell where tensors lie end here; and some of them,
+     * which the index is made of, cannot be checked. */
     uint64_t index_end;
     bool index_unchecked;
 };
@@ -171,20 +171,26 @@ static uint64_t bytes_read(const struct sl_plan *plan, uint32_t source)
     return bytes;
 }
 
+static bool needs_all(const struct coverage *coverage)
+{
+    return coverage->sidecar->of_signature ||
+           coverage->plan->own->spec->verify.sidecar == SL_SIDECAR_REQUIRE;
+}
+
 static int must_cover(const struct coverage *coverage, struct sl_err *err)
 {
     const struct sl_plan *plan = coverage->plan;
     uint32_t source = coverage->check.source;
     uint64_t bytes = bytes_read(plan, source);
     bool is_signed = coverage->sidecar->of_signature;
-    if (is_signed && coverage->index_unchecked)
-        return sl_fail_code(err, SL_E_INTEGRITY, "E_SIGNATURE",
-                            "the signature of '%s' cannot check all that says where its tensors "
-                            "lie, which is more than what is read of it at once: use 'layout: "
-                            "verbatim'",
-                            plan->sources[source].name);
-    if ((!is_signed && plan->own->spec->verify.sidecar != SL_SIDECAR_REQUIRE) ||
-        bytes <= coverage->covered)
+    if (!needs_all(coverage))
+        return 0;
+    if (coverage->index_unchecked)
+        return sl_fail_code(err, SL_E_INTEGRITY, is_signed ? "E_SIGNATURE" : "E_SIDECAR",
+                            "the %s of '%s' cannot check all that says where its tensors lie, "
+                            "which is more than what is read of it at once: use 'layout: verbatim'",
+                            is_signed ? "signature" : "sidecar", plan->sources[source].name);
+    if (bytes <= coverage->covered)
         return 0;
     if (is_signed)
         return sl_fail_code(err, SL_E_INTEGRITY, "E_SIGNATURE",
@@ -234,7 +240,7 @@ int sl_plan_cover(struct sl_plan *plan, const struct sl_sidecar *sidecar,
                   const struct sl_check *check, uint64_t *covered, struct sl_err *err)
 {
     struct coverage coverage = {.plan = plan, .check = *check, .sidecar = sidecar};
-    if (sidecar->of_signature)
+    if (needs_all(&coverage))
         coverage.index_end = find_index_end(plan, check->source);
     int done = find_runs(&coverage, err);
     for (size_t i = 0; done == 0 && i < sidecar->range_count; i++)
