@@ -1,110 +1,33 @@
-/*
- * An object's ranges are taken one after another by a few threads, each with a source of its own at
- * the one version that the first opening found: an object that changes meanwhile is noticed by
- * every one of them. A range is read in pieces, so memory does not grow with its size.
- */
+/* One object after another: its ranges are hashed side by side. */
 #include "signing.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "hash.h"
+#include "hash_ranges.h"
 #include "log.h"
 #include "stores.h"
 #include "upload.h"
 
-enum { THREADS_MAX = 8, PIECE_BYTES = 8 * 1024 * 1024 };
-
-struct hashing {
-    struct sl_store *store;
-    const struct sl_source *source; /* at its version */
-    struct sl_sidecar *sidecar;
-    pthread_mutex_t lock;
-    struct {
-        size_t next;
-        struct sl_err err;
-    } locked;
-};
-
-/* ---- ranges ---------------------------------------------------------------------------------- */
-
-static int hash_range(struct hashing *hashing, struct sl_source *source, uint8_t *piece, size_t i,
-                      struct sl_err *err)
-{
-    struct sl_sidecar_range *range = &hashing->sidecar->ranges[i];
-    uint64_t end = sl_sidecar_range_end(hashing->sidecar, i);
-    SL_AUTO(sl_sha256) sha = sl_sha256_new(err);
-    if (!sha)
-        return -1;
-    range->crc32c = 0;
-    for (uint64_t at = i * hashing->sidecar->range_bytes; at < end;) {
-        size_t bytes = (size_t)SL_MIN(end - at, (uint64_t)PIECE_BYTES);
-        if (sl_source_read(source, at, piece, bytes, err) < 0)
-            return -1;
-        range->crc32c = sl_crc32c(range->crc32c, piece, bytes);
-        sl_sha256_update(sha, piece, bytes);
-        at += bytes;
-    }
-    sl_sha256_finish(sha, range->sha256);
-    return 0;
-}
-
-static bool take(struct hashing *hashing, size_t *i)
-{
-    SL_LOCKED(&hashing->lock);
-    *i = hashing->locked.next;
-    if (hashing->locked.err.kind || *i == hashing->sidecar->range_count)
-        return false;
-    hashing->locked.next++;
-    return true;
-}
-
-static int hash_many(struct hashing *hashing, struct sl_err *err)
-{
-    size_t i, most = (size_t)SL_MIN(hashing->sidecar->range_bytes, (uint64_t)PIECE_BYTES);
-    SL_AUTO(sl_source) source = NULL;
-    sl_autofree uint8_t *piece = sl_alloc_aligned(4096, most, err);
-    if (!piece || sl_source_known(hashing->store, sl_source_name(hashing->source),
-                                  sl_source_bytes(hashing->source),
-                                  sl_source_version(hashing->source), &source, err) < 0)
-        return -1;
-    while (take(hashing, &i))
-        if (hash_range(hashing, source, piece, i, err) < 0)
-            return -1;
-    return 0;
-}
-
-static void *run(void *arg)
-{
-    struct hashing *hashing = arg;
-    struct sl_err err = SL_ERR_INIT;
-    if (hash_many(hashing, &err) == 0)
-        return NULL;
-    SL_LOCKED(&hashing->lock);
-    if (!hashing->locked.err.kind)
-        hashing->locked.err = err;
-    return NULL;
-}
-
-/* This thread hashes too, so one that cannot start costs time only. */
-static int hash_all(struct sl_cli_signing *signing, const struct sl_source *source,
+/* Takes the source, whatever happens. */
+static int hash_all(struct sl_cli_signing *signing, const char *name, struct sl_source *source,
                     struct sl_sidecar *sidecar, struct sl_err *err)
 {
-    struct hashing hashing = {.store = signing->store,
-                              .source = source,
-                              .sidecar = sidecar,
-                              .lock = PTHREAD_MUTEX_INITIALIZER};
-    pthread_t threads[THREADS_MAX];
-    size_t wanted = SL_MIN(sidecar->range_count, (size_t)THREADS_MAX), started = 0;
-    while (started + 1 < wanted &&
-           sl_thread_start(&threads[started], "sl-sign", run, &hashing, NULL) == 0)
-        started++;
-    run(&hashing);
-    for (size_t i = 0; i < started; i++)
-        pthread_join(threads[i], NULL);
-    if (hashing.locked.err.kind) { /* no other thread is left */
-        *err = hashing.locked.err;
+    struct sl_hashed_object object = {name, sidecar->bytes, source, 0, false};
+    sl_autofree struct sl_hashed_range *ranges =
+        sl_alloc_array(sidecar->range_count, sizeof(*ranges), err);
+    for (size_t i = 0; ranges && i < sidecar->range_count; i++) {
+        ranges[i].object = &object;
+        ranges[i].begin = i * sidecar->range_bytes;
+        ranges[i].end = sl_sidecar_range_end(sidecar, i);
+    }
+    int done = ranges ? sl_cli_hash_ranges(signing->store, ranges, sidecar->range_count, err) : -1;
+    sl_source_free(object.source); /* of an empty one */
+    if (done < 0)
         return -1;
+    for (size_t i = 0; i < sidecar->range_count; i++) {
+        sidecar->ranges[i].crc32c = ranges[i].crc32c;
+        memcpy(sidecar->ranges[i].sha256, ranges[i].sha256, sizeof(ranges[i].sha256));
     }
     sl_sidecar_tree(sidecar, sidecar->tree);
     signing->objects++;
@@ -132,27 +55,32 @@ static int add_signature(const struct sl_cli_signing *signing, struct sl_sidecar
     return sidecar->signature ? 0 : -1;
 }
 
-/* Where the sidecar goes: the suffix comes before a query. */
-static char *place_of(const struct sl_cli_signing *signing, const char *name, struct sl_err *err)
+char *sl_cli_beside(const char *uri, const char *suffix, struct sl_err *err)
 {
-    if (!signing->single)
-        return sl_asprintf(err, "%s%s%s", signing->uri, name, SL_SIDECAR_SUFFIX);
-    const struct sl_store_kind *kind = sl_stores_find(signing->uri);
-    const char *query = kind && kind->traits.urls ? strchr(signing->uri, '?') : NULL;
-    int bytes = (int)(query ? (size_t)(query - signing->uri) : strlen(signing->uri));
-    return sl_asprintf(err, "%.*s%s%s", bytes, signing->uri, SL_SIDECAR_SUFFIX, query ? query : "");
+    const struct sl_store_kind *kind = sl_stores_find(uri);
+    const char *query = kind && kind->traits.urls ? strchr(uri, '?') : NULL;
+    int bytes = (int)(query ? (size_t)(query - uri) : strlen(uri));
+    return sl_asprintf(err, "%.*s%s%s", bytes, uri, suffix, query ? query : "");
+}
+
+int sl_cli_put(const char *uri, const struct sl_source_config *config, const struct sl_buf *text,
+               struct sl_err *err)
+{
+    const struct sl_upload_config how = {.source = config, .replace = true};
+    SL_AUTO(sl_upload) upload = NULL;
+    if (sl_upload_open(uri, text->used, &how, &upload, err) < 0 ||
+        sl_upload_write(upload, 0, text->data, text->used, err) < 0)
+        return -1;
+    return sl_upload_finish(upload, err);
 }
 
 static int put(const struct sl_cli_signing *signing, const char *name, const struct sl_buf *text,
                struct sl_err *err)
 {
-    const struct sl_upload_config config = {.source = signing->config, .replace = true};
-    SL_AUTO(sl_upload) upload = NULL;
-    sl_autofree char *uri = place_of(signing, name, err);
-    if (!uri || sl_upload_open(uri, text->used, &config, &upload, err) < 0 ||
-        sl_upload_write(upload, 0, text->data, text->used, err) < 0)
-        return -1;
-    return sl_upload_finish(upload, err);
+    sl_autofree char *uri = signing->single
+                                ? sl_cli_beside(signing->uri, SL_SIDECAR_SUFFIX, err)
+                                : sl_asprintf(err, "%s%s%s", signing->uri, name, SL_SIDECAR_SUFFIX);
+    return uri ? sl_cli_put(uri, signing->config, text, err) : -1;
 }
 
 int sl_cli_sign_object(struct sl_cli_signing *signing, const char *name, struct sl_err *err)
@@ -166,8 +94,8 @@ int sl_cli_sign_object(struct sl_cli_signing *signing, const char *name, struct 
     if (!sidecar)
         return -1;
     sidecar->made_from = *sl_source_version(source);
-    if (hash_all(signing, source, sidecar, err) < 0 || add_signature(signing, sidecar, err) < 0 ||
-        sl_sidecar_write(sidecar, &text, err) < 0)
+    if (hash_all(signing, name, sl_steal(&source), sidecar, err) < 0 ||
+        add_signature(signing, sidecar, err) < 0 || sl_sidecar_write(sidecar, &text, err) < 0)
         return -1;
     if (put(signing, name, &text, err) < 0)
         return sl_wrap(err, "cannot write the sidecar of '%s'", name);
@@ -247,7 +175,7 @@ int sl_cli_check_object(struct sl_cli_signing *signing, const char *name, struct
     }
     SL_AUTO(sl_sidecar)
     actual = sl_sidecar_new(name, expected->bytes, expected->range_bytes, err);
-    if (!actual || hash_all(signing, source, actual, err) < 0)
+    if (!actual || hash_all(signing, name, sl_steal(&source), actual, err) < 0)
         return -1;
     return compare(signing, name, expected, actual, err);
 }

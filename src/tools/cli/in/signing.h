@@ -22,5 +22,11 @@ int sl_cli_sign_object(struct sl_cli_signing *signing, const char *name, struct 
 /** Read its sidecar and hold it against the object. SL_E_INTEGRITY names the first range that
  * differs. */
 int sl_cli_check_object(struct sl_cli_signing *signing, const char *name, struct sl_err *err);
+/** The URI with a suffix behind its name, which is before a query; free() it. NULL: SL_E_NO_SPACE.
+ */
+char *sl_cli_beside(const char *uri, const char *suffix, struct sl_err *err);
+/** Write a small object, which replaces one that is there. Errors of the store. */
+int sl_cli_put(const char *uri, const struct sl_source_config *config, const struct sl_buf *text,
+               struct sl_err *err);
 
 #endif
