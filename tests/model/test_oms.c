@@ -16,16 +16,12 @@ enum { NOW = 1796083200 }; /* 2026-12-01, when all but one certificate is valid 
 
 static struct sl_err err;
 
-/* A text of the golden files with a NUL behind it; freed by the caller. */
+/* A text of data/golden/signing/; freed by the caller. */
 static char *read_text(const char *name, size_t *bytes)
 {
     char path[256];
     snprintf(path, sizeof(path), "signing/%s", name);
-    uint8_t *data = golden_read(path, bytes);
-    char *text = calloc(1, *bytes + 1);
-    memcpy(text, data, *bytes);
-    free(data);
-    return text;
+    return golden_text(path, bytes);
 }
 
 /* ---- the model that was signed --------------------------------------------------------------- */

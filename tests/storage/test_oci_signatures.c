@@ -513,22 +513,13 @@ SL_TEST(other_stores_keep_no_signatures)
     ck_assert_int_eq(err.kind, SL_E_USAGE);
 }
 
-/* A golden file with a NUL behind it; free() it. */
-static char *golden_text(const char *name)
-{
-    size_t bytes;
-    uint8_t *data = golden_read(name, &bytes);
-    char *text = calloc(1, bytes + 1);
-    memcpy(text, data, bytes);
-    free(data);
-    return text;
-}
-
 SL_TEST_LOOP(what_cosign_has_signed_is_believed, 0, 2)
 {
-    sl_autofree char *pem = golden_text("cosign/key.pub"), *digest = golden_text("cosign/digest");
-    sl_autofree char *text = golden_text(_i ? "cosign/simple.json" : "cosign/bundle.json");
-    sl_autofree char *signature = golden_text("cosign/simple.sig");
+    size_t bytes;
+    sl_autofree char *pem = golden_text("cosign/key.pub", &bytes),
+                     *digest = golden_text("cosign/digest", &bytes);
+    sl_autofree char *text = golden_text(_i ? "cosign/simple.json" : "cosign/bundle.json", &bytes);
+    sl_autofree char *signature = golden_text("cosign/simple.sig", &bytes);
     struct sl_store_signature item = {
         .text = text, .bytes = strlen(text), .signature = _i ? signature : NULL};
     const struct sl_store_signatures golden = {.items = &item, .count = 1};

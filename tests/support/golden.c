@@ -38,6 +38,15 @@ uint8_t *golden_read(const char *name, size_t *bytes)
     return exact;
 }
 
+char *golden_text(const char *name, size_t *bytes)
+{
+    uint8_t *data = golden_read(name, bytes);
+    char *text = calloc(1, *bytes + 1);
+    memcpy(text, data, *bytes);
+    free(data);
+    return text;
+}
+
 json_t *golden_json(const char *name)
 {
     char path[512];

@@ -10,6 +10,8 @@
 /** A file below data/golden/, inflated if its name ends in .gz; free() it. Aborts if it cannot be
  * read. */
 uint8_t *golden_read(const char *name, size_t *bytes);
+/** The same with a NUL behind it; free() it. */
+char *golden_text(const char *name, size_t *bytes);
 /** A JSON file below data/golden/; json_decref() it. */
 json_t *golden_json(const char *name);
 

@@ -11,9 +11,7 @@
 
 enum { ITEMS_MAX = 32 }; /* certificates, timestamps, entries of a log: of each a few are usual */
 
-static const char MEDIA_TYPE[] = "application/vnd.dev.sigstore.bundle.v0.3+json",
-                  ANY_MEDIA_TYPE[] = "application/vnd.dev.sigstore.bundle",
-                  PAYLOAD_TYPE[] = "application/vnd.in-toto+json";
+static const char ANY_MEDIA_TYPE[] = "application/vnd.dev.sigstore.bundle";
 
 void sl_bundle_free(struct sl_bundle *bundle)
 {
@@ -160,10 +158,10 @@ static int take_envelope(const json_t *envelope, struct sl_bundle *bundle, struc
     const json_t *signatures = member(envelope, "signatures");
     if (!json_is_object(envelope))
         return refuse("it has no dsseEnvelope", err);
-    if (!type || strcmp(type, PAYLOAD_TYPE) != 0)
+    if (!type || strcmp(type, SL_BUNDLE_PAYLOAD_TYPE) != 0)
         return sl_fail_code(err, SL_E_INTEGRITY, "E_SIGNATURE",
                             "not a signature bundle: its payloadType is '%.100s', expected %s",
-                            type ? type : "", PAYLOAD_TYPE);
+                            type ? type : "", SL_BUNDLE_PAYLOAD_TYPE);
     if (!json_is_array(signatures) || json_array_size(signatures) != 1)
         return sl_fail_code(err, SL_E_INTEGRITY, "E_SIGNATURE",
                             "not a signature bundle: it has %zu signatures, expected one",
@@ -181,11 +179,11 @@ static int check_type(const json_t *document, struct sl_err *err)
     const char *type = json_string_value(member(document, "mediaType"));
     if (!type || strncmp(type, ANY_MEDIA_TYPE, strlen(ANY_MEDIA_TYPE)) != 0)
         return refuse("its mediaType is not that of Sigstore's bundles", err);
-    if (strcmp(type, MEDIA_TYPE) != 0)
+    if (strcmp(type, SL_BUNDLE_MEDIA_TYPE) != 0)
         return sl_fail(err, SL_E_FORMAT,
                        "the signature bundle is of type '%.100s', only %s is read: sign again with "
                        "a tool of 2025 or later",
-                       type, MEDIA_TYPE);
+                       type, SL_BUNDLE_MEDIA_TYPE);
     return 0;
 }
 

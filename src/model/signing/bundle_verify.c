@@ -168,15 +168,6 @@ static bool subject_matches(const X509 *leaf, const char *pattern)
     return alternative_matches(leaf, pattern);
 }
 
-static bool may_sign(X509 *leaf)
-{
-    uint32_t flags = X509_get_extension_flags(leaf);
-    if (flags & EXFLAG_INVALID)
-        return false;
-    return ((flags & EXFLAG_KUSAGE) && (X509_get_key_usage(leaf) & KU_DIGITAL_SIGNATURE)) ||
-           ((flags & EXFLAG_XKUSAGE) && (X509_get_extended_key_usage(leaf) & XKU_CODE_SIGN));
-}
-
 static int add_root(const struct sl_der *der, void *arg, struct sl_err *err)
 {
     X509 *certificate = sl_certificate_parse(der, err);
@@ -264,23 +255,17 @@ static int check_trust(X509 *leaf, STACK_OF(X509) * others, const struct sl_sign
     return done;
 }
 
-static int describe(X509 *leaf, struct sl_signing_signer *signer, struct sl_err *err)
+static int describe(const X509 *leaf, struct sl_signing_signer *signer, struct sl_err *err)
 {
-    sl_autofree char *subject = sl_certificate_name(X509_get_subject_name(leaf), err),
-                     *issuer = sl_certificate_name(X509_get_issuer_name(leaf), err);
-    if (!subject || !issuer || sl_certificate_fingerprint(leaf, signer->fingerprint, err) < 0)
-        return -1;
     signer->method = SL_SIGNED_CERTIFICATE;
-    signer->who = sl_asprintf(err, "%.512s, by %.512s", *subject ? subject : "no subject", issuer);
-    if (signer->who)
-        sl_sanitize(signer->who);
-    return signer->who ? 0 : -1;
+    signer->who = sl_certificate_who(leaf, err);
+    return signer->who ? sl_certificate_fingerprint(leaf, signer->fingerprint, err) : -1;
 }
 
 static int check_leaf(X509 *leaf, const struct sl_signing_trust *trust,
                       const struct sl_signing_signer *signer, struct sl_err *err)
 {
-    if (!may_sign(leaf))
+    if (!sl_certificate_may_sign(leaf))
         return refuse("the signer's certificate may not sign: it has neither the key usage "
                       "digitalSignature nor the extended one codeSigning",
                       err);

@@ -9,14 +9,13 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "bundle_parts.h"
 #include "lower_bound.h"
 
 enum { NAME_BYTES_MAX = 4096, IGNORED_MAX = 10000 };
 #define SHARD_BYTES_MAX (1ull << 53) /* the numbers of JSON are exact so far */
 
-static const char STATEMENT[] = "https://in-toto.io/Statement/v1",
-                  PREDICATE[] = "https://model_signing/signature/v1.0",
-                  OLD_PREDICATE[] = "https://model_signing/Digests/v0.1";
+static const char OLD_PREDICATE[] = "https://model_signing/Digests/v0.1";
 
 void sl_oms_free(struct sl_oms *oms)
 {
@@ -175,6 +174,12 @@ static int by_name(const void *a, const void *b)
     return order ? order : (x->start > y->start) - (x->start < y->start);
 }
 
+void sl_oms_sort(struct sl_oms *oms)
+{
+    if (oms->resource_count)
+        qsort(oms->resources, oms->resource_count, sizeof(*oms->resources), by_name);
+}
+
 /* Sorted: no name twice, ranges of one size that follow one another from 0. */
 static int check_order(const struct sl_oms *oms, struct sl_err *err)
 {
@@ -253,6 +258,7 @@ static int take_shard_size(const json_t *serialization, struct sl_oms *oms, stru
 static int take_serialization(const json_t *serialization, struct sl_oms *oms, struct sl_err *err)
 {
     const char *method = sl_json_get_string(serialization, "method");
+    oms->links = json_is_true(json_object_get(serialization, "allow_symlinks"));
     if (!method)
         return refuse("it does not say how files were hashed", err);
     if (strcmp(method, "shards") == 0) {
@@ -267,6 +273,14 @@ static int take_serialization(const json_t *serialization, struct sl_oms *oms, s
     return take_ignored(serialization, oms, err);
 }
 
+static int refuse_old(struct sl_err *err)
+{
+    return sl_fail(
+        err, SL_E_FORMAT,
+        "signed by model-signing 0.2, whose signatures are not supported: sign again with "
+        "version 1.1 or later");
+}
+
 /* A member that must have this text; another one is of a version that came later. */
 static int check_version(const json_t *document, const char *key, const char *known,
                          struct sl_err *err)
@@ -276,6 +290,8 @@ static int check_version(const json_t *document, const char *key, const char *kn
         return refuse("it is not an in-toto statement", err);
     if (strcmp(text, known) == 0)
         return 0;
+    if (strcmp(text, OLD_PREDICATE) == 0)
+        return refuse_old(err);
     return sl_fail(err, SL_E_FORMAT,
                    "the signed statement has the %s '%.200s', only %s is supported: update sluice, "
                    "or have the model signed again",
@@ -286,15 +302,15 @@ static int take_statement(const json_t *document, struct sl_oms *oms, struct sl_
 {
     const json_t *subject = json_object_get(document, "subject"),
                  *predicate = json_object_get(document, "predicate");
-    if (check_version(document, "_type", STATEMENT, err) < 0 ||
-        check_version(document, "predicateType", PREDICATE, err) < 0)
+    if (check_version(document, "_type", SL_OMS_STATEMENT, err) < 0 ||
+        check_version(document, "predicateType", SL_OMS_PREDICATE, err) < 0)
         return -1;
     if (json_array_size(subject) != 1)
         return refuse("it must have exactly one subject", err);
     if (take_serialization(json_object_get(predicate, "serialization"), oms, err) < 0 ||
         take_resources(predicate, oms, err) < 0 || check_root(subject, oms, err) < 0)
         return -1;
-    qsort(oms->resources, oms->resource_count, sizeof(*oms->resources), by_name);
+    sl_oms_sort(oms);
     return check_order(oms, err);
 }
 
@@ -333,9 +349,7 @@ int sl_oms_open(const char *text, size_t bytes, const struct sl_signing_trust *t
         return -1;
     int done = sl_bundle_verify(bundle, trust, now, &signer, &why);
     if (done < 0 && why.kind == SL_E_INTEGRITY && is_too_old(bundle))
-        sl_fail(err, SL_E_FORMAT,
-                "signed by model-signing 0.2, whose signatures are not supported: sign again with "
-                "version 1.1 or later");
+        refuse_old(err);
     else if (done < 0)
         sl_fail_code(err, why.kind, why.code, "%s", why.message);
     else

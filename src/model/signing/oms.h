@@ -10,6 +10,8 @@
 #include "hash.h"
 
 #define SL_OMS_FILE_NAME "model.sig"
+/** What is signed here lists no more, so that it can be read within the limits of JSON. */
+enum { SL_OMS_RESOURCES_MAX = 30000 };
 
 struct sl_oms_resource {
     char *name;             /* relative path, checked: no "..", no empty part, UTF-8 */
@@ -20,6 +22,7 @@ struct sl_oms_resource {
 struct sl_oms {
     bool shards;
     uint64_t shard_bytes;              /* 0: whole files */
+    bool links;                        /* allow_symlinks: files may be links to files elsewhere */
     bool single;                       /* one file, called "." by releases before 1.0 */
     struct sl_oms_resource *resources; /* as the statement has them; no name (and range) twice */
     size_t resource_count;

@@ -4,6 +4,7 @@
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/sha.h>
+#include <openssl/x509v3.h>
 #include <string.h>
 
 #include "bundle_parts.h"
@@ -89,6 +90,18 @@ char *sl_certificate_name(const X509_NAME *name, struct sl_err *err)
     return copy;
 }
 
+char *sl_certificate_who(const X509 *certificate, struct sl_err *err)
+{
+    sl_autofree char *subject = sl_certificate_name(X509_get_subject_name(certificate), err),
+                     *issuer = sl_certificate_name(X509_get_issuer_name(certificate), err);
+    if (!subject || !issuer)
+        return NULL;
+    char *who = sl_asprintf(err, "%.512s, by %.512s", *subject ? subject : "no subject", issuer);
+    if (who)
+        sl_sanitize(who);
+    return who;
+}
+
 X509 *sl_certificate_parse(const struct sl_der *der, struct sl_err *err)
 {
     const uint8_t *at = der->data;
@@ -100,6 +113,15 @@ X509 *sl_certificate_parse(const struct sl_der *der, struct sl_err *err)
     sl_fail_code(err, SL_E_INTEGRITY, "E_SIGNATURE",
                  "a certificate of the signature bundle is not one");
     return NULL;
+}
+
+bool sl_certificate_may_sign(X509 *leaf)
+{
+    uint32_t flags = X509_get_extension_flags(leaf);
+    if (flags & EXFLAG_INVALID)
+        return false;
+    return ((flags & EXFLAG_KUSAGE) && (X509_get_key_usage(leaf) & KU_DIGITAL_SIGNATURE)) ||
+           ((flags & EXFLAG_XKUSAGE) && (X509_get_extended_key_usage(leaf) & XKU_CODE_SIGN));
 }
 
 /* ---- PEM ------------------------------------------------------------------------------------- */

@@ -5,7 +5,15 @@
 #include <openssl/evp.h>
 #include <openssl/x509.h>
 
-#include "bundle.h"
+#include "oms.h"
+
+#define SL_BUNDLE_MEDIA_TYPE   "application/vnd.dev.sigstore.bundle.v0.3+json"
+#define SL_BUNDLE_PAYLOAD_TYPE "application/vnd.in-toto+json"
+#define SL_OMS_STATEMENT       "https://in-toto.io/Statement/v1"
+#define SL_OMS_PREDICATE       "https://model_signing/signature/v1.0"
+
+/** Resources by path (bytes of UTF-8, which are in the order of code points) and start. */
+void sl_oms_sort(struct sl_oms *oms);
 
 /** What DSSE puts in front of the payload; appended. */
 int sl_bundle_signed_head(const struct sl_bundle *bundle, struct sl_buf *text, struct sl_err *err);
@@ -22,6 +30,10 @@ int sl_signing_fingerprint(EVP_PKEY *key, char text[65], struct sl_err *err);
 int sl_certificate_fingerprint(const X509 *certificate, char text[65], struct sl_err *err);
 /** "CN=Example signer,O=Example" (RFC 2253); free() it. NULL: SL_E_NO_SPACE. */
 char *sl_certificate_name(const X509_NAME *name, struct sl_err *err);
+/** "SUBJECT, by ISSUER" on one line; free() it. NULL: SL_E_NO_SPACE. */
+char *sl_certificate_who(const X509 *certificate, struct sl_err *err);
+/** Key usage digitalSignature, or the extended one codeSigning. */
+bool sl_certificate_may_sign(X509 *certificate);
 
 /** DER that must be one certificate and nothing more; X509_free() it. NULL: SL_E_INTEGRITY. */
 X509 *sl_certificate_parse(const struct sl_der *der, struct sl_err *err);
