@@ -8,7 +8,10 @@
 
 #include "buf.h"
 #include "claims.h"
+#include "golden.h"
+#include "hash.h"
 #include "model_maker.h"
+#include "oms.h"
 #include "range_server.h"
 #include "run_sluice.h"
 #include "scratch.h"
@@ -160,6 +163,164 @@ SL_TEST(a_sidecar_is_put_beside_an_object_of_a_web_server)
     ck_assert_str_eq(last->method, "PUT");
     ck_assert_msg(strstr(last->body, "\"etag\":\"\\\"v1\\\"\"") != NULL, "%s", last->body);
     sl_server_stop(server);
+}
+
+/* ---- whole models -----------------------------------------------------------------------------
+ */
+
+#define PEM SL_TEST_DATA "/golden/signing/keys/p256.key.pem"
+
+/* model.sig, or another one, opened with the public key; sl_oms_free() it. */
+static struct sl_oms *open_signature(const char *path)
+{
+    struct sl_buf text = SL_BUF_INIT(1 << 20);
+    size_t bytes;
+    struct sl_err err = SL_ERR_INIT;
+    struct sl_oms *oms = NULL;
+    char *pem = golden_text("signing/keys/p256.pub.pem", &bytes);
+    const struct sl_signing_trust trust = {.method = SL_SIGNED_KEY, .keys_pem = pem};
+    ck_assert_int_eq(sl_buf_read_file(&text, path, &err), 0);
+    ck_assert_msg(sl_oms_open(text.data, text.used, &trust, 0, &oms, &err) == 0, "%s", err.message);
+    sl_buf_release(&text);
+    free(pem);
+    return oms;
+}
+
+/* Its ranges are those of the data. */
+static void check_ranges(const struct sl_oms *oms, const char *name)
+{
+    size_t count;
+    const struct sl_oms_resource *found = sl_oms_find(oms, name, &count);
+    ck_assert_msg(found, "%s", name);
+    for (size_t i = 0; i < count; i++) {
+        uint8_t digest[SL_HASH_BYTES_MAX];
+        uint64_t end = oms->shards ? found[i].end : BYTES;
+        ck_assert_int_eq(sl_digest_of(SL_HASH_SHA256, NULL, 0, data + found[i].start,
+                                      end - found[i].start, digest, NULL),
+                         0);
+        ck_assert_int_eq(memcmp(digest, found[i].digest, 32), 0);
+    }
+    ck_assert(!oms->shards || found[count - 1].end == BYTES);
+}
+
+SL_TEST(a_model_is_signed_as_a_whole)
+{
+    ck_assert_int_eq(mkdir(at("m/.git"), 0777), 0);
+    write_file("m/.git/config", "x", 1);
+    DO("sign", at("m"));
+    DO("sign", "--format", "oms", "--key", PEM, at("m"));
+    EXPECT(0, "/m/model.sig\n2 files, 300 KiB, signed by key ");
+    struct sl_oms *oms = open_signature(at("m/model.sig"));
+    ck_assert_uint_eq(oms->resource_count, 2);
+    check_ranges(oms, "a.bin");
+    ck_assert(sl_oms_ignores(oms, "a.bin.sluice.json") && sl_oms_ignores(oms, ".git/config") &&
+              sl_oms_ignores(oms, "model.sig") && !sl_oms_ignores(oms, "empty"));
+    sl_oms_free(oms);
+    DO("inspect", at("m/model.sig"));
+    EXPECT(0, "not verified here");
+    EXPECT(0, "2 files, whole");
+    DO("sign", at("m"));
+    ck_assert_int_eq(access(at("m/model.sig.sluice.json"), F_OK), -1);
+}
+
+SL_TEST(a_model_is_signed_range_by_range)
+{
+    DO("sign", "--format", "oms", "--key", PEM, "--shard-bytes", "64Ki", at("m/"), "--json");
+    EXPECT(0, "\"files\":2,\"resources\":5,\"bytes\":307200,\"signed_by\":\"key 7394");
+    struct sl_oms *oms = open_signature(at("m/model.sig"));
+    ck_assert_uint_eq(oms->resource_count, 5);
+    check_ranges(oms, "a.bin");
+    sl_oms_free(oms);
+    DO("inspect", "--json", at("m/model.sig"));
+    EXPECT(0, "\"verified\":false");
+    EXPECT(0, "\"files\":1,\"resources\":5,\"shard_bytes\":65536,\"bytes\":307200");
+    DO("inspect", "--digest", at("m/model.sig"));
+    EXPECT(2, "is a signature");
+}
+
+SL_TEST(what_a_spec_leaves_out_is_ignored)
+{
+    DO("sign", "--format", "oms", "--key", PEM, at("m"), "--set", "source.exclude=empty");
+    EXPECT(0, "1 file, 300 KiB");
+    struct sl_oms *oms = open_signature(at("m/model.sig"));
+    ck_assert(sl_oms_ignores(oms, "empty"));
+    sl_oms_free(oms);
+}
+
+SL_TEST(many_files_are_signed_side_by_side)
+{
+    enum { FILES = 40 };
+    for (int i = 0; i < FILES; i++) {
+        char name[32];
+        snprintf(name, sizeof(name), "m/%02d.bin", i);
+        write_file(name, data, BYTES);
+    }
+    for (int shards = 0; shards < 2; shards++) {
+        DO("sign", "--format", "oms", "--key", PEM, "--shard-bytes", shards ? "32Ki" : "0",
+           at("m"));
+        EXPECT(0, shards ? "42 files, 410 ranges" : "42 files");
+        struct sl_oms *oms = open_signature(at("m/model.sig"));
+        for (int i = 0; i < FILES; i++) {
+            char name[32];
+            snprintf(name, sizeof(name), "%02d.bin", i);
+            check_ranges(oms, name);
+        }
+        sl_oms_free(oms);
+    }
+}
+
+SL_TEST(what_cannot_be_signed_as_a_model_is_said)
+{
+    DO("sign", "--format", "oms", at("m"));
+    EXPECT(2, "name it with --key");
+    DO("sign", "--key", PEM, at("m"));
+    EXPECT(2, "are for --format oms");
+    DO("sign", "--format", "oms", "--key", PEM, "--check", at("m"));
+    EXPECT(2, "`sluice verify`");
+    DO("sign", "--format", "oms", "--key", PEM, "--minisign-key", KEY, at("m"));
+    EXPECT(2, "leave one out");
+    DO("sign", "--format", "oms", "--key", KEY, at("m"));
+    EXPECT(2, "not a private key");
+    DO("sign", "--format", "oms", "--key", PEM, "--certificate",
+       SL_TEST_DATA "/golden/signing/keys/leaf.cert.pem", at("m"));
+    EXPECT(2, "of another key");
+    DO("sign", "--format", "oms", "--key", PEM, "--shard-bytes", "10", at("m"));
+    EXPECT(2, "30720 ranges would be listed, at most 30000");
+    DO("sign", "--format", "oms", "--key", PEM, "--shard-bytes", "1Mi", at("m/empty"));
+    EXPECT(2, "all files are empty");
+    DO("sign", "--format", "oms", "--key", PEM, "hf://org/name");
+    EXPECT(2, "no signature can be written beside");
+    DO("sign", "--format", "oms", "--key", PEM, at("none"));
+    EXPECT(4, "none");
+    ck_assert_int_eq(access(at("m/model.sig"), F_OK), -1);
+}
+
+static bool take_signature(const struct sl_server_request *request, struct sl_server_reply *reply,
+                           void *arg)
+{
+    if (strcmp(request->method, "PUT") != 0)
+        return false;
+    ck_assert_str_eq(request->target, "/a.bin.sig?token=1");
+    (void)arg;
+    reply->status = 201;
+    return true;
+}
+
+SL_TEST(a_signature_is_put_beside_an_object_of_a_web_server)
+{
+    struct sl_server *server = sl_server_start();
+    sl_server_put(server, "/a.bin", data, BYTES, "\"v1\"");
+    sl_server_handle(server, take_signature, server);
+    DO("sign", "--format", "oms", "--key", PEM, sl_server_url(server, "/a.bin?token=1"));
+    EXPECT(0, "1 file, 300 KiB");
+    const struct sl_server_request *last =
+        sl_server_request_at(server, sl_server_request_count(server) - 1);
+    write_file("put.sig", last->body, strlen(last->body));
+    sl_server_stop(server);
+    struct sl_oms *oms = open_signature(at("put.sig"));
+    ck_assert(oms->single && oms->resource_count == 1);
+    check_ranges(oms, ".");
+    sl_oms_free(oms);
 }
 
 SL_CASE(.setup = setup, .teardown = teardown, .seconds = 60)

@@ -13,6 +13,7 @@
 #include "file_store.h"
 #include "format.h"
 #include "inspect_report.h"
+#include "inspect_signature.h"
 #include "plan.h"
 #include "stores.h"
 
@@ -137,6 +138,17 @@ static int inspect_object(struct sl_cli *cli, const struct place *place, const c
     return result;
 }
 
+/* The signature of a model has no tensors. */
+static int inspect_signature(struct sl_cli *cli, const struct place *place, const char *name,
+                             struct sl_json *json, struct sl_err *err)
+{
+    const struct inspect_options *options = cli->options;
+    if (options->digest || options->slice.count)
+        return sl_fail(err, SL_E_USAGE,
+                       "'%s' is a signature: it has no tensors for --digest and --slice", name);
+    return sl_inspect_signature(place->store, name, cli->json ? json : NULL, err);
+}
+
 /* ---- a prefix -------------------------------------------------------------------------------- */
 
 /* The names below a prefix that may hold tensors; [1]: second choice. */
@@ -251,8 +263,9 @@ static int inspect_uri(struct sl_cli *cli, const struct sl_spec *spec, struct sl
     if (keys)
         sl_keys_heed(keys, cli->cancel);
     struct place place = {store, keys};
-    int result = key[0] ? inspect_object(cli, &place, key, json, err)
-                        : inspect_prefix(cli, &place, json, err);
+    int result = !key[0]                        ? inspect_prefix(cli, &place, json, err)
+                 : sl_inspect_is_signature(key) ? inspect_signature(cli, &place, key, json, err)
+                                                : inspect_object(cli, &place, key, json, err);
     if (result < 0 || !cli->json)
         return result;
     const char *text = sl_json_text(json, err);
@@ -279,7 +292,7 @@ static int run(struct sl_cli *cli, struct sl_err *err)
 const struct sl_command sl_cmd_inspect = {
     .name = "inspect",
     .usage = "sluice inspect URI",
-    .summary = "show the tensors of a model file",
+    .summary = "show the tensors of a model file, or what a signature says",
     .description =
         "Reads headers only and shows name, dtype, shape and size of every tensor, for "
         ".tensors, safetensors, PyTorch checkpoints and GGUF, in one file or several (name the "
@@ -294,11 +307,14 @@ const struct sl_command sl_cmd_inspect = {
         "code 10 and the code of the rule, "
         "for example E_DTYPE or st.offset. A file in which an editor was killed is refused until "
         "the "
-        "next editor, or --complete-edit, has completed the change. A store that cannot be reached "
+        "next editor, or --complete-edit, has completed the change. Of a signature (model.sig) it "
+        "shows who signed what, as it stands there: nothing is verified. A store that cannot be "
+        "reached "
         "is given up after 2 s "
         "(--unreachable-seconds).",
     .examples = "sluice inspect s3://bucket/gpt-j-6b.tensors\n"
                 "sluice inspect --json --digest model.safetensors   # for scripts\n"
+                "sluice inspect hf://org/model/model.sig   # who signed it\n"
                 "sluice inspect --slice 'wte.weight[0:4,:]' model/  # hash of four rows",
     .options = &table,
     .spec_flags = true,

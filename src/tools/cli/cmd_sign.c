@@ -1,6 +1,7 @@
 /*
  * sluice sign: sidecars for an object or for all below a prefix, by reading them once; or, with
- * --check, whether those that are there are right.
+ * --check, whether those that are there are right; or, with --format oms, one signature of them
+ * all.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -14,21 +15,41 @@
 #include "operand.h"
 #include "own_names.h"
 #include "plan.h"
+#include "sign_model.h"
 #include "signing.h"
 #include "stores.h"
 
-enum { OBJECTS_MAX = 50000, PASSWORD_BYTES_MAX = 1024 };
+enum { OBJECTS_MAX = 50000, PASSWORD_BYTES_MAX = 1024, PEM_BYTES_MAX = 256 * 1024 };
+enum { FORMAT_SIDECARS, FORMAT_OMS };
 
 struct sign_options {
+    int format;
+    char *key, *certificate, *chain;
+    uint64_t shard_bytes;
     char *minisign_key, *password_file;
     bool check;
 };
 static const struct sl_option rows[] = {
+    SL_OPTION(
+        sign_options, format, CHOICE, "sidecars",
+        "sidecars beside each object, or oms: one model.sig for all, of OpenSSF Model Signing",
+        .choices = "sidecars|oms"),
+    SL_OPTION(sign_options, key, STRING, "",
+              "oms: private key in PEM, encrypted or not: ECDSA over P-256, P-384 or P-521",
+              .value = "FILE"),
+    SL_OPTION(sign_options, certificate, STRING, "",
+              "oms: certificate of that key in PEM, by which the signer is known then",
+              .value = "FILE"),
+    SL_OPTION(sign_options, chain, STRING, "",
+              "oms: further certificates in PEM, from the issuer of that one on", .value = "FILE"),
+    SL_OPTION(sign_options, shard_bytes, BYTES, "0",
+              "oms: sign ranges of this size, so that a load can fetch a wrong one again alone; 0 "
+              "signs whole files"),
     SL_OPTION(sign_options, minisign_key, STRING, "",
               "secret key to sign with, a file of `minisign -G`, encrypted or not",
               .value = "FILE"),
     SL_OPTION(sign_options, password_file, STRING, "",
-              "the password of that key; - asks at the terminal", .value = "FILE"),
+              "the password of the key; - asks at the terminal", .value = "FILE"),
     SL_OPTION(sign_options, check, BOOL, "false",
               "write nothing: read the sidecars that are there and hold them against the objects"),
     SL_OPTION_END,
@@ -75,6 +96,7 @@ static int take_entry(const struct sl_entry *entry, void *arg, struct sl_err *er
 {
     struct names *names = arg;
     if (ends_with(entry->name, SL_SIDECAR_SUFFIX) || ends_with(entry->name, ".minisig") ||
+        strcmp(entry->name, SL_OMS_FILE_NAME) == 0 ||
         sl_own_name(entry->name, strlen(entry->name)) ||
         !sl_plan_matches(&names->spec->source.include, entry->name, true) ||
         sl_plan_matches(&names->spec->source.exclude, entry->name, false))
@@ -150,25 +172,60 @@ static int sign_source(struct sl_cli *cli, struct sl_spec *spec, struct sl_cli_s
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
+/* The password that --password-file has, if there is one; *there. */
+static int read_password(const struct sl_cli *cli, char password[PASSWORD_BYTES_MAX + 1],
+                         bool *there, struct sl_err *err)
+{
+    const struct sign_options *options = cli->options;
+    SL_AUTO(sl_keys) keys = NULL;
+    if (sl_keys_open(NULL, options->password_file, &keys, err) < 0 ||
+        (keys && sl_keys_passphrase(keys, password, PASSWORD_BYTES_MAX + 1, err) < 0))
+        return -1;
+    *there = keys != NULL;
+    return 0;
+}
+
 static int read_secret(const struct sl_cli *cli, struct sl_minisign_secret *secret,
                        struct sl_err *err)
 {
     const struct sign_options *options = cli->options;
-    sl_autobuf text = SL_BUF_INIT(SL_MINISIGN_FILE_BYTES_MAX);
+    sl_autosecretbuf text = SL_BUF_INIT(SL_MINISIGN_FILE_BYTES_MAX);
     char password[PASSWORD_BYTES_MAX + 1] = "";
-    SL_AUTO(sl_keys) keys = NULL;
+    bool there = false;
     if (sl_buf_read_file(&text, options->minisign_key, err) < 0)
         return -1;
-    bool locked = sl_minisign_secret_is_locked(text.data, text.used);
-    if (locked && (sl_keys_open(NULL, options->password_file, &keys, err) < 0 ||
-                   (keys && sl_keys_passphrase(keys, password, sizeof(password), err) < 0)))
-        return -1;
-    int done = sl_minisign_secret_parse(text.data, text.used, keys ? password : NULL, cli->cancel,
+    int done = sl_minisign_secret_is_locked(text.data, text.used)
+                   ? read_password(cli, password, &there, err)
+                   : 0;
+    if (done == 0)
+        done = sl_minisign_secret_parse(text.data, text.used, there ? password : NULL, cli->cancel,
                                         secret, err);
     sl_crypt_wipe(password, sizeof(password));
-    if (text.data)
-        sl_crypt_wipe(text.data, text.used);
     return done < 0 ? sl_wrap(err, "'%s'", options->minisign_key) : 0;
+}
+
+static int read_key(const struct sl_cli *cli, struct sl_oms_key **key, struct sl_err *err)
+{
+    const struct sign_options *options = cli->options;
+    sl_autosecretbuf text = SL_BUF_INIT(PEM_BYTES_MAX);
+    sl_autobuf certificate = SL_BUF_INIT(PEM_BYTES_MAX), chain = SL_BUF_INIT(PEM_BYTES_MAX);
+    char password[PASSWORD_BYTES_MAX + 1] = "";
+    bool there = false;
+    if (sl_buf_read_file(&text, options->key, err) < 0 ||
+        (options->certificate && sl_buf_read_file(&certificate, options->certificate, err) < 0) ||
+        (options->chain && sl_buf_read_file(&chain, options->chain, err) < 0))
+        return -1;
+    const char *pem = sl_buf_string(&text);
+    int done = sl_oms_key_is_locked(pem) ? read_password(cli, password, &there, err) : 0;
+    const struct sl_oms_key_texts texts = {
+        .key = pem,
+        .password = there ? password : NULL,
+        .certificate = options->certificate ? sl_buf_string(&certificate) : NULL,
+        .chain = options->chain ? sl_buf_string(&chain) : NULL};
+    if (done == 0)
+        done = sl_oms_key_open(&texts, sl_wall_seconds(), key, err);
+    sl_crypt_wipe(password, sizeof(password));
+    return done < 0 ? sl_wrap(err, "'%s'", options->key) : 0;
 }
 
 /* ---- the command ----------------------------------------------------------------------------- */
@@ -216,18 +273,12 @@ static int sign_specs(struct sl_cli *cli, struct sl_cli_signing *signing, struct
     return done;
 }
 
-static int run(struct sl_cli *cli, struct sl_err *err)
+static int run_sidecars(struct sl_cli *cli, struct sl_err *err)
 {
     const struct sign_options *options = cli->options;
     struct sl_minisign_secret secret = {{0}, {0}};
     struct sl_cli_signing signing = {0};
     struct sl_err why = SL_ERR_INIT;
-    if (sl_crypt_init(err) < 0)
-        return -1;
-    if (options->check && options->minisign_key)
-        return sl_fail(err, SL_E_USAGE,
-                       "--check signs nothing: give the public key with --set "
-                       "verify.minisign.publicKeyFile=FILE, or leave out --check");
     if (options->minisign_key && read_secret(cli, &secret, err) < 0)
         return -1;
     signing.secret = options->minisign_key ? &secret : NULL;
@@ -240,10 +291,104 @@ static int run(struct sl_cli *cli, struct sl_err *err)
     return done;
 }
 
+/* ---- models ---------------------------------------------------------------------------------- */
+
+static int report_models(struct sl_cli *cli, const struct sl_model_signing *signing,
+                         const struct sl_list *places, struct sl_err *err)
+{
+    char bytes[32], objects[40], ranges[40];
+    if (!cli->json) {
+        for (size_t i = 0; i < places->count; i++) {
+            printf("written  ");
+            sl_print_sanitized(places->items[i]);
+            printf("\n");
+        }
+        printf("%s, %s%s%s, signed by ", sl_human_count(signing->objects, "file", objects),
+               signing->shard_bytes ? sl_human_count(signing->ranges, "range", ranges) : "",
+               signing->shard_bytes ? ", " : "", sl_human_bytes(signing->bytes, bytes));
+        sl_print_sanitized(sl_oms_key_who(signing->key));
+        printf("\n");
+        return 0;
+    }
+    struct sl_json json;
+    sl_json_init(&json, 1024 * 1024);
+    sl_json_object(&json);
+    sl_json_key(&json, "signatures");
+    sl_json_array(&json);
+    for (size_t i = 0; i < places->count; i++)
+        sl_json_string(&json, places->items[i]);
+    sl_json_end(&json);
+    sl_json_key_uint(&json, "files", signing->objects);
+    sl_json_key_uint(&json, "resources", signing->ranges);
+    sl_json_key_uint(&json, "bytes", signing->bytes);
+    sl_json_key_string(&json, "signed_by", sl_oms_key_who(signing->key));
+    sl_json_end(&json);
+    int done = sl_cli_print_json(&json, err);
+    sl_json_release(&json);
+    return done;
+}
+
+static int sign_models(struct sl_cli *cli, struct sl_model_signing *signing, struct sl_list *places,
+                       struct sl_err *err)
+{
+    struct sl_specs specs = {0};
+    int done = sl_operand_specs(cli, NULL, NULL, "/", &specs, err);
+    for (size_t i = 0; i < specs.count && done == 0; i++) {
+        sl_autofree char *place = NULL;
+        done = sl_cli_sign_model(signing, &specs.items[i], cli->cancel, &place, err);
+        if (done == 0)
+            done = sl_list_add(places, place, strlen(place), err);
+    }
+    sl_specs_release(&specs);
+    return done;
+}
+
+static int run_models(struct sl_cli *cli, struct sl_err *err)
+{
+    const struct sign_options *options = cli->options;
+    SL_AUTO(sl_oms_key) key = NULL;
+    struct sl_list places = {0};
+    if (!options->key)
+        return sl_fail(err, SL_E_USAGE,
+                       "--format oms signs with a private key: name it with --key");
+    if (read_key(cli, &key, err) < 0)
+        return -1;
+    struct sl_model_signing signing = {.key = key, .shard_bytes = options->shard_bytes};
+    int done = sign_models(cli, &signing, &places, err);
+    if (done == 0)
+        done = report_models(cli, &signing, &places, err);
+    for (size_t i = 0; i < places.count; i++)
+        free(places.items[i]);
+    free(places.items);
+    return done;
+}
+
+static int run(struct sl_cli *cli, struct sl_err *err)
+{
+    const struct sign_options *options = cli->options;
+    bool oms = options->format == FORMAT_OMS;
+    if (sl_crypt_init(err) < 0)
+        return -1;
+    if (options->check && oms)
+        return sl_fail(err, SL_E_USAGE,
+                       "--check is for sidecars: `sluice verify` checks a signed model");
+    if (options->check && options->minisign_key)
+        return sl_fail(err, SL_E_USAGE,
+                       "--check signs nothing: give the public key with --set "
+                       "verify.minisign.publicKeyFile=FILE, or leave out --check");
+    if (oms && options->minisign_key)
+        return sl_fail(err, SL_E_USAGE,
+                       "--minisign-key signs sidecars: --format oms takes --key, or leave one out");
+    if (!oms && (options->key || options->certificate || options->chain || options->shard_bytes))
+        return sl_fail(err, SL_E_USAGE,
+                       "--key, --certificate, --chain and --shard-bytes are for --format oms");
+    return oms ? run_models(cli, err) : run_sidecars(cli, err);
+}
+
 const struct sl_command sl_cmd_sign = {
     .name = "sign",
     .usage = "sluice sign DIR | URI | SPEC",
-    .summary = "write hashes of ranges beside objects, signed if you like",
+    .summary = "write hashes beside objects, or one signature of a model",
     .description =
         "Reads an object, or all below a prefix, and writes NAME.sluice.json beside each. It holds "
         "a CRC32C and a SHA-256 for every range (8 MiB; --range-bytes), a tree hash over them, and "
@@ -251,11 +396,17 @@ const struct sl_command sl_cmd_sign = {
         "it comes and fetches a wrong one again alone; a signed one makes sure that every byte is "
         "the signer's. With --check nothing is written: sidecars that are there are held against "
         "the objects, and their signatures against verify.minisign if that names a key. Sidecars "
-        "that are there are replaced. docs/sidecars.md has the format.",
+        "that are there are replaced. docs/sidecars.md has the format. With --format oms a model "
+        "is signed as a whole, by the format of OpenSSF Model Signing. It writes model.sig beside "
+        "the files, or NAME.sig beside one object: the SHA-256 of each file, or of each range of "
+        "--shard-bytes, under one signature. The package model-signing verifies it, too. What "
+        "source.include and source.exclude leave out is named as ignored, and so are sidecars, "
+        ".minisig, .sluice and what git keeps.",
     .examples = "sluice sign /srv/models/llama/\n"
                 "sluice sign s3://bucket/model/ --minisign-key minisign.key --password-file -\n"
                 "sluice sign --check s3://bucket/model/ --set "
-                "verify.minisign.publicKeyFile=minisign.pub",
+                "verify.minisign.publicKeyFile=minisign.pub\n"
+                "sluice sign --format oms --key sign.key.pem --shard-bytes 16Mi s3://bucket/model/",
     .options = &table,
     .spec_flags = true,
     .idle_flags = idle_flags,
