@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bundle_claims.h"
 #include "oms.h"
 
 enum { NOW = 1796083200 }; /* 2026-12-01, when the root is valid */
@@ -98,8 +99,12 @@ static void try_bundle(const char *text, size_t bytes)
     struct sl_err err = SL_ERR_INIT;
     struct sl_bundle *bundle = NULL;
     struct sl_oms *oms = NULL;
-    if (sl_bundle_parse(text, bytes, &bundle, &err) == 0)
+    struct sl_bundle_claims claims = {0};
+    if (sl_bundle_parse(text, bytes, &bundle, &err) == 0) {
         try_statement((const char *)bundle->payload.data, bundle->payload.bytes);
+        (void)sl_bundle_claims_read(bundle, &claims, &err);
+        sl_bundle_claims_release(&claims);
+    }
     sl_bundle_free(bundle);
     if (sl_oms_open(text, bytes, &by_key, NOW, &oms, &err) == 0 ||
         sl_oms_open(text, bytes, &by_root, NOW, &oms, &err) == 0)
