@@ -292,6 +292,9 @@ SL_TEST(what_cannot_be_signed_as_a_model_is_said)
     EXPECT(2, "no signature can be written beside");
     DO("sign", "--format", "oms", "--key", PEM, at("none"));
     EXPECT(4, "none");
+    write_file("m/a.bin.sig", "of another kind", 15);
+    DO("sign", "--format", "oms", "--key", PEM, at("m/a.bin"));
+    EXPECT(2, "is there and is not a signature of a model");
     ck_assert_int_eq(access(at("m/model.sig"), F_OK), -1);
 }
 

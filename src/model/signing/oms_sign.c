@@ -18,8 +18,8 @@
 
 enum {
     CHAIN_MAX = 16,
-    SIGNATURE_BYTES_MAX = 256, /* of P-521: 139 */
-    PAYLOAD_BYTES_MAX = 6 * 1024 * 1024,
+    SIGNATURE_BYTES_MAX = 256,   /* of P-521: 139 */
+    PAYLOAD_BYTES_MAX = 6200000, /* its base64, five times, is within SL_JSON_TREE_BYTES_MAX */
     TEXT_BYTES_MAX = 16 * 1024 * 1024
 };
 
@@ -388,7 +388,7 @@ int sl_oms_sign(struct sl_oms *oms, const char *model, const struct sl_oms_key *
     int done = payload ? sign_payload(payload, key, text, err)
                : json.buf.used > PAYLOAD_BYTES_MAX / 2
                    ? sl_fail(err, SL_E_USAGE,
-                             "the signature would list more than 6 MiB of names and hashes: choose "
+                             "the signature would list more than 6 MB of names and hashes: choose "
                              "a larger --shard-bytes, or sign fewer files")
                    : sl_fail(err, why.kind, "%s", why.message);
     sl_json_release(&json);

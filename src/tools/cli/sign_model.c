@@ -268,6 +268,33 @@ static int check_store(const char *uri, struct sl_err *err)
                    uri);
 }
 
+/* Is what lies at the place one of these signatures? Others end in .sig as well, and none of them
+ * is replaced. What cannot be read is left to the writing. */
+static int check_place(const char *to, const struct sl_source_config *config, struct sl_err *err)
+{
+    struct sl_err why = SL_ERR_INIT;
+    SL_AUTO(sl_store) store = NULL;
+    SL_AUTO(sl_source) source = NULL;
+    sl_autofree char *key = NULL;
+    struct sl_bundle *bundle = NULL;
+    if (sl_store_open(to, config, &store, &key, &why) < 0 ||
+        sl_source_open(store, key, 64 * 1024, &source, &why) < 0)
+        return 0;
+    uint64_t bytes = SL_MIN(sl_source_bytes(source), (uint64_t)SL_BUNDLE_BYTES_MAX + 1);
+    sl_autofree char *text = sl_alloc((size_t)bytes + 1, err);
+    if (!text)
+        return -1;
+    if (bytes <= SL_BUNDLE_BYTES_MAX &&
+        (sl_source_read(source, 0, text, (size_t)bytes, &why) < 0 ||
+         sl_bundle_parse(text, (size_t)bytes, &bundle, &why) == 0)) {
+        sl_bundle_free(bundle);
+        return 0;
+    }
+    return sl_fail(err, SL_E_USAGE,
+                   "'%s' is there and is not a signature of a model: move it out of the way",
+                   sl_source_uri(source));
+}
+
 static bool is_folder(const char *uri)
 {
     struct stat status;
@@ -289,7 +316,9 @@ int sl_cli_sign_model(struct sl_model_signing *signing, const struct sl_spec *sp
     if (!uri || check_store(uri, err) < 0 || sl_store_open(uri, &config, &store, &key, err) < 0)
         return -1;
     to = *key ? sl_cli_beside(uri, ".sig", err) : sl_asprintf(err, "%s" SL_OMS_FILE_NAME, uri);
-    int done = to ? take_all(&model, store, key, err) : -1;
+    int done = to ? check_place(to, &config, err) : -1;
+    if (done == 0)
+        done = take_all(&model, store, key, err);
     if (done == 0)
         done = hash_and_sign(signing, &model, store, uri, key, &text, err);
     release(&model);
