@@ -3,6 +3,7 @@
  * what cannot sign is refused. The keys and certificates are those of data/golden/signing/keys.
  */
 #include <openssl/pem.h>
+#include <openssl/x509v3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -233,6 +234,164 @@ SL_TEST(an_encrypted_key_wants_its_password)
     char *open = new_key("EC", "prime256v1", NULL);
     ck_assert(!sl_oms_key_is_locked(open));
     free(open);
+}
+
+/* ---- certificates that are made here -----------------------------------------------------------
+ */
+
+struct made {
+    EVP_PKEY *key;
+    X509 *certificate;
+};
+
+/* A certificate of a key, by an issuer (NULL: itself), valid around NOW. */
+static struct made make_certificate(EVP_PKEY *key, const char *name, const struct made *issuer,
+                                    const EVP_MD *hash, const char *alternative)
+{
+    X509 *certificate = X509_new();
+    X509_NAME *subject = X509_get_subject_name(certificate);
+    const char *const rows[][2] = {{"basicConstraints", issuer ? "CA:FALSE" : "CA:TRUE"},
+                                   {"keyUsage", "digitalSignature,keyCertSign"},
+                                   {"subjectAltName", alternative}};
+    X509_set_version(certificate, 2);
+    ASN1_INTEGER_set(X509_get_serialNumber(certificate), 7);
+    ASN1_TIME_set(X509_getm_notBefore(certificate), NOW - 1000);
+    ASN1_TIME_set(X509_getm_notAfter(certificate), NOW + 1000);
+    X509_NAME_add_entry_by_txt(subject, "CN", MBSTRING_UTF8, (const uint8_t *)name, -1, -1, 0);
+    X509_set_issuer_name(certificate,
+                         issuer ? X509_get_subject_name(issuer->certificate) : subject);
+    X509_set_pubkey(certificate, key);
+    for (size_t i = 0; i < SL_COUNT(rows); i++) {
+        X509_EXTENSION *extension =
+            rows[i][1] ? X509V3_EXT_conf(NULL, NULL, rows[i][0], rows[i][1]) : NULL;
+        if (extension)
+            X509_add_ext(certificate, extension, -1);
+        X509_EXTENSION_free(extension);
+    }
+    ck_assert_int_gt(X509_sign(certificate, issuer ? issuer->key : key, hash), 0);
+    return (struct made){key, certificate};
+}
+
+static char *pem_of(X509 *certificate, EVP_PKEY *key)
+{
+    BIO *bio = BIO_new(BIO_s_mem());
+    char *pem;
+    ck_assert_int_eq(certificate
+                         ? PEM_write_bio_X509(bio, certificate)
+                         : PEM_write_bio_PKCS8PrivateKey(bio, key, NULL, NULL, 0, NULL, NULL),
+                     1);
+    long bytes = BIO_get_mem_data(bio, &pem);
+    char *copy = strndup(pem, (size_t)bytes);
+    BIO_free(bio);
+    return copy;
+}
+
+static void release_made(struct made *made)
+{
+    X509_free(made->certificate);
+    EVP_PKEY_free(made->key);
+}
+
+/* Sign by the leaf into `text`. */
+static void sign_by(const struct made *leaf)
+{
+    struct sl_oms_key *key = NULL;
+    struct sl_oms *oms = make(names, SL_COUNT(names), 0);
+    char *pem = pem_of(NULL, leaf->key), *certificate = pem_of(leaf->certificate, NULL);
+    const struct sl_oms_key_texts texts = {.key = pem, .certificate = certificate};
+    ck_assert_msg(sl_oms_key_open(&texts, NOW, &key, &err) == 0, "%s", err.message);
+    text.used = 0;
+    ck_assert_int_eq(sl_oms_sign(oms, "model", key, &text, &err), 0);
+    sl_oms_free(oms);
+    sl_oms_key_free(key);
+    free(pem);
+    free(certificate);
+}
+
+static int open_by(const struct made *root, const char *subject)
+{
+    struct sl_oms *oms = NULL;
+    char *pem = pem_of(root->certificate, NULL);
+    const struct sl_signing_trust trust = {
+        .method = SL_SIGNED_CERTIFICATE, .ca_pem = pem, .subject = subject};
+    err = (struct sl_err)SL_ERR_INIT;
+    int done = sl_oms_open(text.data, text.used, &trust, NOW, &oms, &err);
+    sl_oms_free(oms);
+    free(pem);
+    return done;
+}
+
+SL_TEST(a_subject_may_be_any_name_of_the_leaf)
+{
+    struct made root = make_certificate(EVP_EC_gen("P-256"), "root", NULL, EVP_sha256(), NULL);
+    struct made leaf = make_certificate(EVP_EC_gen("P-256"), "ci", &root, EVP_sha256(),
+                                        "URI:https://example.com/team/release,email:a@example.com,"
+                                        "DNS:build.example.com,IP:127.0.0.1");
+    static const struct {
+        const char *pattern;
+        int done;
+    } cases[] = {{"ci", 0},
+                 {"https://example.com/team/*", 0},
+                 {"a@example.com", 0},
+                 {"*@example.com", 0},
+                 {"build.example.com", 0},
+                 {"root", -1},
+                 {"https://example.com/team", -1},
+                 {"*@example.org", -1},
+                 {"127.0.0.1", -1}};
+    sign_by(&leaf);
+    for (size_t i = 0; i < SL_COUNT(cases); i++)
+        ck_assert_msg(open_by(&root, cases[i].pattern) == cases[i].done, "%s: %s", cases[i].pattern,
+                      err.message);
+    release_made(&leaf);
+    release_made(&root);
+}
+
+SL_TEST(a_chain_of_weak_hashes_is_refused)
+{
+    struct made root = make_certificate(EVP_EC_gen("P-256"), "root", NULL, EVP_sha256(), NULL);
+    struct made leaf = make_certificate(EVP_EC_gen("P-256"), "ci", &root, EVP_sha1(), NULL);
+    sign_by(&leaf);
+    ck_assert_int_eq(open_by(&root, NULL), -1);
+    ck_assert_msg(err.kind == SL_E_INTEGRITY && strstr(err.message, "too weak"), "%s", err.message);
+    release_made(&leaf);
+    release_made(&root);
+}
+
+SL_TEST(a_certificate_that_is_trusted_itself_is_a_chain)
+{
+    struct made own = make_certificate(EVP_EC_gen("P-384"), "own", NULL, EVP_sha384(), NULL);
+    struct made other = make_certificate(EVP_EC_gen("P-384"), "own", NULL, EVP_sha384(), NULL);
+    sign_by(&own);
+    ck_assert_msg(open_by(&own, "own") == 0, "%s", err.message);
+    ck_assert_int_eq(open_by(&other, "own"), -1);
+    release_made(&own);
+    release_made(&other);
+}
+
+/* An issuer's rights are the root's to give: a leaf cannot be one. */
+SL_TEST(a_leaf_is_not_an_issuer)
+{
+    struct made root = make_certificate(EVP_EC_gen("P-256"), "root", NULL, EVP_sha256(), NULL);
+    struct made leaf = make_certificate(EVP_EC_gen("P-256"), "leaf", &root, EVP_sha256(), NULL);
+    struct made below = make_certificate(EVP_EC_gen("P-256"), "below", &leaf, EVP_sha256(), NULL);
+    struct sl_oms_key *key = NULL;
+    struct sl_oms *oms = make(names, SL_COUNT(names), 0);
+    char *pem = pem_of(NULL, below.key), *certificate = pem_of(below.certificate, NULL),
+         *chain = pem_of(leaf.certificate, NULL);
+    const struct sl_oms_key_texts texts = {.key = pem, .certificate = certificate, .chain = chain};
+    ck_assert_int_eq(sl_oms_key_open(&texts, NOW, &key, &err), 0);
+    ck_assert_int_eq(sl_oms_sign(oms, "model", key, &text, &err), 0);
+    ck_assert_int_eq(open_by(&root, NULL), -1);
+    ck_assert_msg(strstr(err.message, "no chain leads"), "%s", err.message);
+    sl_oms_free(oms);
+    sl_oms_key_free(key);
+    free(pem);
+    free(certificate);
+    free(chain);
+    release_made(&below);
+    release_made(&leaf);
+    release_made(&root);
 }
 
 SL_TEST(too_much_to_list_is_refused)
