@@ -836,6 +836,39 @@ SL_TEST(a_changed_header_is_refused)
     }
 }
 
+/* An index of shards lands nowhere, and says which tensor is where. */
+SL_TEST(a_long_index_of_shards_is_proved)
+{
+    enum { TEXT = 300 * 1024 };
+    size_t count[2];
+    sl_autofree uint8_t *one = sl_model_safetensors("a", ITEMS, &count[0]),
+                        *two = sl_model_safetensors("b", ITEMS, &count[1]);
+    sl_autofree char *text = malloc(TEXT);
+    memset(text, ' ', TEXT);
+    int used = snprintf(text, TEXT,
+                        "{\"metadata\": {}, \"weight_map\": {\"a\": "
+                        "\"model-00001-of-00002.safetensors\", ");
+    text[used] = ' ';
+    snprintf(text + TEXT - 60, 60, "%58s", "\"b\": \"model-00002-of-00002.safetensors\"}}");
+    text[TEXT - 2] = text[TEXT - 1] = ' ';
+    const struct oms_file shards[] = {{"model-00001-of-00002.safetensors", one, count[0]},
+                                      {"model-00002-of-00002.safetensors", two, count[1]},
+                                      {"model.safetensors.index.json", text, TEXT}};
+    char more[1024];
+    snprintf(more, sizeof(more), PICK, path);
+    for (int i = 0; i < 3; i++)
+        put_file(shards[i].name, shards[i].data, shards[i].bytes);
+    sl_autofree char *bundle =
+        oms_sign(&(struct oms_wanted){.files = shards, .count = 3, .shard_bytes = RANGE}, key);
+    put_file("model.sig", bundle, strlen(bundle));
+    folder_must_load(more);
+    ck_assert_uint_eq(result.unhashed, 0);
+    remove_model();
+    text[TEXT - 1] = '\n';
+    put_file(shards[2].name, text, TEXT);
+    folder_must_refuse(more, "model.safetensors.index.json");
+}
+
 /* A header that is longer than what is read of it at once, and ends where a range does: no range
  * of tensors has a byte of it. The names are exchanged where nothing is held. */
 SL_TEST(a_header_that_no_range_proves_is_refused)

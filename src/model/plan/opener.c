@@ -203,14 +203,26 @@ static int fail_open(const struct sl_candidate *candidate, struct sl_err *err)
     return -1;
 }
 
+/* Where every byte must be proved, an index of shards is held whole: what it says lands nowhere. */
+static uint64_t head_of(const struct sl_plan_own *own, const struct sl_candidate *candidate)
+{
+    enum { WHOLE_BYTES_MAX = 16 * 1024 * 1024 };
+    bool all = sl_spec_is_signed(own->spec) || own->spec->verify.sidecar == SL_SIDECAR_REQUIRE;
+    uint64_t bytes = candidate->bytes ? candidate->bytes : WHOLE_BYTES_MAX;
+    if (!candidate->probe)
+        return 1;
+    if (!all || !own->picks || !sl_format_of_index(candidate->name))
+        return SL_INDEX_HEAD_BYTES;
+    return SL_MAX(SL_MIN(bytes, (uint64_t)WHOLE_BYTES_MAX), (uint64_t)SL_INDEX_HEAD_BYTES);
+}
+
 static int open_one(struct opener *opener, struct sl_candidate *candidate, struct sl_err *err)
 {
     struct sl_plan_own *own = opener->plan->own;
     if (!candidate->probe && is_versioned(candidate))
         return open_known(own, candidate, err);
     struct sl_source *source = NULL;
-    if (sl_source_open(own->store, candidate->name, candidate->probe ? SL_INDEX_HEAD_BYTES : 1,
-                       &source, err) < 0)
+    if (sl_source_open(own->store, candidate->name, head_of(own, candidate), &source, err) < 0)
         return fail_open(candidate, err);
     if (settle_checksums(candidate, source, err) < 0) {
         sl_source_free(source);
