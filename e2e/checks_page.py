@@ -98,14 +98,15 @@ def the_page_shows_who_holds_what(h):
         assert "loading" in browser.text(), browser.text()
         assert browser.value("document.querySelector('#failures .name').textContent") == "broken"
         assert browser.value("document.querySelectorAll('#models button').length") == 0, "actions without a token"
+        browser.wait_for("!!document.querySelector('#failures .load > .facts a')")
         facts = browser.value("document.querySelector('#failures .load > .facts').innerText")
         assert re.match(r"since \d\d:\d\d\s+\d+ (try|tries)\s+NOT_FOUND: what to do", facts), facts
         link = browser.value("document.querySelector('#failures a').href")
         assert link.endswith("/v1/errors/NOT_FOUND") and json.loads(http_get(link)[1])["runbook"].startswith("docs/troubleshooting.md"), link
         sums = "['failed', 'active', 'queued', 'ready', 'absent'].reduce((sum, id) => sum + Number(document.getElementById(id).textContent), 0)"
-        found = browser.value(f"[{sums}, document.querySelectorAll('#models tr').length]")
-        assert found == [3, 3], found
-        first = browser.value("Number(document.querySelector('#chart .edge')?.getAttribute('d').match(/^M([0-9.]+)/)[1])")
+        browser.wait_for(f"{sums} === 3 && document.querySelectorAll('#models tr').length === 3")
+        browser.wait_for("!!document.querySelector('#chart .edge')")  # a whole step of the chart has gone by
+        first = browser.value("Number(document.querySelector('#chart .edge').getAttribute('d').match(/^M([0-9.]+)/)[1])")
         assert first > 200, f"the line begins at {first}, long before the daemon"
         assert browser.value("document.querySelector('#heldBar').max") == 1 << 30
         assert browser.value("document.querySelector('#roomBar').position") >= 0
