@@ -5,11 +5,11 @@ import os
 import threading
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Optional, TypeVar, Union
 
 from . import _fork, _waits
+from ._blocks import contextmanager
 
 _Result = TypeVar("_Result")
 

@@ -5,13 +5,13 @@ import ctypes
 import os
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
 from ctypes import POINTER, byref, c_int32, c_uint8, c_uint64, c_void_p, sizeof
 from functools import partial
 from typing import Any, NamedTuple, Optional, Union, cast
 
 from . import _fork, _structs
 from ._array import Memory
+from ._blocks import contextmanager
 from ._cancel import Cancel, Raised, aside, current, interruptible, milliseconds
 from ._error import SluiceError
 from ._key import Phrase

@@ -5,8 +5,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
 from typing import Any, Optional, Union
+
+from ._blocks import contextmanager
 
 Wanted = Union[bool, Callable[[int, int], object], None]  # True: a bar; False and None: nothing
 Progress = Callable[[int, int], object]

@@ -5,11 +5,12 @@ import os
 import sys
 import threading
 from collections.abc import Generator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import Any, NamedTuple, Optional, Union
 
 from . import _native, _progress
 from ._array import Array, row_by_row
+from ._blocks import contextmanager
 from ._dtypes import DTYPES, library, of_numpy, of_torch
 from ._key import Secret, secret_of
 from ._kinds import renamed

@@ -1,12 +1,12 @@
 """transformers models from a URI, a directory or the pool, in one line."""
 from __future__ import annotations
 
-import contextlib
 import os
 import tempfile
 from collections.abc import Generator
 from typing import Any, Optional, Union
 
+from ._blocks import contextmanager
 from ._cancel import Limit
 from ._dtypes import library
 from ._files import ls, pull
@@ -22,7 +22,7 @@ __all__ = ["from_pool", "from_pretrained"]
 WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.tensors", "*.gguf", "*.index.json", "*.msgpack", "*.h5")
 
 
-@contextlib.contextmanager
+@contextmanager
 def _folder(files: Any) -> Generator[str, None, None]:
     """Small files as a folder, as transformers wants them."""
     with tempfile.TemporaryDirectory(prefix="sluice-") as place:

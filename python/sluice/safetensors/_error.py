@@ -3,8 +3,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator
-from contextlib import contextmanager
 
+from .._blocks import contextmanager
 from .._error import SluiceError
 
 _HEADER = {

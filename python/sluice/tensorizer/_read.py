@@ -5,10 +5,10 @@ import hashlib
 import threading
 import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from enum import IntEnum
 from typing import Any, Optional, Union
 
+from .._blocks import contextmanager
 from .._dtypes import DTYPES, library
 from .._error import SluiceError
 from .._files import open_file
