@@ -19,7 +19,7 @@ from ._once import once
 from ._options import Credentials, Framework, MetaTensors, Spec, Verify, spec_text
 from ._stream import GROUP_BYTES, arriving
 
-COPIED_BYTES = 16 << 20
+COPIED_BYTES = 1 << 20
 FOUND_ALONE = 8  # tensors of which each costs as much as a quarter of all in a small file
 
 

@@ -5,12 +5,13 @@ import gc
 import itertools
 import os
 import unittest
+from unittest import mock
 
 import torch
 from case import Case, Server, make
 
 import sluice
-from sluice import safetensors, tensorizer, zipslicer
+from sluice import _ahead, safetensors, tensorizer, zipslicer
 
 COUNT, NBYTES = 8, 8 << 20
 # What a way has at once: one tensor; what was taken and three groups.
@@ -61,7 +62,8 @@ def touched(array):
     array.sum()
 
 
-WAYS = {"model[name]": (each, ONE), "slice": (parts, ONE), "load": (loads, ONE), "stream": (groups, GROUPS)}
+# Of a server two groups of those that come next, too, which are of one tensor here.
+WAYS = {"model[name]": (each, GROUPS), "slice": (parts, ONE), "load": (loads, GROUPS), "stream": (groups, GROUPS)}
 
 
 class Dropped(Case):
@@ -81,6 +83,9 @@ class Dropped(Case):
         make({f"t{number:02}": torch.full((NBYTES // 4,), float(number)) for number in range(COUNT)}, self.path)
         self.server = Server(self.path)
         self.addCleanup(self.server.close)
+        ahead = mock.patch.multiple(_ahead, AHEAD_BYTES=NBYTES, FIRST_BYTES=NBYTES)
+        ahead.start()
+        self.addCleanup(ahead.stop)
 
     def assertBounded(self, work, most, what):
         work()  # what is imported and kept once
