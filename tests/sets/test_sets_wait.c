@@ -98,6 +98,18 @@ SL_TEST(an_engine_that_is_ready_and_still_is_saved)
     ck_assert_str_eq(sets_get("vllm/late"), "code");
 }
 
+SL_TEST(a_sidecar_that_finds_caches_tells_of_no_start)
+{
+    const struct sl_sets_result kept = {.outcome = SL_SETS_KEPT};
+    uint64_t before = sl_metric_get(SL_M_SETS_ENGINE);
+    sets_put("vllm/early", "code");
+    const struct sl_spec *spec = sets_spec(keys);
+    fake_clock_run();
+    sl_sets_when_ready(spec, &kept, NULL);
+    fake_clock_release();
+    ck_assert_uint_eq(sl_metric_get(SL_M_SETS_ENGINE), before);
+}
+
 SL_TEST(an_engine_that_never_is_ready_is_not_saved)
 {
     script.not_ready = 1000;

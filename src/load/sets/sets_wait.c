@@ -54,6 +54,8 @@ static int wait_until_ready(const char *url, enum sl_sets_outcome outcome, struc
     while (!is_ready(url, cancel))
         if (sl_sleep_ms(SL_SETS_LOOK_MS, cancel, err) < 0)
             return -1;
+    if (outcome == SL_SETS_KEPT) /* this process was started again beside an engine that runs */
+        return 0;
     double seconds = (double)(sl_now_ns() - began) / (double)SL_NS_PER_S;
     sl_metric_observe(SL_M_SETS_ENGINE, seconds);
     sl_log(SL_LOG_INFO, "engine caches: the engine was ready after %.0f s (%s)", seconds,
