@@ -245,8 +245,8 @@ def vllm_reads_what_it_saved_of_each_rank(h, store):
 
 @check("versitygw", alone=True)
 def vllm_reloads_in_place(h, store):
-    """Real vLLM sleeps, wakes and reloads: the same version, and the next one, from a directory, the pool and a bucket, twice. Its tokens are those of a
-    fresh start of that version. On a processor sleep is vLLM's own no-op."""
+    """Real vLLM sleeps, wakes and reloads: the same version, and the next one, from a directory, the pool and a bucket, twice, and on two ranks. Its tokens
+    are those of a fresh start of that version. On a processor sleep is vLLM's own no-op. After a reload that failed there is no other."""
     python_of("vllm")
     (first, _), (second, _) = llama(h, "vllm"), llama(h, "vllm", 2)
     bare, weights = small_part(h, first, "bare-llama"), os.path.join(second, "model.safetensors")
@@ -267,13 +267,20 @@ def vllm_reloads_in_place(h, store):
             {"path": places[0], "format": "sluice", "reloads": [{}, next_version(places[0]), {}]},
             {"path": bare, "format": "sluice", "extra": {"model": "m", "socket": pool.path}, "reloads": [{}, next_version(places[1], *load), {}]},
             {"path": bare, "format": "sluice", "extra": {"uri": f"s3://{BUCKET}/wide-llama/"}, "reloads": [{}, in_next, {}]}]
+    bucket = {**runs[-1], "ranks": 2, "reloads": [{}, in_next]}
+    broken = {**runs[-1], "reloads": [{"weights_path": f"s3://{BUCKET}/nowhere/"}, {}]}
+    runs += [bucket, {"path": second, "format": "auto", "ranks": 2}, broken]
     found = starts(h, "vllm", runs, store.env())
     pool.end()
     old, new = found[0]["tokens"], found[1]["tokens"]
     assert len(old) == len(new) == 12 and old != new, (old, new)
-    for each in found[2:]:
+    for each in found[2:5]:
         assert each == {**found[0], "reloaded": [old, new, new]}, (each, old, new)
-    return "three reloads from a directory, the pool and a bucket"
+    assert found[5]["reloaded"] == [found[5]["tokens"], found[6]["tokens"]], found[5:7]
+    first, again = found[7]["reloaded"]
+    assert "NOT_FOUND" in first or "no object" in first, first
+    assert "start the engine again" in again, again
+    return "three reloads from a directory, the pool and a bucket, two of two ranks; none after one that failed"
 
 
 @check("versitygw", alone=True)
