@@ -6,6 +6,9 @@ import sys
 
 import sluice.zipslicer as zipslicer
 
+if len(sys.argv) != 3:
+    sys.exit(__doc__)
+
 source, target = sys.argv[1:]
 checkpoint = zipslicer.load(source)
 for name in list(checkpoint):

@@ -7,6 +7,9 @@ import sys
 
 import sluice
 
+if len(sys.argv) != 3:
+    sys.exit(__doc__)
+
 source, target = sys.argv[1:]
 passphrase = os.environ["SLUICE_PASSPHRASE"]
 plain = sluice.load(source)

@@ -11,6 +11,9 @@ import transformers
 import sluice
 import sluice.transformers
 
+if len(sys.argv) != 3:
+    sys.exit(__doc__)
+
 uri, words = sys.argv[1:]
 model = sluice.transformers.from_pretrained(uri, transformers.AutoModelForCausalLM)  # straight into its parameters
 with tempfile.TemporaryDirectory() as place:

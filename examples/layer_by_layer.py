@@ -11,6 +11,9 @@ import torch
 
 import sluice
 
+if len(sys.argv) != 2:
+    sys.exit(__doc__)
+
 
 def layer_of(name):
     """"model.layers.12" of "model.layers.12.mlp.up_proj.weight"; a tensor outside of the layers is one by itself."""

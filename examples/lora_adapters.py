@@ -38,6 +38,8 @@ class Layer(torch.nn.Module):
         return y + (x @ a.t() @ b.t()) * scale
 
 
+if len(sys.argv) < 2:
+    sys.exit(__doc__)
 base, *adapters = sys.argv[1:]
 weights = sluice.load(base)
 layers = {name[:-len(".weight")]: Layer(weight) for name, weight in weights.items() if name.endswith(".weight") and weight.dim() == 2}

@@ -8,6 +8,9 @@ import torch
 
 import sluice
 
+if len(sys.argv) != 2:
+    sys.exit(__doc__)
+
 path, = sys.argv[1:]
 key = sluice.Key.random()
 net = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))

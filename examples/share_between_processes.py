@@ -7,6 +7,9 @@ import sys
 
 import sluice
 
+if len(sys.argv) != 2:
+    sys.exit(__doc__)
+
 
 def work(model, name, rank, ranks):
     part = model[name][rank::ranks]  # mapped: no hash says that it must be read as a whole

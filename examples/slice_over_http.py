@@ -6,6 +6,9 @@ import sys
 
 import sluice
 
+if len(sys.argv) != 5:
+    sys.exit(__doc__)
+
 uri, name, first, last = sys.argv[1:]
 with sluice.open(uri, framework="numpy") as model:
     rows = model.slice(name)[int(first):int(last)]
