@@ -157,6 +157,10 @@ env:
     valueFrom:
       fieldRef:
         fieldPath: spec.nodeName
+  {{- with .Values.metrics.rules.docsUrl }}
+  - name: SLUICE_DOCS_URL
+    value: {{ . | quote }}
+  {{- end }}
   {{- with concat (include "sluice.gpuEnvironment" . | fromYamlArray) (include "sluice.environment" $load | fromYamlArray) $node.extraEnv }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
