@@ -11,6 +11,7 @@
 #include "load.h"
 
 #include <stdio.h>
+#include <unistd.h>
 
 #include "deadline.h"
 #include "descriptors.h"
@@ -403,8 +404,8 @@ static void note_end(struct load *load)
     result->place_count = sl_progress_suppliers(load->progress, result->places, SL_SUPPLIERS_MAX);
     result->destination = *result->path ? sl_pages_of_path(result->path) : "";
     sl_progress_set_decided(load->progress, result->reading.decided);
-    if (*result->reading.decided)
-        sl_log(SL_LOG_DEBUG, "model '%.100s': decided: %s",
+    if (*result->reading.decided) /* who sits before it asks for more with -v; a log cannot */
+        sl_log(isatty(STDERR_FILENO) ? SL_LOG_DEBUG : SL_LOG_INFO, "model '%.100s': decided: %s",
                load->spec->metadata.name ? load->spec->metadata.name : "", result->reading.decided);
 }
 

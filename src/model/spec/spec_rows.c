@@ -275,7 +275,8 @@ static const struct sl_option readers_rows[] = {
               "pins all that a load decides by itself: usual, or some of it, such as "
               "'connections=8 threads=2 range-bytes=16MiB', and the rest as usual. Nothing is then "
               "decided by measured times, processors or other loads. A load says at its end what "
-              "it had, in these words. Without it SLUICE_FIXED of the environment counts",
+              "it had, in these words (at a terminal with -v). Without it SLUICE_FIXED of the "
+              "environment counts",
               .check = check_fixed, .flag = "fixed", .value = "PINS"),
     SL_OPTION_END,
 };
