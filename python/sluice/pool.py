@@ -7,6 +7,7 @@ from ctypes import CFUNCTYPE, POINTER, Structure, byref, c_char_p, c_int, c_int3
 from typing import Any, NamedTuple, Optional
 
 from ._error import check
+from ._kinds import renamed
 from ._library import Error, library
 from ._native import text
 
@@ -117,19 +118,22 @@ def list(socket: Optional[str] = None) -> "tuple[Row, ...]":
     return tuple(rows)
 
 
-def stat(model: str, key: Optional[str] = None, *, socket: Optional[str] = None) -> Stat:
-    """One model, and who holds it."""
+def stat(model: str, deposit: Optional[str] = None, *, socket: Optional[str] = None, key: Optional[str] = None) -> Stat:
+    """One model, and who holds it. deposit: the key of a derived model; key is what it was called before. SluiceNotFoundError; of the daemon
+    SluiceConnectionError, SluicePermissionError."""
+    deposit = renamed("pool.stat", "key", "deposit", deposit, key)
     rows: Any = []
     holders: Any = []
     _call(
-        "sluice_stat", _given(socket, "socket"), text(model, "model"), _given(key, "key"), _each(_EACH_ROW, rows, _row),
+        "sluice_stat", _given(socket, "socket"), text(model, "model"), _given(deposit, "deposit"), _each(_EACH_ROW, rows, _row),
         _each(_EACH_HOLDER, holders, _holder), None,
     )
     return Stat(rows[0], tuple(holders))
 
 
-def evict(model: str, key: Optional[str] = None, *, socket: Optional[str] = None) -> int:
-    """Take a model that nobody holds out of memory; the bytes that it had."""
+def evict(model: str, deposit: Optional[str] = None, *, socket: Optional[str] = None, key: Optional[str] = None) -> int:
+    """Take a model that nobody holds out of memory; the bytes that it had. deposit and exceptions are as of stat()."""
+    deposit = renamed("pool.evict", "key", "deposit", deposit, key)
     nbytes = ctypes.c_uint64()
-    _call("sluice_evict", _given(socket, "socket"), text(model, "model"), _given(key, "key"), byref(nbytes))
+    _call("sluice_evict", _given(socket, "socket"), text(model, "model"), _given(deposit, "deposit"), byref(nbytes))
     return nbytes.value

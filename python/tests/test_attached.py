@@ -2,6 +2,7 @@
 import asyncio
 import pickle
 import unittest
+import warnings
 
 import numpy
 import torch
@@ -58,6 +59,16 @@ class Attached(Case):
         for framework in ("jax", "fortran"):
             with self.assertRaises(ValueError):
                 self.attach(framework=framework)
+
+    def test_a_deposit_has_one_name(self):
+        with self.attach():
+            self.assertEqual(sluice.pool.stat("m", socket=self.daemon.socket).row.name, "m")
+        for call in (sluice.pool.stat, sluice.pool.evict):
+            for given in ({"deposit": "k"}, {"key": "k"}):
+                with warnings.catch_warnings(record=True) as warned, self.assertRaises(FileNotFoundError):
+                    warnings.simplefilter("always")
+                    call("m", socket=self.daemon.socket, **given)
+                self.assertEqual([str(each.message).split(" is called ")[1] for each in warned], [f"pool.{call.__name__}(deposit=…)"] * ("key" in given))
 
     def test_a_loop_may_attach(self):
         async def within():
