@@ -109,8 +109,8 @@ class InOrder:
 
     def take(self, entry: Entry) -> Any:
         """What was read ahead; MISSING: read it."""
-        if _cancel.current() is not None or not self._lock.acquire(blocking=False):
-            return MISSING  # a task that may be canceled, or several threads: each reads its own
+        if _cancel.may_be_ended() or not self._lock.acquire(blocking=False):
+            return MISSING  # what is canceled, or out of time, must end; and of several threads each reads its own
         try:
             if self._ahead is not None and self._last is not None and self._last[0] == threading.get_ident():
                 found = self._ahead.take(entry.number)
@@ -160,7 +160,7 @@ class Foreseen:
 
     def take(self, entry: Entry, taken: _slices.Ranges) -> Any:
         """What was read ahead; MISSING: read it."""
-        if _cancel.current() is not None:
+        if _cancel.may_be_ended():
             return MISSING
         found = MISSING if self._ahead is None else self._ahead.take((entry.number, taken.ranges))
         self._learn(entry, taken)

@@ -81,6 +81,11 @@ def under(cancel: Cancel, function: Callable[..., _Result], *arguments: Any, **o
 _UNTIL: ContextVar[Optional[float]] = ContextVar("sluice until", default=None)  # by the monotonic clock
 
 
+def may_be_ended() -> bool:
+    """Has what this thread works under an end that somebody set, but for Ctrl-C?"""
+    return current() is not None or _UNTIL.get() is not None
+
+
 def checked(timeout: float) -> float:
     """Seconds that a caller gave."""
     if not timeout >= 0:

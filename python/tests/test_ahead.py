@@ -113,6 +113,16 @@ class Ahead(Case):
         with mock.patch.object(sluice.Model, "read_jobs", failing), sluice.open(self.url, framework="numpy") as model:
             self.assertEqual([array[0] for array in model.values()], [value(name) for name in model])
 
+    def test_who_has_a_limit_of_time_waits_for_nobody_else(self):
+        with sluice.open(self.url, framework="numpy") as model:
+            names = model.offset_keys()
+            for name in names[:4]:
+                model[name]
+            with mock.patch.object(_ahead.Ahead, "take", side_effect=AssertionError("it may wait for longer")):
+                self.assertEqual(model.load(names[4], timeout=600)[names[4]][0], value(names[4]))
+                with self.assertRaises(AssertionError):
+                    model[names[4]]
+
     def test_threads_get_their_own(self):
         wrong = []
         with sluice.open(self.url, framework="numpy") as model:
