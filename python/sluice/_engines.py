@@ -122,8 +122,8 @@ def reach_of(extra: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _one_set(uri: str, consolidated: bool, reach: Mapping[str, Any]) -> Optional[list[str]]:
-    """Of a folder that has the same weights twice, as Mistral's and as transformers', the patterns of one of the sets. None: it has one."""
+def _one_set(uri: str, consolidated: bool, reach: Mapping[str, Any]) -> Optional[dict[str, Any]]:
+    """Of a folder that has the same weights twice, as Mistral's and as transformers', which objects are one of the sets. None: it has one."""
     if not (uri.endswith("/") or os.path.isdir(uri) or uri.startswith("hf://")):
         return None
     folder = uri if uri.endswith("/") else uri + "/"
@@ -131,13 +131,13 @@ def _one_set(uri: str, consolidated: bool, reach: Mapping[str, Any]) -> Optional
     ours = [name for name in names if name.startswith("consolidated")]
     if not ours or len(ours) == len(names):
         return None
-    return ["consolidated*"] if consolidated else sorted(set(names) - set(ours))
+    return {"include" if consolidated else "exclude": ["consolidated*"]}
 
 
 def _opened(uri: str, extra: Mapping[str, Any], ranks: int, wanted: Wanted) -> Iterator[tuple[str, Any]]:
     reach = reach_of(extra)
-    include = wanted.include or _one_set(uri, wanted.consolidated, reach)
-    spec = {"source": {"include": include}} if include else None
+    chosen = {"include": wanted.include} if wanted.include else _one_set(uri, wanted.consolidated, reach)
+    spec = {"source": chosen} if chosen else None
     if ranks == 1:
         return stream(uri, framework="torch", filter=wanted.keep, spec=spec, **reach)
     return _parts.weights(open_model(uri, framework="torch", spec=spec, **reach), wanted.keep)
