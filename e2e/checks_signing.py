@@ -112,9 +112,23 @@ def a_bucket_is_signed(h, signer, store):
     signer.run("verify", folder, signature, signer.path("p384.pub"))
 
 
+def believed(h, folder, trusted, *how):
+    """A load by this key or authority takes the folder, and no other byte of it: `how` ends in a flag, or in what is set."""
+    words = (*how, trusted) if how[-1].startswith("--") else (*how[:-1], how[-1] + trusted)
+    words = (*words, "--set", "source.asIs=*")
+    h.sluice("load", folder + "/", "--to", h.fresh(), *words).expect(0, "signed by")
+    h.sluice("verify", folder + "/", *words).expect(0, "signature of the model")
+    changed = os.path.join(folder, "a", "two")
+    with open(changed, "wb") as file:
+        file.write(b"tvo\n")
+    h.sluice("load", folder + "/", "--to", h.fresh(), *words).expect(5, "a/two")
+    with open(changed, "wb") as file:
+        file.write(FILES["a/two"])
+
+
 @check("model_signing")
 def signatures_of_the_reference_are_read(h, signer):
-    """`inspect` shows what the reference signed: by key and by certificate, files, ranges, and another hash."""
+    """What the reference signed by key and by certificate, files, ranges, and another hash: `inspect` shows it, `load` and `verify` believe it."""
     folder = model(h, "signed-there")
     signature = os.path.join(folder, "model.sig")
     for how, said in (("files", {"files": 7, "resources": 7, "hashes": ["sha256"]}),
@@ -124,6 +138,8 @@ def signatures_of_the_reference_are_read(h, signer):
         found = json.loads(h.sluice("inspect", "--json", signature).expect(0).out)
         assert found["method"] == "key" and not found["verified"], found
         assert {key: found.get(key) for key in said} == said, f"{how}: {found}"
+        believed(h, folder, signer.path("p256.pub"), "--signed-by")
     signer.run("sign", "files", folder, signature, signer.path("leaf.key"), signer.path("leaf.cert"), signer.path("intermediate.cert"))
     found = json.loads(h.sluice("inspect", "--json", signature).expect(0).out)
     assert (found["method"], found["subject"], found["issuer"]) == ("certificate", "CN=signer", "CN=intermediate"), found
+    believed(h, folder, signer.path("root.cert"), "--set", "verify.modelSigning.certificates.caFile=")

@@ -85,6 +85,22 @@ static void count_fresh(struct sl_verify *verify)
 
 /* ---- the end of a check --------------------------------------------------------------------- */
 
+/* Which other fault it may be than damage on the way, and what to do then. */
+static const char *other_fault(const struct sl_check *check)
+{
+    return check->of_signature ? ", or the object was changed after the model was signed"
+           : check->range      ? ", or the object was changed after its sidecar was made"
+           : check->given      ? ", or the hash in the spec is of another file"
+                               : "";
+}
+
+static const char *other_cure(const struct sl_check *check)
+{
+    return check->of_signature ? "; if it is right, have the model signed again"
+           : check->range      ? ", or make its sidecar again with `sluice sign`"
+                               : "";
+}
+
 int sl_verify_mismatch(const struct sl_check *check, const uint8_t digest[SL_HASH_BYTES_MAX],
                        struct sl_err *err)
 {
@@ -107,11 +123,8 @@ int sl_verify_mismatch(const struct sl_check *check, const uint8_t digest[SL_HAS
     return sl_fail_code(err, SL_E_INTEGRITY, code,
                         "%s%s: its %s is %s, expected %s: the bytes are damaged%s; load again, and "
                         "upload the object again if this persists%s",
-                        check->what, where, name, actual, expected,
-                        check->range   ? ", or the object was changed after its sidecar was made"
-                        : check->given ? ", or the hash in the spec is of another file"
-                                       : "",
-                        check->range ? ", or make its sidecar again with `sluice sign`" : "");
+                        check->what, where, name, actual, expected, other_fault(check),
+                        other_cure(check));
 }
 
 bool sl_verify_agrees(const struct sl_check *check, const uint8_t digest[SL_HASH_BYTES_MAX])
