@@ -21,7 +21,8 @@ struct opener {
     struct sl_plan *plan;
     struct {
         uint64_t requests, bytes;
-        bool newer; /* than the listing, or told of otherwise: some object */
+        uint64_t held; /* of long beginnings */
+        bool newer;    /* than the listing, or told of otherwise: some object */
     } locked;
     pthread_mutex_t lock;
 };
@@ -203,17 +204,60 @@ static int fail_open(const struct sl_candidate *candidate, struct sl_err *err)
     return -1;
 }
 
-/* Where every byte must be proved, an index of shards is held whole: what it says lands nowhere. */
+enum { WHOLE_BYTES_MAX = 16 * 1024 * 1024, HELD_BYTES_MAX = 256 * 1024 * 1024 };
+
+/* What says which tensor is what lands nowhere in layouts that pick them, so it must be held to be
+ * proved. */
+static bool must_hold(const struct sl_plan_own *own, const struct sl_candidate *candidate)
+{
+    return candidate->probe && own->picks &&
+           (sl_spec_is_signed(own->spec) || own->spec->verify.sidecar == SL_SIDECAR_REQUIRE);
+}
+
 static uint64_t head_of(const struct sl_plan_own *own, const struct sl_candidate *candidate)
 {
-    enum { WHOLE_BYTES_MAX = 16 * 1024 * 1024 };
-    bool all = sl_spec_is_signed(own->spec) || own->spec->verify.sidecar == SL_SIDECAR_REQUIRE;
     uint64_t bytes = candidate->bytes ? candidate->bytes : WHOLE_BYTES_MAX;
     if (!candidate->probe)
         return 1;
-    if (!all || !own->picks || !sl_format_of_index(candidate->name))
+    if (!must_hold(own, candidate) || !sl_format_of_index(candidate->name))
         return SL_INDEX_HEAD_BYTES;
     return SL_MAX(SL_MIN(bytes, (uint64_t)WHOLE_BYTES_MAX), (uint64_t)SL_INDEX_HEAD_BYTES);
+}
+
+/* How long the beginning is that says where tensors lie, if that is more than what is held of it
+ * and not too much; else 0. */
+static uint64_t longer_head(struct opener *opener, struct sl_source *source)
+{
+    uint8_t head[9];
+    uint64_t held = sl_source_held(source), bytes = 0;
+    struct sl_err why = SL_ERR_INIT;
+    if (held < sizeof(head) || sl_source_read(source, 0, head, sizeof(head), &why) < 0)
+        return 0;
+    if (memcmp(head, "GGUF", 4) == 0)
+        bytes = SL_MIN(sl_source_bytes(source), (uint64_t)WHOLE_BYTES_MAX);
+    else if (head[8] == '{' && sl_get_le64(head) < WHOLE_BYTES_MAX - 8)
+        bytes = SL_MIN(sl_source_bytes(source), sl_get_le64(head) + 8);
+    SL_LOCKED(&opener->lock);
+    if (bytes <= held || opener->locked.held + bytes > HELD_BYTES_MAX)
+        return 0;
+    opener->locked.held += bytes;
+    return bytes;
+}
+
+static int open_source(struct opener *opener, const struct sl_candidate *candidate,
+                       struct sl_source **source, struct sl_err *err)
+{
+    const struct sl_plan_own *own = opener->plan->own;
+    if (sl_source_open(own->store, candidate->name, head_of(own, candidate), source, err) < 0)
+        return fail_open(candidate, err);
+    uint64_t longer = must_hold(own, candidate) ? longer_head(opener, *source) : 0;
+    if (!longer)
+        return 0;
+    sl_source_free(*source);
+    *source = NULL;
+    return sl_source_open(own->store, candidate->name, longer, source, err) < 0
+               ? fail_open(candidate, err)
+               : 0;
 }
 
 static int open_one(struct opener *opener, struct sl_candidate *candidate, struct sl_err *err)
@@ -222,8 +266,8 @@ static int open_one(struct opener *opener, struct sl_candidate *candidate, struc
     if (!candidate->probe && is_versioned(candidate))
         return open_known(own, candidate, err);
     struct sl_source *source = NULL;
-    if (sl_source_open(own->store, candidate->name, head_of(own, candidate), &source, err) < 0)
-        return fail_open(candidate, err);
+    if (open_source(opener, candidate, &source, err) < 0)
+        return -1;
     if (settle_checksums(candidate, source, err) < 0) {
         sl_source_free(source);
         return -1;
