@@ -242,6 +242,8 @@ def oci_signatures_of_cosign_are_believed(h, host, cosign):
         to, done = load(h, uri, *mine)
         done.expect(0)
         assert hashes(to) == expected(NAMED) and "signed by key" in done.err, done.err
+        verified = h.sluice("verify", uri, "--set", "source.include=[\"*\"]", *mine, env={"HOME": "/nonexistent"}).expect(0, "signed   by      key ")
+        assert " 0 wrong" in verified.out, verified.out
         load(h, uri, *other)[1].expect(5, "not one that is asked for")
         if name == "bundle":
             server = copy_signed(host, repo, digest)
