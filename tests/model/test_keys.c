@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <pty.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,6 +20,7 @@
 
 #include "buf.h"
 #include "claims.h"
+#include "fake_clock.h"
 #include "golden.h"
 #include "scratch.h"
 #include "thread.h"
@@ -310,6 +312,14 @@ SL_TEST(deferred_keys_are_there_after_waiting)
     sl_keys_free(keys);
 }
 
+/* Waits until threads that were left behind are done with what they were given. */
+static void expect_derivable(void)
+{
+    struct sl_keys *keys = sl_keys_from_passphrase("p", 1, NULL);
+    ck_assert_ptr_nonnull(sl_keys_find(keys, &vector_kdf, NULL));
+    sl_keys_free(keys);
+}
+
 SL_TEST(keys_may_be_freed_while_one_is_derived)
 {
     struct sl_keys *keys = sl_keys_from_passphrase("p", 1, NULL);
@@ -317,10 +327,25 @@ SL_TEST(keys_may_be_freed_while_one_is_derived)
     ck_assert_ptr_nonnull(sl_keys_find(keys, &vector_kdf, NULL));
     ck_assert_int_eq(sl_keys_begin(keys, NULL), 0);
     sl_keys_free(keys);
-    /* The next one waits until the thread that was left behind is done with what it was given. */
-    keys = sl_keys_from_passphrase("p", 1, NULL);
-    ck_assert_ptr_nonnull(sl_keys_find(keys, &vector_kdf, NULL));
-    sl_keys_free(keys);
+    expect_derivable();
+}
+
+/* Now one ends as it is left, in some of the rounds: nobody looks before whether it is wanted. */
+SL_TEST(a_derivation_that_ends_as_it_is_left_holds_up_no_other)
+{
+    enum { ROUNDS = 100 };
+    fake_clock_hold();
+    for (int i = 0; i < ROUNDS; i++) {
+        struct sl_keys *keys = sl_keys_from_passphrase("p", 1, NULL);
+        sl_keys_defer(keys);
+        ck_assert_ptr_nonnull(sl_keys_find(keys, &vector_kdf, NULL));
+        ck_assert_int_eq(sl_keys_begin(keys, NULL), 0);
+        for (int turns = 0; turns < i; turns++)
+            sched_yield();
+        sl_keys_free(keys);
+    }
+    fake_clock_release();
+    expect_derivable();
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* they need address space */

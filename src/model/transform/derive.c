@@ -120,17 +120,21 @@ static int start(struct work *work, struct sl_err *err)
     return 0;
 }
 
-/* True: the thread has it. */
+/* True: the thread has it. One that ends while the caller is told to go is the caller's. */
 static bool await_end(struct work *work, struct sl_cancel *cancel,
                       const struct sl_counter *unwanted, struct sl_err *err)
 {
+    struct sl_err why = SL_ERR_INIT;
     SL_LOCKED(&lock);
-    while (work->state == RUNNING)
-        if (await_change(cancel, unwanted, err) < 0) {
-            work->state = LEFT;
-            left_behind++;
-            return true;
-        }
+    while (work->state == RUNNING) {
+        if (await_change(cancel, unwanted, &why) == 0 || work->state != RUNNING)
+            continue;
+        work->state = LEFT;
+        left_behind++;
+        if (err)
+            *err = why;
+        return true;
+    }
     return false;
 }
 
