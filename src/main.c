@@ -15,9 +15,9 @@
  *     storage/  net: connections and HTTP; store: ranges of one version, retry; upload: new
  *               objects; file, http, s3, gs, az, hf, ms, oci, redis: one kind each; cloud: what
  *               gs, az and oci share; stores: which kinds there are
- *     model/    transform: hashes, ciphers, casts; spec: the YAML document; format: where
- *               tensors lie (formats.def); plan: which bytes of which object go where; convert:
- *               a new object from a model in any format
+ *     model/    transform: hashes, ciphers, casts; signing: who signed a model; spec: the YAML
+ *               document; format: where tensors lie (formats.def); plan: which bytes of which
+ *               object go where; convert: a new object from a model in any format
  *     load/     reader: carries out a plan; publish: lock, staging, ready; unpack: archives into
  *               a folder; load: one load; sets: caches of engines, beside a load
  *     device/   kernels: what a GPU computes; gpu: a GPU and its memory; fill: plans on their
