@@ -162,15 +162,10 @@ static char *climb(const struct sl_plan_own *own, const char *file, struct sl_er
     return NULL;
 }
 
-static int read_source(struct sl_plan *plan, struct sl_source *source, struct sl_buf *text,
-                       struct sl_err *err)
+int sl_plan_read_text(struct sl_plan *plan, struct sl_source *source, struct sl_buf *text,
+                      struct sl_err *err)
 {
     uint64_t requests, bytes = sl_source_bytes(source);
-    if (bytes > SL_BUNDLE_BYTES_MAX)
-        return sl_fail_code(err, SL_E_INTEGRITY, "E_SIGNATURE",
-                            "'%s' is not a signature of a model: it has %" PRIu64
-                            " bytes, at most 64 MiB are taken",
-                            sl_source_uri(source), bytes);
     if (sl_grow(&text->data, &text->capacity, bytes + 1, 1, err) < 0 ||
         sl_source_read(source, 0, text->data, (size_t)bytes, err) < 0)
         return -1;
@@ -179,6 +174,18 @@ static int read_source(struct sl_plan *plan, struct sl_source *source, struct sl
     plan->index_requests += requests;
     plan->index_bytes += bytes;
     return 0;
+}
+
+static int read_source(struct sl_plan *plan, struct sl_source *source, struct sl_buf *text,
+                       struct sl_err *err)
+{
+    uint64_t bytes = sl_source_bytes(source);
+    if (bytes > SL_BUNDLE_BYTES_MAX)
+        return sl_fail_code(err, SL_E_INTEGRITY, "E_SIGNATURE",
+                            "'%s' is not a signature of a model: it has %" PRIu64
+                            " bytes, at most 64 MiB are taken",
+                            sl_source_uri(source), bytes);
+    return sl_plan_read_text(plan, source, text, err);
 }
 
 static int read_named(struct sl_plan *plan, struct sl_store *store, const char *name,

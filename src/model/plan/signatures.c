@@ -49,7 +49,7 @@ static int fetch(struct sl_plan *plan, const char *name, struct sl_buf *text, st
 {
     sl_autobuf path = SL_BUF_INIT(64 * 1024);
     SL_AUTO(sl_source) source = NULL;
-    uint64_t requests, bytes;
+    uint64_t bytes;
     if (sl_buf_printf(&path, err, "%s%s", name, SUFFIX) < 0)
         return -1;
     if (sl_source_open(plan->own->store, sl_buf_string(&path), SL_MINISIGN_FILE_BYTES_MAX, &source,
@@ -66,14 +66,7 @@ static int fetch(struct sl_plan *plan, const char *name, struct sl_buf *text, st
         return sl_fail_code(err, SL_E_INTEGRITY, "E_SIGNATURE",
                             "'%s' is not a minisign signature: it has %" PRIu64 " bytes",
                             sl_buf_string(&path), bytes);
-    if (sl_grow(&text->data, &text->capacity, bytes + 1, 1, err) < 0 ||
-        sl_source_read(source, 0, text->data, (size_t)bytes, err) < 0)
-        return -1;
-    text->used = (size_t)bytes;
-    sl_source_counts(source, &requests, &bytes);
-    plan->index_requests += requests;
-    plan->index_bytes += bytes;
-    return 0;
+    return sl_plan_read_text(plan, source, text, err);
 }
 
 /* A signature over the object itself: check it, and remember what it was over. */

@@ -4,7 +4,6 @@
 #include <openssl/err.h>
 #include <openssl/x509v3.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "bundle_parts.h"
 
@@ -57,12 +56,6 @@ static char *identity_issuer(const X509 *leaf, struct sl_err *err)
     return found;
 }
 
-static int64_t seconds_of(const ASN1_TIME *time)
-{
-    struct tm parts;
-    return ASN1_TIME_to_tm(time, &parts) == 1 ? (int64_t)timegm(&parts) : 0;
-}
-
 static int read_leaf(const struct sl_bundle *bundle, const X509 *leaf,
                      struct sl_bundle_claims *claims, struct sl_err *err)
 {
@@ -76,8 +69,8 @@ static int read_leaf(const struct sl_bundle *bundle, const X509 *leaf,
     }
     if (why.kind)
         return sl_fail(err, why.kind, "%s", why.message);
-    claims->valid_from = seconds_of(X509_get0_notBefore(leaf));
-    claims->valid_until = seconds_of(X509_get0_notAfter(leaf));
+    claims->valid_from = sl_signing_seconds(X509_get0_notBefore(leaf), 0);
+    claims->valid_until = sl_signing_seconds(X509_get0_notAfter(leaf), 0);
     return sl_certificate_fingerprint(leaf, claims->fingerprint, err);
 }
 

@@ -25,12 +25,6 @@ void sl_signing_signer_release(struct sl_signing_signer *signer)
     *signer = (struct sl_signing_signer){0};
 }
 
-static int no_memory(struct sl_err *err)
-{
-    ERR_clear_error();
-    return sl_fail(err, SL_E_NO_SPACE, "out of memory");
-}
-
 static int refuse(const char *why, struct sl_err *err)
 {
     ERR_clear_error();
@@ -175,7 +169,7 @@ static int add_root(const struct sl_der *der, void *arg, struct sl_err *err)
         return sl_fail(err, SL_E_USAGE, "a certificate of the trusted ones cannot be read");
     bool added = X509_STORE_add_cert(arg, certificate) == 1;
     X509_free(certificate);
-    return added ? 0 : no_memory(err);
+    return added ? 0 : sl_signing_no_memory(err);
 }
 
 /* X509_V_OK, or why no chain leads from the leaf to the store at that time. -1: out of memory. */
@@ -197,12 +191,6 @@ static int chain_fault(X509_STORE *store, X509 *leaf, STACK_OF(X509) * others, i
     return fault;
 }
 
-static int64_t seconds_of(const ASN1_TIME *time)
-{
-    struct tm parts;
-    return ASN1_TIME_to_tm(time, &parts) == 1 ? (int64_t)timegm(&parts) : 0;
-}
-
 static int say_fault(int fault, const X509 *leaf, struct sl_err *err)
 {
     char from[32] = "?", until[32] = "?";
@@ -212,7 +200,7 @@ static int say_fault(int fault, const X509 *leaf, struct sl_err *err)
     if (ASN1_TIME_to_tm(X509_get0_notAfter(leaf), &parts) == 1)
         strftime(until, sizeof(until), "%Y-%m-%dT%H:%M:%SZ", &parts);
     if (fault < 0)
-        return no_memory(err);
+        return sl_signing_no_memory(err);
     bool late = fault == X509_V_ERR_CERT_HAS_EXPIRED;
     if (late || fault == X509_V_ERR_CERT_NOT_YET_VALID)
         return sl_fail_code(err, SL_E_INTEGRITY, "E_SIGNATURE",
@@ -236,7 +224,7 @@ static int check_chain(X509_STORE *store, X509 *leaf, STACK_OF(X509) * others,
     *expired = false;
     if (fault == X509_V_ERR_CERT_HAS_EXPIRED && trust->allow_expired) {
         *expired = true;
-        fault = chain_fault(store, leaf, others, seconds_of(X509_get0_notBefore(leaf)));
+        fault = chain_fault(store, leaf, others, sl_signing_seconds(X509_get0_notBefore(leaf), 0));
     }
     return fault == X509_V_OK ? 0 : say_fault(fault, leaf, err);
 }
@@ -246,7 +234,7 @@ static int check_trust(X509 *leaf, STACK_OF(X509) * others, const struct sl_sign
 {
     X509_STORE *store = X509_STORE_new();
     if (!store)
-        return no_memory(err);
+        return sl_signing_no_memory(err);
     int done = sl_pem_blocks(trust->ca_pem, "CERTIFICATE", ROOTS_MAX, "the trusted certificates",
                              add_root, store, err);
     if (done == 0)
@@ -282,12 +270,12 @@ static STACK_OF(X509) * parse_others(const struct sl_bundle *bundle, struct sl_e
     STACK_OF(X509) *others = sk_X509_new_null();
     bool good = others != NULL;
     if (!good)
-        no_memory(err);
+        sl_signing_no_memory(err);
     for (size_t i = 1; i < bundle->certificate_count && good; i++) {
         X509 *one = sl_certificate_parse(&bundle->certificates[i], err);
         good = one && sk_X509_push(others, one) > 0;
         if (one && !good)
-            X509_free(one), no_memory(err);
+            X509_free(one), sl_signing_no_memory(err);
     }
     if (good)
         return others;

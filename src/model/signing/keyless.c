@@ -12,7 +12,6 @@
 #include <openssl/x509_vfy.h>
 #include <openssl/x509v3.h>
 #include <stdio.h>
-#include <time.h>
 
 #include "bundle_parts.h"
 #include "keyless_parts.h"
@@ -61,17 +60,11 @@ static int open_leaf(struct checking *checking, struct sl_err *err)
     return checking->leaf ? 0 : -1;
 }
 
-static int64_t seconds_of(const ASN1_TIME *time)
-{
-    struct tm tm = {0};
-    return time && ASN1_TIME_to_tm(time, &tm) == 1 ? (int64_t)timegm(&tm) : INT64_MIN;
-}
-
 static int check_validity(const X509 *leaf, int64_t at, struct sl_err *err)
 {
     char when[32], from[32], to[32];
-    int64_t start = seconds_of(X509_get0_notBefore(leaf)),
-            end = seconds_of(X509_get0_notAfter(leaf));
+    int64_t start = sl_signing_seconds(X509_get0_notBefore(leaf), INT64_MIN),
+            end = sl_signing_seconds(X509_get0_notAfter(leaf), INT64_MIN);
     if (start != INT64_MIN && start <= at && at < end) /* as OpenSSL has it */
         return 0;
     return sl_signature_fail(err,

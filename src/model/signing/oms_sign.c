@@ -47,12 +47,6 @@ const char *sl_oms_key_who(const struct sl_oms_key *key)
     return key->who;
 }
 
-static int no_memory(struct sl_err *err)
-{
-    ERR_clear_error();
-    return sl_fail(err, SL_E_NO_SPACE, "out of memory");
-}
-
 /* ---- the key --------------------------------------------------------------------------------- */
 
 bool sl_oms_key_is_locked(const char *text)
@@ -77,7 +71,7 @@ static int read_key(const struct sl_oms_key_texts *texts, struct sl_oms_key *key
     bool locked = sl_oms_key_is_locked(texts->key);
     BIO *bio = BIO_new_mem_buf(texts->key, -1);
     if (!bio)
-        return no_memory(err);
+        return sl_signing_no_memory(err);
     key->key = PEM_read_bio_PrivateKey(bio, NULL, give_password, (void *)texts->password);
     BIO_free(bio);
     ERR_clear_error();
@@ -296,7 +290,7 @@ static void write_chain(const struct sl_oms_key *key, struct sl_json *json)
         if (bytes > 0)
             write_base64(der, (size_t)bytes, json);
         else
-            no_memory(&json->err);
+            sl_signing_no_memory(&json->err);
         sl_json_end(json);
         OPENSSL_free(der);
     }

@@ -6,6 +6,7 @@
 #include <openssl/sha.h>
 #include <openssl/x509v3.h>
 #include <string.h>
+#include <time.h>
 
 #include "bundle_parts.h"
 #include "hash.h"
@@ -25,7 +26,13 @@ const EVP_MD *sl_signing_hash(const EVP_PKEY *key)
     return NULL;
 }
 
-static int no_memory(struct sl_err *err)
+int64_t sl_signing_seconds(const ASN1_TIME *time, int64_t broken)
+{
+    struct tm parts;
+    return time && ASN1_TIME_to_tm(time, &parts) == 1 ? (int64_t)timegm(&parts) : broken;
+}
+
+int sl_signing_no_memory(struct sl_err *err)
 {
     ERR_clear_error();
     return sl_fail(err, SL_E_NO_SPACE, "out of memory");
@@ -35,7 +42,7 @@ static int hash_text(const void *data, int bytes, char text[65], struct sl_err *
 {
     uint8_t digest[SL_HASH_BYTES_MAX];
     if (!data || bytes <= 0)
-        return no_memory(err);
+        return sl_signing_no_memory(err);
     if (sl_digest_of(SL_HASH_SHA256, NULL, 0, data, (size_t)bytes, digest, err) < 0)
         return -1;
     sl_hex(digest, SHA256_DIGEST_LENGTH, text);
@@ -84,7 +91,7 @@ char *sl_certificate_name(const X509_NAME *name, struct sl_err *err)
         long bytes = BIO_get_mem_data(bio, &text);
         copy = sl_strndup(text ? text : "", bytes > 0 ? (size_t)bytes : 0, err);
     } else {
-        no_memory(err);
+        sl_signing_no_memory(err);
     }
     BIO_free(bio);
     return copy;
@@ -142,7 +149,7 @@ int sl_pem_blocks(const char *text, const char *label, size_t most, const char *
     int done = 0;
     BIO *bio = BIO_new_mem_buf(text, -1);
     if (!bio)
-        return no_memory(err);
+        return sl_signing_no_memory(err);
     while (done == 0) {
         struct sl_der der = {0};
         char *name = NULL, *header = NULL;

@@ -5,8 +5,8 @@
  */
 #include <openssl/err.h>
 #include <openssl/ts.h>
-#include <time.h>
 
+#include "bundle_parts.h"
 #include "keyless_parts.h"
 
 /* ---- what it says ---------------------------------------------------------------------------- */
@@ -43,11 +43,7 @@ static bool is_of(TS_RESP *response, const struct sl_der *signature)
 
 static bool read_claim(TS_RESP *response, int64_t *at)
 {
-    const ASN1_GENERALIZEDTIME *time = TS_TST_INFO_get_time(TS_RESP_get_tst_info(response));
-    struct tm tm = {0};
-    if (!time || ASN1_TIME_to_tm(time, &tm) != 1)
-        return false;
-    *at = (int64_t)timegm(&tm);
+    *at = sl_signing_seconds(TS_TST_INFO_get_time(TS_RESP_get_tst_info(response)), 0);
     return *at > 0;
 }
 

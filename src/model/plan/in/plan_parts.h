@@ -218,6 +218,10 @@ int sl_plan_make_sidecar_room(struct sl_plan *plan, struct sl_err *err);
  * purpose. SL_E_INTEGRITY, code E_SIGNATURE; SL_E_FORMAT. */
 int sl_plan_read_signature(struct sl_plan *plan, const struct sl_source_config *config,
                            struct sl_err *err);
+/** model_signing.c: all of an opened object, in place of what text has; counted as index. The
+ * caller limits its size. */
+int sl_plan_read_text(struct sl_plan *plan, struct sl_source *source, struct sl_buf *text,
+                      struct sl_err *err);
 /** model_signing.c: every source is in the signature, or may be there without; what it says of
  * their ranges becomes own->sidecars. */
 int sl_plan_cover_by_signature(struct sl_plan *plan, struct sl_err *err);
