@@ -4,7 +4,6 @@
  * driver.
  */
 #include <check.h>
-#include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,11 +50,8 @@ static bool flip_byte(const struct sl_server_request *request, struct sl_server_
 {
     struct store *store = arg;
     uint64_t begin, end;
-    char range[128];
-    if (!sl_server_header(request, "Range", range, sizeof(range)) ||
-        sscanf(range, "bytes=%" SCNu64 "-%" SCNu64, &begin, &end) != 2)
+    if (!sl_server_range(request, store->bytes, &begin, &end))
         return false;
-    end = SL_MIN(end + 1, (uint64_t)store->bytes);
     SL_LOCKED(&store->lock);
     store->requests++;
     store->last_begin = begin;
@@ -63,14 +59,8 @@ static bool flip_byte(const struct sl_server_request *request, struct sl_server_
     if (!store->times || begin > store->flip || end <= store->flip)
         return false;
     store->times--;
-    reply->status = 206;
-    reply->body_bytes = (size_t)(end - begin);
-    reply->body = malloc(reply->body_bytes);
-    memcpy(reply->body, store->object + begin, reply->body_bytes);
+    sl_server_reply_range(reply, store->object, begin, end, store->bytes, "\"1\"");
     reply->body[store->flip - begin] ^= 0x40;
-    snprintf(reply->headers, sizeof(reply->headers),
-             "ETag: \"1\"\r\nContent-Range: bytes %" PRIu64 "-%" PRIu64 "/%zu\r\n", begin, end - 1,
-             store->bytes);
     return true;
 }
 

@@ -1,7 +1,6 @@
 /* Files with many places to read in their opening, which are fetched whole by who reads all of
  * them: how many requests they take, and whose bytes are kept how long. */
 #include <check.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -99,20 +98,11 @@ static bool flip_once(const struct sl_server_request *request, struct sl_server_
 {
     unsigned *times = arg;
     uint64_t begin, end, at = file_bytes / 2;
-    char range[128];
-    if (!sl_server_header(request, "Range", range, sizeof(range)) ||
-        sscanf(range, "bytes=%" SCNu64 "-%" SCNu64, &begin, &end) != 2 || begin > at || end < at ||
+    if (!sl_server_range(request, file_bytes, &begin, &end) || begin > at || end <= at ||
         (*times)++)
         return false;
-    end = SL_MIN(end + 1, (uint64_t)file_bytes);
-    reply->status = 206;
-    reply->body_bytes = (size_t)(end - begin);
-    reply->body = malloc(reply->body_bytes);
-    memcpy(reply->body, file + begin, reply->body_bytes);
+    sl_server_reply_range(reply, file, begin, end, file_bytes, "\"two\"");
     reply->body[at - begin] ^= 4;
-    snprintf(reply->headers, sizeof(reply->headers),
-             "ETag: \"two\"\r\nContent-Range: bytes %" PRIu64 "-%" PRIu64 "/%zu\r\n", begin,
-             end - 1, file_bytes);
     return true;
 }
 

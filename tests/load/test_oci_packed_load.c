@@ -2,7 +2,6 @@
  * hashes the layer or in the one that reads its files. None is published; what the registry has
  * right is loaded. */
 #include <check.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,27 +39,18 @@ static struct liar liars[2]; /* the registry's, the mirror's; under their server
 static bool lie(const struct sl_server_request *request, struct sl_server_reply *reply, void *arg)
 {
     struct liar *liar = arg;
-    char text[128];
     uint64_t begin, end;
     const char *query = strchr(request->target, '?');
     size_t bytes = query ? (size_t)(query - request->target) : strlen(request->target);
     if (bytes != strlen(blob) || strncmp(request->target, blob, bytes) != 0 ||
-        !sl_server_header(request, "Range", text, sizeof(text)) ||
-        sscanf(text, "bytes=%" SCNu64 "-%" SCNu64, &begin, &end) != 2)
+        !sl_server_range(request, layer_bytes, &begin, &end))
         return false;
-    end = SL_MIN(end + 1, (uint64_t)layer_bytes);
     if (liar->at < begin || liar->at >= end || !liar->from || ++liar->answers < liar->from ||
         (liar->most && liar->lies == liar->most))
         return false;
     liar->lies++;
-    reply->status = 206;
-    reply->body_bytes = (size_t)(end - begin);
-    reply->body = malloc(reply->body_bytes);
-    memcpy(reply->body, layer + begin, reply->body_bytes);
+    sl_server_reply_range(reply, layer, begin, end, layer_bytes, "\"b\"");
     reply->body[liar->at - begin] ^= 4;
-    snprintf(reply->headers, sizeof(reply->headers),
-             "ETag: \"b\"\r\nContent-Range: bytes %" PRIu64 "-%" PRIu64 "/%zu\r\n", begin, end - 1,
-             layer_bytes);
     return true;
 }
 

@@ -41,23 +41,14 @@ static bool flip_byte(const struct sl_server_request *request, struct sl_server_
 {
     struct scene *scene = arg;
     uint64_t begin, end;
-    char range[128];
-    if (!scene->times || !sl_server_header(request, "Range", range, sizeof(range)) ||
-        sscanf(range, "bytes=%" SCNu64 "-%" SCNu64, &begin, &end) != 2 || begin > scene->flip ||
-        end < scene->flip)
+    if (!scene->times || !sl_server_range(request, scene->bytes, &begin, &end) ||
+        begin > scene->flip || end <= scene->flip)
         return false;
-    end = SL_MIN(end + 1, (uint64_t)scene->bytes);
     if (scene->answered++ && scene->late)
         SL_AWAIT(is_checking(scene), "the end of the last range");
     scene->times--;
-    reply->status = 206;
-    reply->body_bytes = (size_t)(end - begin);
-    reply->body = malloc(reply->body_bytes);
-    memcpy(reply->body, scene->object + begin, reply->body_bytes);
+    sl_server_reply_range(reply, scene->object, begin, end, scene->bytes, "\"v1\"");
     reply->body[scene->flip - begin] ^= 0x40;
-    snprintf(reply->headers, sizeof(reply->headers),
-             "ETag: \"v1\"\r\nContent-Range: bytes %" PRIu64 "-%" PRIu64 "/%zu\r\n", begin, end - 1,
-             scene->bytes);
     return true;
 }
 

@@ -50,36 +50,20 @@ static void flip_one(uint64_t at, unsigned times)
     flips[0] = (struct flip){at, times};
 }
 
-static bool range_of(const struct sl_server_request *request, uint64_t *begin, uint64_t *end)
-{
-    char text[128];
-    if (!sl_server_header(request, "Range", text, sizeof(text)) ||
-        sscanf(text, "bytes=%" SCNu64 "-%" SCNu64, begin, end) != 2)
-        return false;
-    *end = SL_MIN(*end + 1, (uint64_t)BYTES);
-    return true;
-}
-
 static bool flip_bits(const struct sl_server_request *request, struct sl_server_reply *reply,
                       void *arg)
 {
     uint64_t begin, end;
     bool flipped = false;
     (void)arg;
-    if (strcmp(request->target, "/m.bin") != 0 || !range_of(request, &begin, &end))
+    if (strcmp(request->target, "/m.bin") != 0 || !sl_server_range(request, BYTES, &begin, &end))
         return false;
     SL_LOCKED(&flips_lock);
     for (unsigned i = 0; i < flip_count; i++)
         flipped = flipped || (flips[i].times && flips[i].at >= begin && flips[i].at < end);
     if (!flipped)
         return false;
-    reply->status = 206;
-    reply->body_bytes = (size_t)(end - begin);
-    reply->body = malloc(reply->body_bytes);
-    memcpy(reply->body, data + begin, reply->body_bytes);
-    snprintf(reply->headers, sizeof(reply->headers),
-             "ETag: %s\r\nContent-Range: bytes %" PRIu64 "-%" PRIu64 "/%d\r\n", ETAG, begin,
-             end - 1, BYTES);
+    sl_server_reply_range(reply, data, begin, end, BYTES, ETAG);
     for (unsigned i = 0; i < flip_count; i++)
         if (flips[i].times && flips[i].at >= begin && flips[i].at < end) {
             reply->body[flips[i].at - begin] ^= 1 << i % 8;

@@ -2,7 +2,6 @@
  * fetched again, and that nothing that was not signed is ever published. */
 #include <check.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,27 +54,17 @@ static void flip(uint64_t at, unsigned times)
 static bool flip_bit(const struct sl_server_request *request, struct sl_server_reply *reply,
                      void *arg)
 {
-    char text[128];
     uint64_t begin, end;
     (void)arg;
-    if (strcmp(request->target, "/m.bin") != 0 ||
-        !sl_server_header(request, "Range", text, sizeof(text)) ||
-        sscanf(text, "bytes=%" SCNu64 "-%" SCNu64, &begin, &end) != 2)
+    if (strcmp(request->target, "/m.bin") != 0 || !sl_server_range(request, BYTES, &begin, &end))
         return false;
-    end = SL_MIN(end + 1, (uint64_t)BYTES);
     SL_LOCKED(&flip_lock);
     flipped_requests += flip_at >= begin && flip_at < end;
     if (!flip_times || flip_at < begin || flip_at >= end)
         return false;
     flip_times--;
-    reply->status = 206;
-    reply->body_bytes = (size_t)(end - begin);
-    reply->body = malloc(reply->body_bytes);
-    memcpy(reply->body, data + begin, reply->body_bytes);
+    sl_server_reply_range(reply, data, begin, end, BYTES, ETAG);
     reply->body[flip_at - begin] ^= 4;
-    snprintf(reply->headers, sizeof(reply->headers),
-             "ETag: %s\r\nContent-Range: bytes %" PRIu64 "-%" PRIu64 "/%d\r\n", ETAG, begin,
-             end - 1, BYTES);
     return true;
 }
 

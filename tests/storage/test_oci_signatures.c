@@ -299,15 +299,21 @@ SL_TEST_LOOP(pages_that_lead_nowhere_end, 0, 4)
     ck_assert_uint_eq(sl_server_request_count(registry), _i ? 3 : 2 + 16);
 }
 
+/* Signed, as the tag of old says; asked for referrers, the registry answers with this status. */
+static void sign_by_tag(int status)
+{
+    char path[256];
+    snprintf(path, sizeof(path), "/v2/org/m/referrers/%s", model);
+    SL_SCRIPT(registry, {.path = path, .fault = SL_FAULT_STATUS, .status = status, .text = "?"});
+    sign_with(key, model);
+    put_referrers("manifests", tag_of(model, ""));
+}
+
 static const int lacks[] = {400, 404, 405, 406, 501};
 
 SL_TEST_LOOP(a_registry_without_referrers_has_a_tag_instead, 0, (int)SL_COUNT(lacks))
 {
-    char path[256];
-    snprintf(path, sizeof(path), "/v2/org/m/referrers/%s", model);
-    SL_SCRIPT(registry, {.path = path, .fault = SL_FAULT_STATUS, .status = lacks[_i], .text = "?"});
-    sign_with(key, model);
-    put_referrers("manifests", tag_of(model, ""));
+    sign_by_tag(lacks[_i]);
     expect_signed();
 }
 
@@ -315,12 +321,7 @@ static const int refusals[] = {401, 403, 429, 500};
 
 SL_TEST_LOOP(another_refusal_is_a_failure, 0, (int)SL_COUNT(refusals))
 {
-    char path[256];
-    snprintf(path, sizeof(path), "/v2/org/m/referrers/%s", model);
-    SL_SCRIPT(registry,
-              {.path = path, .fault = SL_FAULT_STATUS, .status = refusals[_i], .text = "?"});
-    sign_with(key, model);
-    put_referrers("manifests", tag_of(model, ""));
+    sign_by_tag(refusals[_i]);
     ck_assert_int_eq(find(), -1);
     ck_assert_msg(strstr(err.message, "cannot read the signatures of"), "%s", err.message);
     ck_assert_uint_eq(found.count, 0);

@@ -2,11 +2,13 @@
 #include "range_blob.h"
 
 #include <check.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
+#include "mem.h"
 #include "stores.h"
 
 bool sl_server_header(const struct sl_server_request *request, const char *name, char *text,
@@ -23,6 +25,29 @@ bool sl_server_header(const struct sl_server_request *request, const char *name,
         return true;
     }
     return false;
+}
+
+bool sl_server_range(const struct sl_server_request *request, uint64_t total, uint64_t *begin,
+                     uint64_t *end)
+{
+    char text[128];
+    if (!sl_server_header(request, "Range", text, sizeof(text)) ||
+        sscanf(text, "bytes=%" SCNu64 "-%" SCNu64, begin, end) != 2)
+        return false;
+    *end = SL_MIN(*end + 1, total);
+    return true;
+}
+
+void sl_server_reply_range(struct sl_server_reply *reply, const void *object, uint64_t begin,
+                           uint64_t end, uint64_t total, const char *etag)
+{
+    reply->status = 206;
+    reply->body_bytes = (size_t)(end - begin);
+    reply->body = malloc(reply->body_bytes);
+    memcpy(reply->body, (const uint8_t *)object + begin, reply->body_bytes);
+    snprintf(reply->headers, sizeof(reply->headers),
+             "%s%s%sContent-Range: bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64 "\r\n",
+             etag ? "ETag: " : "", etag ? etag : "", etag ? "\r\n" : "", begin, end - 1, total);
 }
 
 const uint8_t *sl_blob(void)

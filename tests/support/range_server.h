@@ -110,6 +110,9 @@ struct sl_server_request {
 /** The value of a header of the request copied to text; false if absent. */
 bool sl_server_header(const struct sl_server_request *request, const char *name, char *text,
                       size_t bytes);
+/** The bytes [begin, end) of an object of `total` that are asked for; false: no range is. */
+bool sl_server_range(const struct sl_server_request *request, uint64_t total, uint64_t *begin,
+                     uint64_t *end);
 
 /** What a handler answers. */
 struct sl_server_reply {
@@ -118,6 +121,9 @@ struct sl_server_reply {
     char *body;         /* malloc'ed, freed by the server; may be NULL */
     size_t body_bytes;
 };
+/** 206 with a copy of bytes [begin, end) of an object; etag with quotes, NULL for none. */
+void sl_server_reply_range(struct sl_server_reply *reply, const void *object, uint64_t begin,
+                           uint64_t end, uint64_t total, const char *etag);
 /** Asked first for every request; false: not mine, go on with script and blobs. Called under the
  * server's lock. */
 typedef bool sl_server_handler(const struct sl_server_request *request,

@@ -4,7 +4,6 @@
 #define SL_SIGNED_MODEL_H
 
 #include <check.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,26 +37,17 @@ static void flip(uint64_t at, unsigned times)
 static bool flip_bit(const struct sl_server_request *request, struct sl_server_reply *reply,
                      void *arg)
 {
-    char text[128];
     uint64_t begin, end;
     (void)arg;
     if (strcmp(request->target, "/m.safetensors") != 0 ||
-        !sl_server_header(request, "Range", text, sizeof(text)) ||
-        sscanf(text, "bytes=%" SCNu64 "-%" SCNu64, &begin, &end) != 2)
+        !sl_server_range(request, bytes, &begin, &end))
         return false;
-    end = SL_MIN(end + 1, (uint64_t)bytes);
     SL_LOCKED(&flip_lock);
     if (!flip_times || flip_at < begin || flip_at >= end)
         return false;
     flip_times--;
-    reply->status = 206;
-    reply->body_bytes = (size_t)(end - begin);
-    reply->body = malloc(reply->body_bytes);
-    memcpy(reply->body, data + begin, reply->body_bytes);
+    sl_server_reply_range(reply, data, begin, end, bytes, ETAG);
     reply->body[flip_at - begin] ^= 4;
-    snprintf(reply->headers, sizeof(reply->headers),
-             "ETag: %s\r\nContent-Range: bytes %" PRIu64 "-%" PRIu64 "/%zu\r\n", ETAG, begin,
-             end - 1, bytes);
     return true;
 }
 
