@@ -16,14 +16,14 @@ static const struct sl_path_part a = {.text = "a", .text_bytes = 1},
                                           {.text = "d", .text_bytes = 1}},
                                  e = {.text = "e", .text_bytes = 1};
 
-static int edit(const void *data, size_t bytes, const struct sl_pickle_change *change,
+static int edit(const void *data, size_t bytes, const struct sl_edit_pickle_change *change,
                 struct sl_buf *out, struct sl_err *err)
 {
     *out = (struct sl_buf)SL_BUF_INIT(1 << 20);
-    return sl_pickle_edit(data, bytes, change, change != NULL, out, err);
+    return sl_edit_pickle(data, bytes, change, change != NULL, out, err);
 }
 
-static void expect(const struct sl_pickle_change *change, const void *expected, size_t bytes)
+static void expect(const struct sl_edit_pickle_change *change, const void *expected, size_t bytes)
 {
     struct sl_err err = SL_ERR_INIT;
     sl_autobuf out;
@@ -42,17 +42,17 @@ SL_TEST(without_changes_it_means_the_same)
 
 SL_TEST(a_value_is_replaced_added_or_taken_out)
 {
-    const struct sl_pickle_change replaced = {
+    const struct sl_edit_pickle_change replaced = {
         .path = c_d, .path_count = 2, .value = (const uint8_t *)"N", .value_bytes = 1};
     EXPECT(&replaced,
            "\x80\2}(X\1\0\0\0aq\0K\1X\1\0\0\0bq\1]q\2(h\0h\1h\2eX\1\0\0\0c}X\1\0\0\0dNsu.");
-    const struct sl_pickle_change gone = {.path = &a, .path_count = 1};
+    const struct sl_edit_pickle_change gone = {.path = &a, .path_count = 1};
     EXPECT(&gone, "\x80\2}(X\1\0\0\0bq\0]q\1(X\1\0\0\0ah\0h\1eX\1\0\0\0c}X\1\0\0\0dh\1su.");
-    const struct sl_pickle_change added = {.path = &e,
-                                           .path_count = 1,
-                                           .fresh = true,
-                                           .value = (const uint8_t *)"N",
-                                           .value_bytes = 1};
+    const struct sl_edit_pickle_change added = {.path = &e,
+                                                .path_count = 1,
+                                                .fresh = true,
+                                                .value = (const uint8_t *)"N",
+                                                .value_bytes = 1};
     EXPECT(&added,
            "\x80\2}(X\1\0\0\0aq\0K\1X\1\0\0\0bq\1]q\2(h\0h\1h\2eX\1\0\0\0c}X\1\0\0\0dh\2suX\1\0\0"
            "\0eNs.");
@@ -64,7 +64,7 @@ SL_TEST(an_object_beside_the_change_stays_as_it_is)
         "\x80\2}(X\1\0\0\0acargparse\nNamespace\n)\x81}X\1\0\0\0xK\1sbX\1\0\0\0eK\2u.";
     static const char wanted[] =
         "\x80\2}(X\1\0\0\0acargparse\nNamespace\n)\x81}X\1\0\0\0xK\1sbX\1\0\0\0eNu.";
-    const struct sl_pickle_change replaced = {
+    const struct sl_edit_pickle_change replaced = {
         .path = &e, .path_count = 1, .value = (const uint8_t *)"N", .value_bytes = 1};
     struct sl_err err = SL_ERR_INIT;
     sl_autobuf out;
@@ -75,7 +75,7 @@ SL_TEST(an_object_beside_the_change_stays_as_it_is)
 
 SL_TEST(a_key_that_is_nowhere_is_told)
 {
-    const struct sl_pickle_change gone = {.path = &e, .path_count = 1};
+    const struct sl_edit_pickle_change gone = {.path = &e, .path_count = 1};
     struct sl_err err = SL_ERR_INIT;
     sl_autobuf out;
     ck_assert_int_eq(edit(before, before_bytes, &gone, &out, &err), -1);
@@ -88,7 +88,7 @@ static int edit_copy(const void *data, size_t bytes, struct sl_err *err)
     sl_autobuf out;
     uint8_t *copy = malloc(bytes ? bytes : 1);
     memcpy(copy, data, bytes);
-    const struct sl_pickle_change gone = {.path = &a, .path_count = 1};
+    const struct sl_edit_pickle_change gone = {.path = &a, .path_count = 1};
     int done = edit(copy, bytes, &gone, &out, err);
     free(copy);
     return done;

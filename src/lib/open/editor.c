@@ -11,7 +11,7 @@
 #include "file_store.h"
 #include "given.h"
 #include "names.h"
-#include "open_parts.h"
+#include "open_call.h"
 #include "sluice_edit.h"
 #include "stores.h"
 

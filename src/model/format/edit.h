@@ -41,6 +41,11 @@ enum { SL_EDIT_SEAL_BYTES = 8 };
 int sl_edit_plan(struct sl_edit *edit, struct sl_err *err);
 void sl_edit_release(struct sl_edit *edit);
 
+/** Plans of one format each; sl_edit_plan() chooses. SL_E_FORMAT, SL_E_USAGE, SL_E_NO_SPACE. */
+int sl_edit_safetensors(struct sl_edit *edit, struct sl_err *err);
+int sl_edit_tensorizer(struct sl_edit *edit, struct sl_err *err);
+int sl_edit_pytorch(struct sl_edit *edit, struct sl_err *err);
+
 /** For formats: the next piece. Neighbours of the present object become one. SL_E_NO_SPACE. */
 int sl_edit_add(struct sl_edit *edit, const uint8_t *data, uint64_t from, uint64_t bytes,
                 struct sl_err *err);

@@ -8,8 +8,6 @@
 
 #include "index.h"
 
-struct sl_edit;
-
 /** What is known of an object before anything is parsed. */
 struct sl_format_head {
     const uint8_t *data; /* its first bytes */
@@ -59,8 +57,6 @@ struct sl_format {
      * sl_format_part_name() and sl_format_check_sets(), for indexes of this format. */
     char *(*part_name)(const struct sl_index *index, uint32_t number, struct sl_err *err);
     int (*check_sets)(const struct sl_index *const *indexes, size_t count, struct sl_err *err);
-    /** As sl_edit_plan() of an index of this format; NULL: its objects are not changed. */
-    int (*edit)(struct sl_edit *edit, struct sl_err *err);
 };
 #define SL_FORMAT(name, help) extern const struct sl_format sl_##name##_format;
 #include "formats.def"

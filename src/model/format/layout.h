@@ -73,6 +73,12 @@ SL_AUTO_DEFINE(sl_layout)
 int sl_safetensors_layout(const struct sl_tensor *const *tensors, size_t count,
                           const struct sl_meta_pair *metadata, size_t metadata_count,
                           uint64_t shard_bytes, struct sl_layout **layout, struct sl_err *err);
+enum { SL_SAFETENSORS_JSON_BYTES_MAX = 100 * 1000 * 1000 }; /* the library's own limit */
+/** Length, JSON and blanks up to a multiple of 8 of a file with these tensors one after another,
+ * appended to head. Errors as of sl_safetensors_layout(). */
+int sl_safetensors_head(const struct sl_tensor *const *tensors, size_t count,
+                        const struct sl_meta_pair *metadata, size_t metadata_count,
+                        struct sl_buf *head, struct sl_err *err);
 struct sl_safetensors_options {
     uint64_t shard_bytes;
     const char *stem; /* of the names, instead of "model"; NULL: that */
@@ -114,4 +120,10 @@ struct sl_tensorizer_options {
 int sl_tensorizer_layout(const struct sl_tensor *const *tensors, size_t count,
                          const struct sl_tensorizer_options *options, struct sl_layout **layout,
                          struct sl_err *err);
+
+enum { SL_PYTORCH_PICKLE_BYTES_MAX = 64 * 1024 * 1024 };
+/** The typed storage of torch whose elements these are: "FloatStorage", a constant. NULL: there is
+ * none. */
+const char *sl_pytorch_storage_class(enum sl_dtype dtype);
+
 #endif

@@ -303,7 +303,7 @@ static struct action *find_key(const struct term *dict, const struct sl_path_par
     return NULL;
 }
 
-static int no_dict(const struct sl_pickle_change *change, struct sl_err *err)
+static int no_dict(const struct sl_edit_pickle_change *change, struct sl_err *err)
 {
     const struct sl_path_part *part = &change->path[change->path_count - 1];
     return sl_fail(
@@ -322,7 +322,7 @@ static struct term *raw_term(struct machine *machine, const uint8_t *op, size_t 
 }
 
 /* One more item of the outermost dict. */
-static int add_item(struct machine *machine, const struct sl_pickle_change *change,
+static int add_item(struct machine *machine, const struct sl_edit_pickle_change *change,
                     struct sl_err *err)
 {
     static const uint8_t set[] = {'s'};
@@ -355,7 +355,7 @@ static void remove_item(struct action *action, size_t value)
     action->count -= 2;
 }
 
-static int change_one(struct machine *machine, const struct sl_pickle_change *change,
+static int change_one(struct machine *machine, const struct sl_edit_pickle_change *change,
                       struct sl_err *err)
 {
     const struct term *dict = machine->root;
@@ -424,7 +424,7 @@ static int write_term(struct machine *machine, struct term *term, unsigned depth
     return 0;
 }
 
-static int edit(struct machine *machine, const struct sl_pickle_change *changes, size_t count,
+static int edit(struct machine *machine, const struct sl_edit_pickle_change *changes, size_t count,
                 struct sl_err *err)
 {
     const bool has_protocol = machine->bytes > 2 && machine->data[0] == 0x80;
@@ -439,14 +439,14 @@ static int edit(struct machine *machine, const struct sl_pickle_change *changes,
     return sl_buf_append(machine->out, ".", 1, err);
 }
 
-int sl_pickle_edit(const void *data, size_t bytes, const struct sl_pickle_change *changes,
+int sl_edit_pickle(const void *data, size_t bytes, const struct sl_edit_pickle_change *changes,
                    size_t count, struct sl_buf *out, struct sl_err *err)
 {
-    if (bytes > SL_PICKLE_EDIT_BYTES_MAX)
+    if (bytes > SL_EDIT_PICKLE_BYTES_MAX)
         return sl_fail_code(
             err, SL_E_FORMAT, "pkl.limit",
             "a pickle of %zu bytes is not changed, at most %d: save the file again with torch.save",
-            bytes, SL_PICKLE_EDIT_BYTES_MAX);
+            bytes, SL_EDIT_PICKLE_BYTES_MAX);
     SL_AUTO(sl_arena) arena = sl_arena_new(err);
     struct machine machine = {.data = data, .bytes = bytes, .arena = arena, .out = out};
     int done = arena ? edit(&machine, changes, count, err) : -1;

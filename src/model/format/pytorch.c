@@ -311,5 +311,4 @@ const struct sl_format sl_pytorch_format = {
     .index = pytorch_index,
     .outline = pytorch_outline,
     .parts = sl_pytorch_parts,
-    .edit = sl_pytorch_edit,
 };

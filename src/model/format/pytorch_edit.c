@@ -10,11 +10,10 @@
 #include <string.h>
 
 #include "edit.h"
-#include "format.h"
 #include "hash.h"
+#include "layout.h"
 #include "names.h"
 #include "pickle_edit.h"
-#include "pytorch.h"
 #include "zip.h"
 
 enum {
@@ -33,7 +32,7 @@ struct work {
     struct sl_zip zip;
     struct sl_zip_entry *pickle;
     char *text; /* of the pickle */
-    struct sl_pickle_change *changes;
+    struct sl_edit_pickle_change *changes;
     size_t change_count;
     uint64_t next_key;
     struct sl_buf directory;
@@ -330,7 +329,7 @@ static int add_tensor(struct work *work, const struct sl_edit_item *item, struct
 {
     char name[5 + 24];
     const uint8_t *data = sl_edit_data(work->edit, item, err);
-    struct sl_pickle_change *change = &work->changes[work->change_count++];
+    struct sl_edit_pickle_change *change = &work->changes[work->change_count++];
     sl_autobuf value = SL_BUF_INIT(VALUE_BYTES_MAX);
     snprintf(name, sizeof(name), "data/%" PRIu64, work->next_key++);
     if (!data || check_tensor(item->tensor, err) < 0 ||
@@ -340,11 +339,11 @@ static int add_tensor(struct work *work, const struct sl_edit_item *item, struct
     if (!copy)
         return -1;
     memcpy(copy, value.data, value.used);
-    *change = (struct sl_pickle_change){.path = item->tensor->path,
-                                        .path_count = item->tensor->path_count,
-                                        .fresh = !item->old,
-                                        .value = copy,
-                                        .value_bytes = value.used};
+    *change = (struct sl_edit_pickle_change){.path = item->tensor->path,
+                                             .path_count = item->tensor->path_count,
+                                             .fresh = !item->old,
+                                             .value = copy,
+                                             .value_bytes = value.used};
     return add_entry(work, name, data, item->tensor->bytes, err);
 }
 
@@ -360,7 +359,7 @@ static int add_deletions(struct work *work, struct sl_err *err)
             kept[work->edit->items[i].old - index->tensors] = true;
     for (size_t i = 0; i < index->tensor_count; i++)
         if (!kept[i])
-            work->changes[work->change_count++] = (struct sl_pickle_change){
+            work->changes[work->change_count++] = (struct sl_edit_pickle_change){
                 .path = index->tensors[i].path, .path_count = index->tensors[i].path_count};
     return 0;
 }
@@ -371,7 +370,7 @@ static int add_pickle(struct work *work, struct sl_err *err)
     if (!out)
         return -1;
     *out = (struct sl_buf)SL_BUF_INIT(SL_PYTORCH_PICKLE_BYTES_MAX);
-    int done = sl_pickle_edit(work->text, work->pickle->bytes, work->changes, work->change_count,
+    int done = sl_edit_pickle(work->text, work->pickle->bytes, work->changes, work->change_count,
                               out, err);
     if (done == 0 && (done = sl_index_keep(work->edit->index, out->data, err)) == 0)
         return add_entry(work, pickle_name, (const uint8_t *)out->data, out->used, err);
@@ -442,7 +441,7 @@ static int plan(struct work *work, struct sl_err *err)
     return add_pickle(work, err) < 0 ? -1 : add_end(work, err);
 }
 
-int sl_pytorch_edit(struct sl_edit *edit, struct sl_err *err)
+int sl_edit_pytorch(struct sl_edit *edit, struct sl_err *err)
 {
     struct work work = {.edit = edit, .directory = SL_BUF_INIT(SL_ZIP_DIRECTORY_BYTES_MAX)};
     int done = plan(&work, err);

@@ -98,5 +98,4 @@ const struct sl_format sl_safetensors_format = {
     .probe = probe,
     .index = safetensors_index,
     .index_files = index_files,
-    .edit = sl_safetensors_edit,
 };

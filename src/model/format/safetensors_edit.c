@@ -7,9 +7,7 @@
 #include <string.h>
 
 #include "edit.h"
-#include "format.h"
 #include "layout.h"
-#include "safetensors.h"
 
 enum { LENGTH_BYTES = 8, ROOM_MIN = 4096, ROOM_STEP = 4096 };
 
@@ -62,7 +60,7 @@ static int add_data(struct sl_edit *edit, struct sl_err *err)
     return 0;
 }
 
-int sl_safetensors_edit(struct sl_edit *edit, struct sl_err *err)
+int sl_edit_safetensors(struct sl_edit *edit, struct sl_err *err)
 {
     uint64_t head_bytes;
     sl_autobuf head = SL_BUF_INIT(SL_SAFETENSORS_JSON_BYTES_MAX), longer = head;

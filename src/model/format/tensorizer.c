@@ -281,5 +281,4 @@ const struct sl_format sl_tensorizer_format = {
     .probe = probe,
     .index = tensorizer_index,
     .outline = tensorizer_outline,
-    .edit = sl_tzr_edit,
 };

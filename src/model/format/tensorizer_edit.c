@@ -151,7 +151,7 @@ static int plan(struct work *work, struct sl_err *err)
     return place_all(work, err);
 }
 
-int sl_tzr_edit(struct sl_edit *edit, struct sl_err *err)
+int sl_edit_tensorizer(struct sl_edit *edit, struct sl_err *err)
 {
     struct work work = {.edit = edit};
     if (!edit->count)

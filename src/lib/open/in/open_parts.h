@@ -10,9 +10,9 @@
 
 #include "api_memory.h"
 #include "crypt.h"
+#include "open_call.h"
 #include "plan.h"
 #include "progress.h"
-#include "sluice.h"
 #include "spec.h"
 #include "thread.h"
 
@@ -62,18 +62,8 @@ struct sl_open_limits {
 int sl_open_within(const struct sl_open_limits *limits, struct sl_cancel *outer, bool raise,
                    int (*work)(void *arg, struct sl_cancel *cancel, struct sl_err *err), void *arg,
                    struct sl_err *err);
-/** A caller's struct tells its size, in its first member. SL_E_USAGE: that is too small for one. */
-int sl_open_check_size(const void *theirs, struct sl_err *err);
-/** A copy of it, with zeros for what it does not have; NULL: zeros alone. SL_E_USAGE. */
-int sl_open_take(void *to, size_t bytes, const void *theirs, struct sl_err *err);
-/** SL_E_USAGE: some of the flags are none that this library knows. */
-int sl_open_check_flags(uint32_t flags, uint32_t known, struct sl_err *err);
 /** SL_E_USAGE: another process opened it, of which this one was forked. */
 int sl_open_check_process(const struct sluice_source *source, struct sl_err *err);
-/** Always -1: our error as the caller's. error may be NULL. */
-int sl_open_fail(struct sluice_error *error, const struct sl_err *err);
-/** What the library does once, before anything else of it: its log is silent. */
-void sl_open_begin(void);
 
 /* ---- open_spec.c ----------------------------------------------------------------------------- */
 

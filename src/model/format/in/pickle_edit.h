@@ -5,10 +5,10 @@
 #include "buf.h"
 #include "index.h"
 
-enum { SL_PICKLE_EDIT_BYTES_MAX = 8 * 1024 * 1024 /* each takes up to a hundred of memory */ };
+enum { SL_EDIT_PICKLE_BYTES_MAX = 8 * 1024 * 1024 /* each takes up to a hundred of memory */ };
 
 /** What a key of a dict becomes. */
-struct sl_pickle_change {
+struct sl_edit_pickle_change {
     const struct sl_path_part *path; /* keys from the outermost dict on */
     unsigned path_count;
     bool fresh;           /* it is not there yet: the outermost dict gets it */
@@ -20,7 +20,7 @@ struct sl_pickle_change {
  * failure. SL_E_USAGE: a path does not lead through dicts whose items are set one by one.
  * SL_E_FORMAT: it is too long, or nested too deep.
  */
-int sl_pickle_edit(const void *data, size_t bytes, const struct sl_pickle_change *changes,
+int sl_edit_pickle(const void *data, size_t bytes, const struct sl_edit_pickle_change *changes,
                    size_t count, struct sl_buf *out, struct sl_err *err);
 
 #endif

@@ -2,13 +2,10 @@
 #ifndef SL_PYTORCH_H
 #define SL_PYTORCH_H
 
-#include "index.h"
+#include "layout.h"
 #include "pickle.h"
 
-enum {
-    SL_PYTORCH_KEY_BYTES_MAX = 20,
-    SL_PYTORCH_PICKLE_BYTES_MAX = 64 * 1024 * 1024,
-};
+enum { SL_PYTORCH_KEY_BYTES_MAX = 20 };
 
 /** What SL_PICKLE_OTHER nodes are. */
 enum sl_pytorch_what {
@@ -71,12 +68,6 @@ sl_pytorch_entry_hash(struct sl_index *index, const struct sl_zip_entry *entry, 
 /** For loads of whole files: the entries of an archive, with the checksums that they have; of no
  * tensors where nothing has one. Consumes the source. */
 int sl_pytorch_parts(struct sl_source *source, struct sl_index **index, struct sl_err *err);
-
-/** The typed storage of torch whose elements these are: "FloatStorage". NULL: there is none. */
-const char *sl_pytorch_storage_class(enum sl_dtype dtype);
-/** The format's plan of an edit. */
-struct sl_edit;
-int sl_pytorch_edit(struct sl_edit *edit, struct sl_err *err);
 
 /**
  * The one tensor that torch.save wrote as an archive within an object. Its places are the object's.

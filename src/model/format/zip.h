@@ -1,4 +1,6 @@
-/* ZIP archives as torch.save writes them: stored entries below one folder, found by name. */
+/* ZIP archives as torch.save writes them: stored entries below one folder, found by name. One
+ * thread at a time for an archive, which owns all that it returns unless it is said otherwise.
+ * What fails does so with SL_E_FORMAT, code zip.*, or as sl_source_read(). */
 #ifndef SL_ZIP_H
 #define SL_ZIP_H
 

@@ -1,5 +1,6 @@
-/* Between the files of the tensorizer reader. Numbers of sections and checks are those of the
- * specification. */
+/* .tensors files as readers and writers share them. Numbers of sections and checks are those of the
+ * specification. Any thread, one at a time for an index; failures are SL_E_FORMAT with its codes.
+ */
 #ifndef SL_TENSORIZER_H
 #define SL_TENSORIZER_H
 
@@ -68,10 +69,6 @@ size_t sl_tzr_header_runs(const struct sl_tzr_entry *entries, size_t count);
  */
 int sl_tzr_outline(struct sl_index *index, struct sl_tzr_file *file,
                    const struct sl_tzr_entry *entries, size_t count, struct sl_err *err);
-
-/** The format's plan of an edit. */
-struct sl_edit;
-int sl_tzr_edit(struct sl_edit *edit, struct sl_err *err);
 
 /** Names are cut in messages. */
 #define SL_TZR_NAME(entry) SL_NAME_ARGS((entry)->name, (entry)->name_bytes)

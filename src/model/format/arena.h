@@ -1,4 +1,5 @@
-/* Memory that is freed all at once: what the tensors of an index point to. */
+/* Memory that is freed all at once: what the tensors of an index point to. One thread at a
+ * time; what fails does so with SL_E_NO_SPACE. */
 #ifndef SL_ARENA_H
 #define SL_ARENA_H
 

@@ -1,4 +1,5 @@
-/* Between the files of the tensorizer writer: the bytes of headers and metadata. */
+/* The bytes of headers and metadata of a .tensors file that is written. One thread at a time for a
+ * draft; failures are SL_E_FORMAT and SL_E_NO_SPACE. */
 #ifndef SL_TENSORIZER_COMPOSE_H
 #define SL_TENSORIZER_COMPOSE_H
 
