@@ -44,13 +44,13 @@ if(SLUICE_SHARED)
         set(library_file ${CMAKE_SOURCE_DIR}/cmake/older_libc.c)
     endif()
     add_library(libsluice_shared SHARED ${library_file})
-    target_link_libraries(libsluice_shared PRIVATE -Wl,--whole-archive sluice_open sluice_api -Wl,--no-whole-archive)
+    target_link_libraries(libsluice_shared PRIVATE -Wl,--whole-archive sluice_open sluice_edit sluice_api -Wl,--no-whole-archive)
     if(NOT SANITIZE AND NOT SLUICE_FUZZ) # whose runtime is the program's
         target_link_options(libsluice_shared PRIVATE -Wl,--no-undefined)
     endif()
     sluice_library(libsluice_shared shared sluice lib/open)
 endif()
-install(FILES ${CMAKE_SOURCE_DIR}/src/client/api/sluice.h ${CMAKE_SOURCE_DIR}/src/client/api/sluice_edit.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES ${CMAKE_SOURCE_DIR}/src/client/api/sluice.h ${CMAKE_SOURCE_DIR}/src/lib/edit/sluice_edit.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 
 # For who builds against them: `pkg-config sluice` and `sluice-attach`, and find_package(sluice) with sluice::shared,
 # sluice::attach_shared and sluice::attach_static. What is installed may be moved.

@@ -51,7 +51,7 @@ def a_change_affects_its_room_and_all_above(h):
     """A change takes the tests of its room and of all rooms that see it, by the rows of CMakeLists.txt, and no other."""
     rows = {"src/node/web/web.c": (("test_web", "test_share"), ("test_gguf", "test_reader", "test_node_held")),
             "src/model/format/gguf.c": (("test_gguf", "test_plan", "test_reader", "test_node", "test_open"), ("test_s3", "test_journal")),
-            "src/lib/open/open.c": (("test_open", "test_open_edit"), ("test_load", "test_api_gpu")),
+            "src/lib/open/open.c": (("test_open", "test_edit"), ("test_load", "test_api_gpu")),
             "tests/core/test_journal.c": (("test_journal",), ("test_load",)),
             "tests/support/fake_cuda_share.c": (("test_fake_cuda", "test_gpu_ring"), ("test_s3",)),
             "fuzz/corpus/gguf/x": (("fuzz_gguf",), ("fuzz_zip", "test_gguf"))}

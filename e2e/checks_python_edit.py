@@ -7,7 +7,7 @@ from checks_python_open import environment, environment_of_originals
 from checks_serve import Node, model
 from harness import check, wait_for
 
-ROOMS = ("lib/open", "node/pool", "python")
+ROOMS = ("lib/edit", "storage/file", "node/pool", "python")
 HERE = os.path.dirname(os.path.abspath(__file__))
 KINDS = ("m.safetensors", "m.tensors", "m.pt")
 PATIENCE = 600

@@ -22,7 +22,8 @@
  *               a folder; load: one load; sets: caches of engines, beside a load
  *     device/   kernels: what a GPU computes; gpu: a GPU and its memory; fill: plans on their
  *               way into it
- *     lib/      open: models for other programs, wherever they are
+ *     lib/      open: models for other programs, wherever they are; edit: model files changed where
+ *               they lie (libsluice's, not in this program)
  *     node/     pool: models in slabs; pool_server: the socket that hands them out; node: the
  *               models of a machine; grpc: unary calls on a socket; volumes: models at paths, for
  *               pods; csi: the driver that a kubelet calls; web: health, metrics, the page

@@ -5,7 +5,7 @@
  * written where it is used first, and remembered anew. Nothing is known of what it means, and
  * nothing gets lost: opcodes are written with their own bytes.
  */
-#include "pickle_edit.h"
+#include "edit_pickle.h"
 
 #include <string.h>
 

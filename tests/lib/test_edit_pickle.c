@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "claims.h"
-#include "pickle_edit.h"
+#include "edit_pickle.h"
 
 static const char before[] =
     "\x80\2}q\0(X\1\0\0\0aq\1K\1X\1\0\0\0bq\2]q\3(h\1h\2h\3eX\1\0\0\0c}q\4X\1\0"

@@ -10,10 +10,10 @@
 #include <string.h>
 
 #include "edit.h"
+#include "edit_pickle.h"
 #include "hash.h"
 #include "layout.h"
 #include "names.h"
-#include "pickle_edit.h"
 #include "zip.h"
 
 enum {

@@ -1,6 +1,6 @@
 /* A pickle written anew, with other values at some places and all else as it was. */
-#ifndef SL_PICKLE_EDIT_H
-#define SL_PICKLE_EDIT_H
+#ifndef SL_EDIT_PICKLE_H
+#define SL_EDIT_PICKLE_H
 
 #include "buf.h"
 #include "index.h"
