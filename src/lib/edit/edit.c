@@ -16,7 +16,7 @@ static const struct {
 int sl_edit_add(struct sl_edit *edit, const uint8_t *data, uint64_t from, uint64_t bytes,
                 struct sl_err *err)
 {
-    struct sl_edit_piece *last = edit->piece_count ? &edit->pieces[edit->piece_count - 1] : NULL;
+    struct sl_file_piece *last = edit->piece_count ? &edit->pieces[edit->piece_count - 1] : NULL;
     if (!bytes)
         return 0;
     if (!data && last && !last->data && last->from + last->bytes == from) {
@@ -26,7 +26,7 @@ int sl_edit_add(struct sl_edit *edit, const uint8_t *data, uint64_t from, uint64
     if (sl_grow(&edit->pieces, &edit->piece_capacity, edit->piece_count + 1, sizeof(*edit->pieces),
                 err) < 0)
         return -1;
-    edit->pieces[edit->piece_count++] = (struct sl_edit_piece){bytes, data, from};
+    edit->pieces[edit->piece_count++] = (struct sl_file_piece){bytes, data, from};
     return 0;
 }
 

@@ -301,7 +301,7 @@ static int keep_old(struct work *work, struct sl_err *err)
         return -1;
     if (sl_get_le32(end) != SL_ZIP_END_MAGIC || sl_get_le16(end + 20) != 0)
         return other_writer(err);
-    work->edit->seal = bytes - SL_ZIP_END_BYTES + 1 - SL_EDIT_SEAL_BYTES; /* its first byte last */
+    work->edit->seal = bytes - SL_ZIP_END_BYTES + 1 - SL_FILE_SEAL_BYTES; /* its first byte last */
     if (work->pickle->header == 0 && rename_first(work, err) < 0)
         return -1;
     return add(work, NULL, work->at, bytes - work->at, err) < 0 ? -1 : keep_rows(work, err);

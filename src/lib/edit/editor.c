@@ -1,7 +1,27 @@
 /*
- * Changes of a local file: its index, and what the caller wants of its tensors; formats say which
- * bytes that makes (edit.h), files how to get there without a mix (file_edit.h). The lock is held
- * from before the index on.
+ * Editing in place: tensors of a local model file are replaced, appended and deleted, and what
+ * stays where it is is not written again. The calls of sluice_edit.h are here:
+ *
+ *     sluice_edit()     locks the file, completes what an editor before left, reads the index
+ *     sluice_replace()  notes what a tensor becomes, as do sluice_append() and sluice_delete();
+ *                       nothing is written
+ *     sluice_commit()   has the pieces of the new file planned, data or ranges of the present one
+ *                       (edit.c), and brings the file there (storage/file, file_edit.h)
+ *
+ * A plan is a format's, by a row in edit.c and a file of this folder:
+ *
+ *     edit_safetensors  a new head in the room of the old one; a head that grows moves all data
+ *     edit_tensorizer   headers stay with their data; a new metadata block of the same length
+ *     edit_pytorch      storages, pickle (edit_pickle) and directory go behind the old end
+ *
+ * GGUF, distributed checkpoints, encrypted files and models in several files are refused.
+ *
+ * A crash leaves the old content or one that can be completed, and never a mix: what changes is
+ * in a journal beside the file before the file's seal, eight bytes without which no reader takes
+ * it for a model, becomes a mark. Before the mark the old content counts, from then on the new one:
+ * readers refuse the file until the next editor, or `sluice inspect --complete-edit`, has done
+ * what the journal says. Where data that stay would move, a new file is renamed to the name
+ * instead. Lock and journal are a service of storage/file, since all readers of files ask for it.
  */
 #include <string.h>
 #include <sys/stat.h>
@@ -14,8 +34,6 @@
 #include "open_call.h"
 #include "sluice_edit.h"
 #include "stores.h"
-
-_Static_assert((int)SL_EDIT_SEAL_BYTES == (int)SL_FILE_SEAL_BYTES, "one seal");
 
 struct sluice_editor {
     struct sl_file_edit *file;
@@ -254,23 +272,6 @@ static bool is_changed(const struct sluice_editor *editor)
     return false;
 }
 
-static int write_out(struct sluice_editor *editor, const struct sl_edit *edit, struct sl_err *err)
-{
-    sl_autofree struct sl_file_piece *pieces =
-        sl_alloc_array(edit->piece_count + 1, sizeof(*pieces), err);
-    if (!pieces)
-        return -1;
-    for (size_t i = 0; i < edit->piece_count; i++) {
-        const struct sl_edit_piece *piece = &edit->pieces[i];
-        pieces[i] = (struct sl_file_piece){piece->bytes, piece->data, piece->from};
-    }
-    const struct sl_file_content content = {.pieces = pieces,
-                                            .count = edit->piece_count,
-                                            .seal = edit->seal,
-                                            .copy = editor->options.flags & SLUICE_EDIT_COPY};
-    return sl_file_edit_commit(editor->file, &content, err);
-}
-
 static int commit(struct sluice_editor *editor, struct sl_err *err)
 {
     drop_deleted(editor);
@@ -278,8 +279,12 @@ static int commit(struct sluice_editor *editor, struct sl_err *err)
         return 0;
     struct sl_edit edit = {.index = editor->index, .items = editor->items, .count = editor->count};
     int done = sl_edit_plan(&edit, err);
+    const struct sl_file_content content = {.pieces = edit.pieces,
+                                            .count = edit.piece_count,
+                                            .seal = edit.seal,
+                                            .copy = editor->options.flags & SLUICE_EDIT_COPY};
     if (done == 0)
-        done = write_out(editor, &edit, err);
+        done = sl_file_edit_commit(editor->file, &content, err);
     sl_edit_release(&edit);
     return done;
 }

@@ -1,6 +1,7 @@
 /*
  * A local file that is changed where it lies, so that a crash leaves what it was or what it shall
- * be, and never a mix. One editor at a time, of one thread; what is done to files blocks.
+ * be, and never a mix: a service for who edits (lib/edit), and for who reads or completes. It
+ * knows no format. One editor at a time, of one thread; what is done to files blocks.
  *
  * What changes is written to a journal beside the file first (.NAME.sluice-edit). Then eight bytes
  * of the file, without which no reader takes it for a model, are overwritten by a mark: from here

@@ -1,37 +1,28 @@
 /*
- * How to change an object that is there: from an index and what shall become of its tensors to the
- * pieces of the new object, of which as many as possible stay where they are. Nothing is written.
- * One thread at a time.
+ * From the index of a file and what its tensors become to the pieces of the new file, of which as
+ * many as possible stay where they are. Nothing is written. One thread at a time.
  */
 #ifndef SL_EDIT_H
 #define SL_EDIT_H
 
+#include "file_edit.h"
 #include "index.h"
 
-/** A tensor of the new object, in its order. */
+/** A tensor of the new file, in its order. */
 struct sl_edit_item {
     const struct sl_tensor *old;    /* of the index; NULL: a new one, behind all that were there */
     const struct sl_tensor *tensor; /* what it becomes; NULL: it stays as it is */
     const uint8_t *data;            /* of tensor: its bytes, row by row; not of a meta one */
-};
-/** The next bytes of the new object: data, or, if that is NULL, bytes of the present one. */
-struct sl_edit_piece {
-    uint64_t bytes;
-    const uint8_t *data;
-    uint64_t from;
 };
 /** What is planned. */
 struct sl_edit {
     struct sl_index *index; /* of one object; not encrypted */
     const struct sl_edit_item *items;
     size_t count;
-    struct sl_edit_piece *pieces;
+    struct sl_file_piece *pieces;
     size_t piece_count, piece_capacity;
-    /* Eight bytes of the present object without which nobody reads it, and whose place is the same
-     * in the new one. With 0xff as the last of them nobody reads it, either. */
-    uint64_t seal;
+    uint64_t seal; /* as of struct sl_file_content */
 };
-enum { SL_EDIT_SEAL_BYTES = 8 };
 
 /**
  * Plan it. index, items and what they point to are borrowed until the release; pieces point there
@@ -46,7 +37,7 @@ int sl_edit_safetensors(struct sl_edit *edit, struct sl_err *err);
 int sl_edit_tensorizer(struct sl_edit *edit, struct sl_err *err);
 int sl_edit_pytorch(struct sl_edit *edit, struct sl_err *err);
 
-/** For formats: the next piece. Neighbours of the present object become one. SL_E_NO_SPACE. */
+/** For formats: the next piece. Neighbours of the present file become one. SL_E_NO_SPACE. */
 int sl_edit_add(struct sl_edit *edit, const uint8_t *data, uint64_t from, uint64_t bytes,
                 struct sl_err *err);
 /** For formats: the data of a tensor that is new: what was given, or zeros of a meta tensor,
