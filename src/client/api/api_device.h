@@ -34,12 +34,12 @@ int sl_api_device_open_named(struct sl_api_device *device, const char *name,
 int sl_api_device_open(struct sl_api_device *device, int ordinal, struct sluice_error *error);
 /** The same for the GPU whose context the calling thread has, else the first one. */
 int sl_api_device_open_current(struct sl_api_device *device, struct sluice_error *error);
-/** What was mapped or registered by it has ended before. One that is closed, or zeroed, is fine. */
+/** Unmap and unregister everything first. A closed or zeroed one is fine. */
 void sl_api_device_close(struct sl_api_device *device);
 /** "GPU-1c8a2b9e-…": what the daemon is asked for. */
 void sl_api_device_text(const struct sl_api_device *device, char text[SL_API_DEVICE_TEXT_BYTES]);
 
-/** So many bytes at least, a multiple of what the GPU's memory comes in; 0: there is no such
+/** At least this many bytes, a multiple of the GPU memory's granularity; 0: there is no such
  * number. */
 uint64_t sl_api_device_round(const struct sl_api_device *device, uint64_t bytes);
 

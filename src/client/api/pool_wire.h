@@ -225,8 +225,8 @@ struct sl_wire_index_tensor {
     uint16_t dlpack_lanes;
     uint16_t rank;
     uint32_t slab;
-    uint32_t block_elements, block_bytes; /* so many elements lie in so many bytes; 1 element but
-                                             for quantised types; 0, 0: smaller than a byte */
+    uint32_t block_elements, block_bytes; /* elements, and their bytes: 1 element but for quantised
+                                             types; 0, 0: smaller than a byte */
     uint32_t reserved;
     uint64_t numbers_at; /* number of the first of its numbers */
     uint64_t offset;     /* in its slab: a multiple of SL_WIRE_ALIGN */

@@ -30,7 +30,7 @@ uint64_t sl_cgroup_member(const struct sl_cgroup *group, const char *file, const
 void sl_cgroup_memory(void (*visit)(const struct sl_cgroup *group, const char *file, uint64_t limit,
                                     uint64_t available, void *arg),
                       void *arg);
-/** What may still be allocated, by the machine and by all of these; 0: nobody knows. */
+/** Bytes that machine and groups still allow; 0: not known. */
 uint64_t sl_memory_available(void);
 
 /** Processors' worth of time that the narrowest of our groups may take; 0: no limit. */

@@ -21,7 +21,7 @@ enum sl_err_kind {
 struct sl_err {
     enum sl_err_kind kind;
     int http_status;         /* the server's answer, 0 if none */
-    uint32_t retry_after_ms; /* what the server asked for, 0 if nothing */
+    uint32_t retry_after_ms; /* asked for by the server, 0 if none */
     bool retryable;          /* set from the kind; whoever knows better sets it anew */
     char code[32]; /* the format's or the server's own code (E_DTYPE, st.json, NoSuchKey), or "" */
     char message[768]; /* one line, no full stop */

@@ -88,7 +88,7 @@ int sl_digest_begin(struct sl_digest *sum, enum sl_hash_kind kind, const void *p
 void sl_digest_update(struct sl_digest *sum, const void *data, size_t bytes);
 /** The digest of sl_hash_bytes(kind) bytes; only sl_digest_release() may follow. */
 void sl_digest_finish(struct sl_digest *sum, uint8_t digest[SL_HASH_BYTES_MAX]);
-/** What is zeroed, finished or never began is fine. */
+/** A zeroed or finished one is fine. */
 void sl_digest_release(struct sl_digest *sum);
 #define sl_autodigest __attribute__((cleanup(sl_digest_release))) struct sl_digest
 

@@ -65,7 +65,7 @@ const char *sl_json_time(char text[SL_TIME_TEXT]);
 
 /* ---- reading -------------------------------------------------------------------------------- */
 
-/** What a document may take of memory, beside its text. */
+/** Most memory of a parsed document, beside its text. */
 enum { SL_JSON_TREE_BYTES_MAX = 40 * 1024 * 1024 };
 /**
  * Parse a document that anybody may have written.

@@ -42,7 +42,7 @@ struct sl_pull {
 
 /** The text is borrowed and changed; text[bytes] need not exist. */
 void sl_pull_init(struct sl_pull *pull, char *text, size_t bytes);
-/** What comes next. */
+/** The next token. */
 enum sl_pull_token sl_pull_next(struct sl_pull *pull);
 /**
  * Pass over a value whose first token came; *items (may be NULL): how many there are in an array.

@@ -73,7 +73,7 @@ struct sl_option {
      * list may repeat itself. */
     bool (*same)(const char *a, const char *b);
     const char *brief; /* SECTION: a text or a list in its place is the value of this member */
-    const char *value; /* what stands for the value in help: "DIR", "URL"; NULL: from the type */
+    const char *value; /* the value's name in help: "DIR", "URL"; NULL: from the type */
 };
 
 /**
@@ -120,8 +120,7 @@ int sl_option_set(const struct sl_option *row, void *values, const char *text, b
 int sl_options_walk(const struct sl_option_table *table,
                     int (*each)(const struct sl_option *row, const char *path, void *arg),
                     void *arg);
-/** What a value looks like, for help and pages: "auto|all|off", "SIZE", "NUMBER", the row's own
- * `value`. */
+/** The form of a value, for help and pages: "auto|all|off", "SIZE", or the row's own `value`. */
 const char *sl_option_value_name(const struct sl_option *row);
 /** Whether "auto" is one of the values of a number or size. */
 bool sl_option_takes_auto(const struct sl_option *row);

@@ -59,8 +59,7 @@ int sl_tar_read(struct sl_tar *tar, void *data, size_t bytes, struct sl_err *err
 /** Of an entry that whoever reads has no place for. -1. */
 int sl_tar_refuse(const struct sl_tar_entry *entry, struct sl_err *err);
 
-/** What a tar is packed by, as its first bytes say: "gzip", "bzip2", "xz", "zstd". NULL: by none.
- */
+/** A tar's packing, by its first bytes: "gzip", "bzip2", "xz", "zstd"; NULL: none. */
 const char *sl_tar_packing(const uint8_t *head, size_t bytes);
 
 /**

@@ -11,7 +11,7 @@
 /** From now on this ends what the calling thread does; NULL: nothing of its own. It is raised, too,
  * when the store's is. Borrowed until the next call. Returns what was there before. */
 struct sl_cancel *sl_thread_cancel_set(struct sl_cancel *cancel);
-/** What ends the calling thread's work: `store` where nothing was set. */
+/** The cancel of the calling thread's work; `store` where none was set. */
 struct sl_cancel *sl_thread_cancel(struct sl_cancel *store);
 
 enum { SL_THREAD_CANCEL_LOOK_MS = 20 };

@@ -25,7 +25,7 @@
 #include "growth.h"
 #include "weigh.h"
 
-/** What decided with how many connections a load begins. */
+/** Why a load begins with this many connections. */
 enum sl_connections_why {
     SL_CONNECTIONS_USUAL,   /* nothing in particular */
     SL_CONNECTIONS_NEAR,    /* the server begins an answer at once */
@@ -37,15 +37,15 @@ enum sl_connections_why {
     SL_CONNECTIONS_CACHES,  /* blocks lie at different ones, however near each is */
     SL_CONNECTIONS_IN_ORDER /* a second one would be sent what the first one was */
 };
-/** What keeps it from having more. */
+/** The limit that keeps a load from more connections. */
 enum sl_connections_bound {
-    SL_BOUND_AUTO,        /* what auto has at most, or the number that was given */
+    SL_BOUND_AUTO,        /* the most that auto takes, or the number that was given */
     SL_BOUND_RANGES,      /* there is no more to ask for */
     SL_BOUND_DESCRIPTORS, /* of the process */
     SL_BOUND_MEMORY,      /* readers.memoryBytes */
     SL_BOUND_HOST         /* readers.connectionsPerHost */
 };
-/** What decided about the number of threads. */
+/** Why there are this many threads. */
 enum sl_threads_why {
     SL_THREADS_GIVEN,
     SL_THREADS_PROCESSORS,
@@ -107,7 +107,7 @@ struct sl_load_facts {
     bool grows;                      /* bytes become more on their way: two buffers a connection */
     bool one_file;                   /* most go into one, whose writers take turns */
     unsigned host;                   /* connections of the process to the host; 0: any number */
-    uint64_t first_byte_ns;          /* what the server took to begin an answer; 0: not known */
+    uint64_t first_byte_ns;          /* time until the server began an answer; 0: not known */
     unsigned processors;             /* of the machine */
     double processor_limit;          /* of the control group; 0: none */
     struct sl_cpu_time (*cpu)(void); /* of the process; NULL: not known */
@@ -126,8 +126,7 @@ struct sl_concurrency {
     enum sl_threads_why threads_why;
     struct sl_growth growth; /* how the number of connections goes on from here */
 };
-/** What pins a load to what this one had in the end: so many connections, and its longest window.
- */
+/** The pins that repeat this load: its last number of connections, its longest window. */
 struct sl_fixed sl_concurrency_decided(const struct sl_load_facts *facts,
                                        const struct sl_concurrency *concurrency, unsigned last,
                                        size_t window_bytes);

@@ -27,9 +27,9 @@ extern const struct sl_option_table sl_fixed_table;
 struct sl_fixed sl_fixed_none(void);
 /** NULL and "" are no pin. SL_E_USAGE says which word is wrong and what may stand there. */
 int sl_fixed_parse(const char *text, struct sl_fixed *fixed, struct sl_err *err);
-/** What sl_fixed_parse() reads as the same: its pairs, but for what is left out. Returns text. */
+/** Write the pairs for sl_fixed_parse(), without those that are left out. Returns text. */
 const char *sl_fixed_print(const struct sl_fixed *fixed, char text[SL_FIXED_TEXT_BYTES]);
-/** What stands there, or `usual` where it is left out. */
+/** The value of the pair, or `usual` where it is left out. */
 uint64_t sl_fixed_or(uint64_t value, uint64_t usual);
 
 #endif

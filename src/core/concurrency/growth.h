@@ -20,7 +20,7 @@ enum sl_growth_why {
     SL_GROWTH_FEWER,      /* fewer brought the same */
     SL_GROWTH_PROCESSORS, /* the process, or the machine, has no processor left for more */
     SL_GROWTH_BUSY,       /* the server said that they are too many */
-    SL_GROWTH_NEARER,     /* those for a distant server were taken back: it is near */
+    SL_GROWTH_NEARER,     /* connections for a distant server were taken back: it is near */
     SL_GROWTH_MOST        /* there may not be more */
 };
 struct sl_growth {
@@ -40,9 +40,10 @@ struct sl_growth {
     uint64_t settle_ns;      /* until connections that were added have got going */
     uint64_t quantum;        /* bytes that a connection lands at a time; 0: not known */
     bool distance_known, distant;
-    unsigned target;    /* what fills an ordinary link at this distance; 0: nothing to reach for */
-    double share;       /* bytes/s that each connection must have to be worth having, until tried */
-    bool fed;           /* each had its share when it was looked at last */
+    unsigned target; /* connections that fill an ordinary link at this distance; 0: nothing to reach
+                        for */
+    double share;    /* bytes/s that each connection must have to be worth having, until tried */
+    bool fed;        /* each had its share when it was looked at last */
     uint64_t answer_ns; /* that the server takes to begin an answer */
     uint64_t request_bytes;
     bool doubted;      /* it began with more than a few need to be, and the server may be slow */
@@ -66,8 +67,8 @@ struct sl_growth {
 
 /** maximum >= connections >= 1. A maximum equal to connections never changes. */
 void sl_growth_init(struct sl_growth *growth, unsigned connections, unsigned maximum);
-/** What a connection brings counts only when so many bytes of it have landed: a rate is measured
- * over several times that. */
+/** A connection's bytes count only once this many have landed: rates are measured over several
+ * times that. */
 void sl_growth_know_quantum(struct sl_growth *growth, uint64_t bytes);
 /** How many bytes will land in all (0: not known; so it is once more have landed): near a server
  * no step is tried where they will be there before it is known what it brings. */

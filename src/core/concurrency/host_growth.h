@@ -12,7 +12,7 @@
 #include "growth.h"
 
 struct sl_reading_host;
-/** What one load has of its host. own is filled in before; the rest is zeroed. */
+/** One load's share of its host. The caller fills in own; the rest is zeroed. */
 struct sl_host_share {
     struct sl_growth
         own;     /* as the load would have it alone; after leaving what it had in the end */

@@ -18,7 +18,7 @@ struct sl_host_needs {
 };
 /** uri: of a store; what comes behind its host does not count. false: nothing is known. */
 bool sl_host_memory_recall(const char *uri, struct sl_host_needs *needs);
-/** What is not known (0) stays as it was. */
+/** Note a host's needs; a member that is 0 (not known) keeps its value. */
 void sl_host_memory_note(const char *uri, const struct sl_host_needs *needs);
 
 #endif

@@ -30,10 +30,10 @@ struct sl_worth_facts {
     double bytes_per_s;   /* of all connections together; 0: not known */
     unsigned connections; /* that a load may have: so many requests wait at the same time */
     unsigned processors;  /* that it may use; at least 1 */
-    uint64_t price_bytes; /* what a request costs beside its time */
-    uint64_t fixed_bytes; /* what a request is worth, whatever else; 0: not pinned */
+    uint64_t price_bytes; /* cost of a request beside its time */
+    uint64_t fixed_bytes; /* worth of a request, pinned; 0: not pinned */
 };
-/** What a request for so many bytes is worth: a gap before them that is shorter is fetched. */
+/** Bytes that a request for `row` bytes is worth: a shorter gap before it is fetched. */
 uint64_t sl_request_worth(const struct sl_worth_facts *facts, uint64_t row);
 
 /** The same while a load reads. */
@@ -47,7 +47,7 @@ struct sl_weigh {
     uint64_t come, landed;             /* bytes until then */
     unsigned windows;                  /* that were measured, of these requests */
     double come_most, landed_most;     /* bytes/s, of the best of them */
-    bool tries;                        /* what was measured is on trial */
+    bool tries;                        /* the measured value is on trial */
     double rate_before, landed_before; /* until then */
 };
 void sl_weigh_init(struct sl_weigh *weigh, const struct sl_worth_facts *facts,

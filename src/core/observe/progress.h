@@ -82,13 +82,13 @@ void sl_progress_add_fallback(struct sl_progress *progress);
 void sl_progress_add_mirrored(struct sl_progress *progress, uint64_t bytes);
 /** … from a cache (source.through). */
 void sl_progress_add_cached(struct sl_progress *progress, uint64_t bytes);
-/** What came of a request, by whom; metrics count it, too, and where progress is NULL they alone.
- */
+/** Count a request's result by its supplier; metrics count it too, and alone where progress is
+ * NULL. */
 void sl_progress_add_supplied(struct sl_progress *progress, const struct sl_supplied *supplied);
 void sl_progress_set_connections(struct sl_progress *progress, unsigned count);
-/** What the load decided by itself, in the words of readers.fixed; copied. */
+/** The load's own decisions, in the words of readers.fixed; copied. */
 void sl_progress_set_decided(struct sl_progress *progress, const char *text);
-/** Who signed what is loaded; copied. */
+/** Note the signers of the model; copied. */
 void sl_progress_set_signed(struct sl_progress *progress, const struct sl_signed_by *signed_by);
 /** How fast the whole load was, in bytes per second: what it shows when it has ended. */
 void sl_progress_set_rate(struct sl_progress *progress, double rate);

@@ -30,7 +30,7 @@ enum sl_supplier_failure {
     SL_SUPPLIER_FAILURE_COUNT, /* none */
 };
 
-/** What came of one request, or that what came before was wrong. */
+/** The result of one request, or the finding that an earlier one was wrong. */
 struct sl_supplied {
     enum sl_supplier_kind kind;
     const char *name; /* without secrets; NULL: SL_SUPPLIER_ORIGIN_NAME */
@@ -71,8 +71,8 @@ size_t sl_suppliers_copy(const struct sl_suppliers *suppliers, struct sl_supplie
 
 /** Of the whole process. Any thread. */
 void sl_suppliers_count(const struct sl_supplied *supplied);
-/** Those that did badly within the last ten minutes, and are not the origin: for health checks.
- * Calls back under no lock. */
+/** Suppliers but the origin that did badly within ten minutes, for health checks. Calls back under
+ * no lock. */
 void sl_suppliers_each_degraded(void (*call)(void *arg, const char *text), void *arg);
 /** These as families of metrics; appended to out. SL_E_NO_SPACE. */
 int sl_suppliers_write(struct sl_buf *out, int openmetrics, struct sl_err *err);

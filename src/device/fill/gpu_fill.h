@@ -27,8 +27,8 @@ struct sl_gpu_fill_target {
      * thread. */
     const struct sl_gpu_memory *(*memory)(void *arg, uint32_t file);
     void *arg;
-    /** What the reader tells, as soon as it is true of this GPU's memory. The GPU's thread, so it
-     * must be quick. */
+    /** The reader's events, as soon as they are true of this GPU's memory. The GPU's thread, so
+     * they must be quick. */
     struct sl_stage_events events;
 };
 struct sl_gpu_fill_config {
@@ -36,8 +36,8 @@ struct sl_gpu_fill_config {
     size_t target_count;                      /* 1..SL_GPU_FILL_TARGETS_MAX */
     struct sl_cancel *cancel;                 /* borrowed; may be NULL */
     struct sl_progress *progress;             /* the same */
-    /** So many bytes of the files will come of what was cast on its way, and not through the sink.
-     * The reader's threads. */
+    /** Expect this many bytes of the files from casts on their way, not through the sink. The
+     * reader's threads. */
     void (*count_cast)(void *arg, uint64_t bytes);
     void *arg;
 };

@@ -45,7 +45,7 @@ void sl_gpu_set_warm(struct sl_gpu *gpu, uint64_t ns);
  * blocks. */
 bool sl_gpu_is_lost(struct sl_gpu *gpu, struct sl_err *why);
 
-/** What it is; set when it was opened, borrowed. */
+/** Its description, set by the opening; borrowed. */
 const struct sl_cuda_device *sl_gpu_device(const struct sl_gpu *gpu);
 /** Bytes rounded up to what its memory comes in; 0: that is too much. */
 uint64_t sl_gpu_round(const struct sl_gpu *gpu, uint64_t bytes);
@@ -64,7 +64,7 @@ struct sl_gpu_memory {
     uint64_t address; /* of the device; 0: not mapped here */
     uint64_t handle;
     uint64_t bytes;
-    int fd; /* what others import; it alone keeps the memory; -1: none */
+    int fd; /* handle for importers, which alone keeps the memory; -1: none */
 };
 /* clang-format off */
 #define SL_GPU_MEMORY_INIT {.fd = -1}

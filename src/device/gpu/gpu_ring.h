@@ -21,7 +21,7 @@ enum {
 };
 
 struct sl_gpu_ring;
-/** What becomes of bytes on their way: each item of in_bytes is one of out_bytes on the device. */
+/** A change of bytes on their way: each item of in_bytes becomes one of out_bytes on the device. */
 struct sl_gpu_shape {
     unsigned in_bytes, out_bytes;
     /** Have `count` items made; done in the stream's order. The GPU's thread. */

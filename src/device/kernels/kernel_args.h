@@ -95,18 +95,18 @@ enum {
     SL_BOX_POWERS = 12, /* r^(2^k), up to that of a segment: 2048 blocks of Poly1305 */
 };
 
-/** What is derived from key and nonce for one piece; scratch memory, wiped in the end. */
+/** Derived from key and nonce for one piece; scratch memory, wiped at the end. */
 struct sl_box_key {
     uint32_t subkey[8], nonce[2];
     uint32_t pad[4]; /* added to the MAC */
     uint32_t power[SL_BOX_POWERS][SL_BOX_LIMBS];
     uint32_t unused;
 };
-/** What a segment gives to the MAC of its piece. */
+/** A segment's share of its piece's MAC. */
 struct sl_box_sum {
     uint32_t limb[SL_BOX_LIMBS];
 };
-/** What box_check leaves of a piece; 0: it was not checked. */
+/** box_check's verdict on a piece; 0: it was not checked. */
 enum sl_box_verdict { SL_BOX_GOOD = 1, SL_BOX_BAD = 2 };
 
 /** Pieces of ciphertext, one after another, that become plaintext in place. */

@@ -23,7 +23,7 @@
 #include "publish.h"
 #include "reader.h"
 
-/** What a load is about, as far as it is known. */
+/** The subject of a load, as far as it is known. */
 struct sl_load_attempt {
     const struct sl_spec *spec; /* its source.uri is the one of this attempt */
     /* NULL in open(), and in end() where there is none. begin() may note in it who does its work
@@ -41,8 +41,7 @@ struct sl_load_destination;
 struct sl_load_destination_ops {
     const char *name;
     bool resumes;    /* a later load goes on where one ended, and knows what is there already */
-    bool lands_late; /* what was read may be there only when finish() has returned: its time counts
-                        as reading */
+    bool lands_late; /* the read bytes may land only in finish(): its time counts as reading */
     /** Before the source is asked: refuse, or take the place. May wait. NULL: nothing to do. */
     int (*open)(struct sl_load_destination *to, const struct sl_load_attempt *attempt,
                 struct sl_err *err);

@@ -128,10 +128,10 @@ struct sl_inheritance *sl_inherit(struct sl_publish *publish, struct sl_publish 
  */
 int sl_inherit_copy(struct sl_inheritance *inheritance, struct sl_sink *sink,
                     struct sl_journal *journal, uint64_t *copied, struct sl_err *err);
-/** What is linked stays. NULL is fine. */
+/** Linked files stay. NULL is fine. */
 void sl_inheritance_free(struct sl_inheritance *inheritance);
 SL_AUTO_DEFINE(sl_inheritance)
-/** What a load into a directory takes over from what is published there. */
+/** The part of a published version that a load into its directory takes over. */
 struct sl_inheritable {
     uint64_t bytes, fetch_bytes; /* of its files; of the objects, which are not fetched */
     uint64_t link_bytes;         /* of files that take no memory, since they are linked */
@@ -148,7 +148,7 @@ struct sl_room_limit {
     uint64_t available; /* bytes; UINT64_MAX: no limit */
     uint64_t limit;     /* bytes */
 };
-/** What bounds a destination, for `sluice plan`. */
+/** The limits of a destination, for `sluice plan`. */
 struct sl_room {
     struct sl_room_limit limits[16];
     unsigned count;
@@ -170,7 +170,7 @@ int sl_room_check(const char *path, uint64_t bytes, uint64_t already, struct sl_
 /** As an object. */
 void sl_room_json(struct sl_json *json, const struct sl_room *room);
 
-/** What is published in a directory. */
+/** The version published in a directory. */
 struct sl_publish_facts {
     char name[64], uri[512], identity[65], time[40]; /* of its manifest; "" where it lacks them */
     char asked[65];                                  /* sl_plan.asked */

@@ -13,7 +13,7 @@
 #include "sink.h"
 #include "stage_device.h"
 
-/** What a run did, told when it has ended, well or not. */
+/** A run's figures, given when it ends, well or not. */
 struct sl_reader_outcome {
     uint64_t resumed;     /* bytes that the journal vouched for, as they are fetched */
     uint64_t inherited;   /* the same, that another version had */
@@ -29,7 +29,7 @@ struct sl_reader_outcome {
     uint64_t requests;   /* for ranges, those that were sent again too */
     uint64_t rows;       /* of slices, that were asked for with or without what lies between them */
     uint64_t dropped;    /* bytes that lay there */
-    uint64_t worth;      /* what a request was worth when it ended, in bytes */
+    uint64_t worth;      /* worth of a request when the run ended, in bytes */
     enum sl_worth_why worth_why;
     char decided[SL_FIXED_TEXT_BYTES]; /* all of it as readers.fixed takes it; "": nothing was read
                                         */

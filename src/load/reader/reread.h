@@ -14,7 +14,7 @@ enum { SL_REREAD_TRIES_MAX = 3 /* after the first, until a load gives up */ };
 
 struct sl_reread {
     const struct sl_cancel *cancel, *stop; /* either ends it; may be NULL */
-    /** What came, in order; -1 ends it. */
+    /** Takes the bytes, in order; -1 ends it. */
     int (*take)(void *arg, const uint8_t *data, size_t bytes, struct sl_err *err);
     void *arg;
     enum sl_vouch vouch; /* sl_fetch_vouch() */

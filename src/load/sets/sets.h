@@ -24,7 +24,7 @@ int sl_sets_find(const struct sl_specs *specs, const struct sl_spec **spec, stru
 /* ---- keys ---- */
 
 enum { SL_SETS_KEY_BYTES = 65 };
-/** What this machine adds to a key; "cpu" and twice "" where there is no GPU. */
+/** This machine's part of a key; "cpu" and twice "" without a GPU. */
 struct sl_sets_machine {
     char gpu[96], capability[16], driver[64];
     char arch[32]; /* of the processors, as uname() has it */
@@ -117,7 +117,7 @@ int sl_sets_list(const struct sl_spec *spec, struct sl_cancel *cancel,
                  int (*each)(const struct sl_sets_entry *entry, void *arg, struct sl_err *err),
                  void *arg, struct sl_err *err);
 
-/** What to remove, and who hears of it. */
+/** Which sets are removed, and the listener that hears of it. */
 struct sl_sets_prune {
     uint64_t older_days; /* sets that are older, too; 0: none */
     bool remove;         /* else it is only told */

@@ -73,7 +73,7 @@ int sl_unpack_hard_link(struct sl_unpack *unpack, const char *name, size_t name_
  */
 int sl_unpack_symlink(struct sl_unpack *unpack, const char *name, size_t name_bytes,
                       const char *target, size_t target_bytes, struct sl_err *err);
-/** What is wrong with the target of such a link; NULL: nothing. A constant. */
+/** Why a link may not have this target, a constant; NULL: it may. */
 const char *sl_unpack_target_fault(const char *name, const char *target, size_t bytes);
 /** All entries came. SL_E_NOT_FOUND if no file was among them. */
 int sl_unpack_finish(struct sl_unpack *unpack, struct sl_err *err);
@@ -82,7 +82,7 @@ int sl_unpack_finish(struct sl_unpack *unpack, struct sl_err *err);
 uint64_t sl_unpack_limit(const struct sl_unpack *unpack);
 /** Did it fail for lack of room at the destination? */
 bool sl_unpack_is_full(const struct sl_unpack *unpack);
-/** What came so far. */
+/** The totals so far. */
 uint64_t sl_unpack_files(const struct sl_unpack *unpack);
 uint64_t sl_unpack_bytes(const struct sl_unpack *unpack);
 

@@ -22,7 +22,8 @@ struct sl_convert_given {
     size_t file_count;
 };
 struct sl_convert_config {
-    /* What is read, selected, renamed, cast, cut, decrypted; sink and listen do not count. */
+    /* All of the input: source, selection, names, casts, slices, keys; sink and listen do not
+     * count. */
     const struct sl_spec *spec;
     const struct sl_convert_given *given; /* NULL: the spec's source is read */
     const char *to; /* URI of the new object, or of a folder (trailing '/': several files) */
@@ -36,7 +37,7 @@ struct sl_convert_config {
     uint64_t align;                 /* see struct sl_tensorizer_options */
     bool bare_head;                 /* see struct sl_safetensors_options */
     bool data_files;                /* config.json and the like go along; only into a folder */
-    bool replace;                   /* what is there */
+    bool replace;                   /* the present content */
     bool encrypted_only;            /* the source must be an encrypted .tensors file … */
     bool plain_only;                /* … or one that is not */
     unsigned threads;               /* 0: one a processor, at most 8; more for remote sources */

@@ -8,7 +8,7 @@
 
 #include "index.h"
 
-/** What is known of an object before anything is parsed. */
+/** Facts of an object before anything is parsed. */
 struct sl_format_head {
     const uint8_t *data; /* its first bytes */
     size_t bytes;        /* at most SL_FORMAT_PROBE_BYTES */
@@ -29,7 +29,7 @@ struct sl_format {
         *hint; /* what is called so is likely a model only with this in its name, too */
     const char *states[SL_FORMAT_SUFFIXES_MAX + 1]; /* how files begin that are saved in this format
                                                        beside a model and are none; up to a NULL */
-    const char *stem;  /* what its writers call a model, where that is not "model" */
+    const char *stem;  /* usual name of its writers' models, where that is not "model" */
     bool tensors_only; /* loads of whole files do not look for tensors: what is refused there may
                           be fine for whoever wants the file */
     bool fallback;     /* left out where the same weights lie beside in another format */

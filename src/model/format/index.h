@@ -35,7 +35,7 @@ struct sl_path_part {
     uint64_t number;
 };
 
-/** What a tensor was in the module it comes from; only .tensors files say it. */
+/** A tensor's role in its module; only .tensors files say it. */
 enum sl_tensor_role { SL_ROLE_ENTRY, SL_ROLE_PARAMETER, SL_ROLE_BUFFER };
 
 struct sl_tensor_chunk;
@@ -138,8 +138,8 @@ struct sl_tensor *sl_index_add_tensor(struct sl_index *index, struct sl_err *err
  */
 const struct sl_tensor *sl_index_find(struct sl_index *index, const char *name, size_t name_bytes,
                                       struct sl_err *err);
-/** What sl_index_find() needs memory for: after it there is none of the name where that is NULL.
- * SL_E_NO_SPACE. */
+/** Sort names for sl_index_find(), which then returns NULL for absent names alone. SL_E_NO_SPACE.
+ */
 int sl_index_sort_names(struct sl_index *index, struct sl_err *err);
 
 /**
@@ -224,7 +224,7 @@ char *sl_format_part_name(const struct sl_index *index, uint32_t number, struct 
  * among them. */
 int sl_format_check_sets(const struct sl_index *const *indexes, size_t count, struct sl_err *err);
 
-/** What the end of an object's name says of it. */
+/** Meanings of the end of an object's name. */
 enum sl_format_says {
     SL_SAYS_NOTHING,
     SL_SAYS_STATE,   /* saved beside a model in its format, and no part of it: optimizer.pt */

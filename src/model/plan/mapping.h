@@ -44,7 +44,7 @@ struct sl_mapping {
     uint64_t begin, end; /* the tensor in its object */
     uint32_t source, file;
     uint64_t file_offset;    /* of its first byte that is written */
-    struct sl_runs selected; /* what the slice takes of the stored bytes */
+    struct sl_runs selected; /* runs of stored bytes that the slice takes */
     struct sl_runs fetched;  /* total not 0: only these bytes are fetched of an extent (a sparse) */
     unsigned in_item, out_item; /* bytes of an element before and after the cast; 1 without one */
     unsigned swap_bytes;        /* 0: none */
@@ -54,7 +54,7 @@ struct sl_mapping {
     bool composed;        /* no extent can give it: it is read through sl_tensor_read() */
     uint32_t check_first, check_count; /* in plan->checks, over the stored bytes as plaintext */
     bool ordered;                      /* they must see them in order: the tensor is one unit */
-    enum sl_stage_side decrypt_on, cast_on; /* who does it, if it is to be done: stages.h */
+    enum sl_stage_side decrypt_on, cast_on; /* where it is done, if it is: stages.h */
 };
 
 /** Does its plaintext lie as its ciphertext does, with no hash that wants to see it? Then it can be

@@ -63,7 +63,7 @@ struct sl_plan_file {
     uint8_t identity[32];
     bool identified; /* else it is like no other */
 };
-/** What tells the bytes of an object from those of another version. */
+/** How an object's bytes are told from those of another version. */
 enum sl_plan_version {
     SL_PLAN_VERSION_NONE,  /* nothing: no plan is like this one */
     SL_PLAN_VERSION_STORE, /* the store */
@@ -97,13 +97,12 @@ struct sl_target {
     int overflow;                 /* enum sl_cast_overflow, of a cast */
 };
 
-/** What a plan may put into its files, 1 EiB as of one object: sums of such numbers fit in 64 bits.
- */
+/** Most bytes of a plan's files together: 1 EiB as for one object, so that sums fit in 64 bits. */
 static const uint64_t SL_PLAN_BYTES_MAX = 1152921504606846976;
 /** Limits of the pool's index, which tells clients of slabs (docs/pool-protocol.md). */
 enum { SL_SLABS_RANK_MAX = 64, SL_SLABS_FILES_MAX = 4096, SL_SLABS_INDEX_BYTES_MAX = 256 << 20 };
 
-/** What slices along inner dimensions cost, as far as is known before anything is read. */
+/** Cost of slices along inner dimensions, as far as is known before anything is read. */
 struct sl_plan_cost {
     uint64_t requests, bytes;
 };
@@ -138,7 +137,7 @@ struct sl_plan {
     size_t sidecar_count; /* objects that are checked by one, see sidecars.c */
     uint64_t fetch_bytes; /* over the network, gaps included, but for those of rows */
     struct sl_plan_rows rows;
-    struct sl_weigh weigh;   /* what a request is worth, and why */
+    struct sl_weigh weigh;   /* worth of a request, and why */
     struct sl_fixed fixed;   /* of the spec: what of the load is pinned */
     uint64_t skipped_bytes;  /* of the objects, not fetched */
     uint64_t sink_bytes;     /* at the destination */
@@ -186,7 +185,7 @@ uint64_t sl_plan_unhashed(const struct sl_plan *plan);
 enum sl_vouch *sl_plan_vouches(const struct sl_plan *plan, struct sl_err *err);
 /** How long rows are, on average; there are some. */
 uint64_t sl_plan_row_bytes(const struct sl_plan *plan);
-/** What sink.tmpfs asks for: its layout, shardBytes and alignBytes. */
+/** The values of sink.tmpfs: layout, shardBytes and alignBytes. */
 struct sl_plan_output sl_plan_output_of_spec(const struct sl_spec *spec);
 
 /** What config.hold_bytes may be for a load of the whole model: 128 MiB, or readers.memoryBytes if
@@ -301,7 +300,7 @@ bool sl_plan_matches(const struct sl_list *patterns, const char *name, bool empt
  * SL_E_NOT_FOUND. */
 struct sl_minisign_key;
 int sl_plan_signer(const struct sl_spec *spec, struct sl_minisign_key *key, struct sl_err *err);
-/** Who signed the model, as it was verified; zeros where nobody asked. */
+/** The model's verified signer; zeros if none was asked for. */
 struct sl_signed_by sl_plan_signed_by(const struct sl_plan *plan);
 /** The JSON of `sluice plan`, without what limits the destination (publish/room knows that). */
 void sl_plan_json(struct sl_json *json, const struct sl_plan *plan);

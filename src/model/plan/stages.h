@@ -9,7 +9,7 @@
 #include "mapping.h"
 #include "stage.h"
 
-/** What a destination can do with bytes that have landed there. */
+/** A destination's abilities with bytes that have landed there. */
 struct sl_stage_offer {
     /** Does the device do this stage? Asked once for each stage that the plan has work for and
      * never for another, since finding out may take a measurement. -1: it is wanted there, and it

@@ -10,7 +10,7 @@
 #include "hash.h"
 
 #define SL_OMS_FILE_NAME "model.sig"
-/** What is signed here lists no more, so that it can be read within the limits of JSON. */
+/** Most resources of a signature made here, so that it can be read within the limits of JSON. */
 enum { SL_OMS_RESOURCES_MAX = 30000 };
 
 struct sl_oms_resource {

@@ -10,7 +10,7 @@
 /** A private key, and the certificates that say whose it is. */
 struct sl_oms_key;
 
-/** What a key is read from. Borrowed for the call; wiping the secrets is the caller's. */
+/** The sources of a key. Borrowed for the call; the caller wipes the secrets. */
 struct sl_oms_key_texts {
     const char *key;         /* PEM, PKCS #8 or SEC 1, encrypted or not */
     const char *password;    /* NULL: none */

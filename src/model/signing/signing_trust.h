@@ -28,7 +28,7 @@ struct sl_signing_trust {
     const char *trusted_root_json; /* trusted_root.json of Sigstore, public or private */
 };
 
-/** What was believed, for people and manifests. */
+/** The signer that was believed, for people and manifests. */
 struct sl_signing_signer {
     enum sl_signing_method method;
     char *who;            /* "key SHA256HEX" | "SUBJECT, by ISSUER" | "IDENTITY, by ISSUER" */

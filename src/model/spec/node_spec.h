@@ -41,7 +41,7 @@ struct sl_node_spec_tmpfs {
     int huge;            /* index into SL_NODE_TMPFS_HUGE */
 };
 #define SL_NODE_TMPFS_HUGE "auto|never|within_size|advise|always"
-/** What pods of a namespace may ask for. */
+/** The rights of a namespace's pods. */
 struct sl_node_spec_namespace {
     char *name;            /* or "*" */
     struct sl_list models; /* names or shell patterns; none: every model of the config */

@@ -78,7 +78,7 @@ struct sl_spec_shard_rule {
     uint64_t dim;
     bool whole; /* not cut, whatever dim says */
 };
-/** What becomes of tensors that no rule names. */
+/** The fate of tensors that no rule names. */
 enum sl_shard_others { SL_OTHERS_WHOLE, SL_OTHERS_REFUSE };
 struct sl_spec_shard {
     uint64_t rank, of;
@@ -141,7 +141,7 @@ struct sl_spec_pool {
     int decrypt;   /* enum sl_pool_decrypt */
     int cast, crc; /* the same */
 };
-/** Whose sets of engine caches are used: those that a key has signed, or all that the store has. */
+/** Which sets of engine caches are used: signed ones, or all in the store. */
 enum sl_sets_trust { SL_SETS_SIGNED, SL_SETS_STORE };
 /** Compile and kernel caches of an engine, beside the model; path is NULL where there are none. */
 struct sl_spec_sets {
@@ -228,7 +228,7 @@ bool sl_spec_is_signed(const struct sl_spec *spec);
 /** SL_E_NO_SPACE. */
 int sl_spec_signing_copy(const struct sl_spec_model_signing *from, struct sl_spec_model_signing *to,
                          struct sl_err *err);
-/** What it holds, what a node has put beside the document, too; it is zeroed. */
+/** Free all members, also those that a node added; zeroes it. */
 void sl_spec_release(struct sl_spec *spec);
 
 /** The models of one file. */

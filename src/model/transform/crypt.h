@@ -23,7 +23,7 @@ enum {
     SL_NONCE_BYTES = 24,
     SL_MAC_BYTES = 16,
     SL_SALT_BYTES = 16,
-    SL_PIECE_BYTES = 2 * 1024 * 1024, /* what writers use */
+    SL_PIECE_BYTES = 2 * 1024 * 1024, /* the writers' default */
 };
 
 /** How a key is derived from a passphrase: Argon2id 1.3, as libsodium's crypto_pwhash(). */

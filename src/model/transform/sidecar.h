@@ -32,7 +32,7 @@ struct sl_sidecar_range {
 struct sl_sidecar {
     char *name;                  /* the last part of the object's name */
     uint64_t bytes, range_bytes; /* of the object; of a range */
-    struct sl_version made_from; /* what the store said of it then; members may be "" */
+    struct sl_version made_from; /* the store's statements about it then; members may be "" */
     struct sl_sidecar_range *ranges;
     size_t range_count; /* bytes / range_bytes, rounded up */
     /* It is no file, but what a signature of the model says of the object: it has no CRC32C, */
@@ -65,7 +65,7 @@ struct sl_check;
 void sl_sidecar_expect(const struct sl_sidecar_range *range, struct sl_check *check);
 /** The hash over all ranges, from `ranges`. */
 void sl_sidecar_tree(const struct sl_sidecar *sidecar, uint8_t tree[32]);
-/** What is signed: a few lines that hold name, sizes and `tree`, appended. SL_E_NO_SPACE. */
+/** The signed text: a few lines with name, sizes and `tree`, appended. SL_E_NO_SPACE. */
 int sl_sidecar_signed_text(const struct sl_sidecar *sidecar, struct sl_buf *text,
                            struct sl_err *err);
 /** The file, appended. SL_E_NO_SPACE. */

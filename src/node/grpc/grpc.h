@@ -59,8 +59,8 @@ struct sl_grpc_call {
 /** A row of what a server does. */
 struct sl_grpc_method {
     const char *path; /* "/package.Service/Method" */
-    /** What does not block and takes no time is answered by the thread that reads the sockets, so
-     * it is never behind others. */
+    /** A call that neither blocks nor takes time is answered by the socket thread, so it never
+     * waits behind others. */
     bool fast;
     /** Calls of this method at a time, fewer than workers so that other methods have some left;
      * 0: no limit but the workers. More of them wait. */

@@ -18,7 +18,7 @@ struct sl_directory_holder;
  * else's, or if another node daemon has it.
  */
 struct sl_directory_holder *sl_directory_holder_open(const char *path, struct sl_err *err);
-/** What lies there stays; the lock ends. NULL is fine. */
+/** The directory stays; the lock ends. NULL is fine. */
 void sl_directory_holder_free(struct sl_directory_holder *holder);
 SL_AUTO_DEFINE(sl_directory_holder)
 /** Where models are found: DIR above; borrowed. */

@@ -146,7 +146,7 @@ struct sl_transport {
     /** Drop the request and its connection. */
     void (*channel_abort)(struct sl_channel *channel);
 
-    /* What follows may be NULL: there is no such thing. */
+    /* The members below may be NULL: the kind has no such thing. */
 
     /** sl_exchange_answered() of its last request. */
     struct sl_answered (*channel_answered)(const struct sl_channel *channel);
@@ -195,7 +195,7 @@ struct sl_store_kind {
     const struct sl_transport *transport;
     const void *hooks; /* what the transport asks of the kind: struct sl_http_hooks for HTTP */
 
-    /* What some have; NULL: there is no such thing. */
+    /* Calls that only some kinds have; NULL: none. */
 
     /** Is the URI one, as far as its text tells? SL_E_USAGE. NULL: only open() knows. */
     int (*check)(const char *uri, struct sl_err *err);

@@ -128,7 +128,7 @@ int sl_bench_parse_ways(const char *text, bool ways[SL_BENCH_WAY_COUNT], struct 
  */
 int sl_bench_parse_start(const char *text, double now, double *start, struct sl_err *err);
 
-/** What this machine is. Never fails: what cannot be told is empty. */
+/** Describe this machine. Never fails: unknown members stay empty. */
 void sl_bench_facts(struct sl_bench_facts *facts);
 
 /**

@@ -43,8 +43,7 @@ int sl_storage_env_s3(struct sl_storage_env *env, struct sl_err *err);
 /** Settings for an http(s):// source: HOST-headers and certificates. SL_E_USAGE. */
 int sl_storage_env_http(struct sl_storage_env *env, const char *uri, struct sl_err *err);
 
-/** Those of the URI's store: what KServe sets for s3:// and http(s)://; nothing for others.
- * SL_E_USAGE. */
+/** Options from KServe's variables for s3:// and http(s)://; none for other stores. SL_E_USAGE. */
 int sl_storage_env_of(struct sl_storage_env *env, const struct sl_storage_uri *uri,
                       struct sl_err *err);
 

@@ -22,7 +22,7 @@ struct sl_crc_factors {
     uint64_t wide[2], far[2], half[2], near[2]; /* 256, 64, 32, 16 bytes on */
 };
 
-/** Those of one polynomial; power(bits) is x^bits modulo it. */
+/** Compute the factors of one polynomial; power(bits) is x^bits modulo it. */
 void sl_crc_factors_init(struct sl_crc_factors *factors, uint64_t (*power)(uint64_t bits));
 
 /** The best way of this processor and system. */

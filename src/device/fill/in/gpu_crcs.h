@@ -22,7 +22,7 @@ SL_AUTO_DEFINE(sl_gpu_crcs)
 /** Before anything has landed: the ring whose notes tell of it, which is failed if a CRC cannot be
  * computed, and whoever finishes it waits for those that are not told. Borrowed until the stop. */
 void sl_gpu_crcs_join(struct sl_gpu_crcs *crcs, struct sl_gpu_ring *ring, unsigned queue);
-/** Who is told; NULL: nobody any more, and no call is under way when it returns. Any thread. */
+/** Set the listener; NULL: none, and no call is under way when it returns. Any thread. */
 void sl_gpu_crcs_bind(struct sl_gpu_crcs *crcs, const struct sl_stage_results *results);
 /** These bytes are on the device: checks that have all of theirs are computed, and told later. From
  * within a note of the ring; does not wait. SL_E_GPU; nothing is told after a failure. */

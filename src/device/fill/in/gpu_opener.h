@@ -24,7 +24,7 @@ struct sl_opener_pieces {
     const void *subject; /* the caller's, with `flag` */
     bool flag;
 };
-/** Who is told, by the GPU's thread. */
+/** Events of the opener, called by the GPU's thread. */
 struct sl_opener_events {
     /** Pieces [first, first + count) of those, in order: all good, or all bad. What lies where a
      * piece was bad is nobody's. -1 is a failure. */

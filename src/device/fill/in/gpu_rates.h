@@ -9,7 +9,7 @@
 #include "spec.h"
 #include "stage.h"
 
-/** Who does a stage, and why. */
+/** Where a stage is done, host or device, and why. */
 struct sl_gpu_choice {
     bool on_gpu;
     char why[256]; /* for people */

@@ -14,7 +14,7 @@ struct sl_gpu_buffer {
     uint64_t floor;   /* there are writers: the first byte that may not be written yet */
     enum sl_gpu_buffer_state state;
     bool closes; /* as soon as nobody writes into it */
-    bool lent;   /* who writes into it may take long */
+    bool lent;   /* its writer may take long */
     unsigned writers;
     uint32_t file;
     const struct sl_gpu_shape *shape;  /* NULL: bytes stay as they are */

@@ -11,10 +11,10 @@
 /** A tensor of the new file, in its order. */
 struct sl_edit_item {
     const struct sl_tensor *old;    /* of the index; NULL: a new one, behind all that were there */
-    const struct sl_tensor *tensor; /* what it becomes; NULL: it stays as it is */
+    const struct sl_tensor *tensor; /* its new form; NULL: it stays */
     const uint8_t *data;            /* of tensor: its bytes, row by row; not of a meta one */
 };
-/** What is planned. */
+/** A plan. */
 struct sl_edit {
     struct sl_index *index; /* of one object; not encrypted */
     const struct sl_edit_item *items;

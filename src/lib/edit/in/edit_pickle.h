@@ -7,7 +7,7 @@
 
 enum { SL_EDIT_PICKLE_BYTES_MAX = 8 * 1024 * 1024 /* each takes up to a hundred of memory */ };
 
-/** What a key of a dict becomes. */
+/** A change of one key of a dict. */
 struct sl_edit_pickle_change {
     const struct sl_path_part *path; /* keys from the outermost dict on */
     unsigned path_count;

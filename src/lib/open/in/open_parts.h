@@ -44,7 +44,7 @@ struct sluice_source {
     pthread_mutex_t lock; /* while the opened sources are read for a plan's part */
 };
 
-/** What a call may take. */
+/** The limits of a call. */
 struct sl_open_limits {
     int32_t timeout_ms, cancel_fd; /* 0 or less: none */
     sluice_progress progress;      /* NULL: nobody asks; now and then, how far `of` is */
@@ -67,7 +67,7 @@ int sl_open_check_process(const struct sluice_source *source, struct sl_err *err
 
 /* ---- open_spec.c ----------------------------------------------------------------------------- */
 
-/** What a caller wants of a spec. */
+/** A caller's demands on a spec. */
 struct sl_open_wanted {
     const char *uri, *to; /* to: the directory of its sink; NULL: it has none that counts */
     const char *spec;     /* YAML; NULL: none */

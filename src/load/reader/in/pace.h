@@ -21,7 +21,7 @@ struct sl_pace {
 
 /** A range of so many bytes (0 is ignored) took ns. */
 void sl_pace_add(struct sl_pace *pace, uint64_t bytes, uint64_t ns);
-/** What a range of so many bytes takes, at least 1 ns; 0 while no range has ended. */
+/** Time that a range of this size takes, at least 1 ns; 0 until a range has ended. */
 uint64_t sl_pace_expect(const struct sl_pace *pace, uint64_t bytes);
 
 /** How long to bear without a byte. store_first_ns: the shortest time to a first byte that the

@@ -129,7 +129,7 @@ struct sl_reader {
     struct {
         struct sl_file_queues queues;
         struct sl_block_cursor composed;
-        struct sl_reader_job *given; /* what slots gave away, at most given_max */
+        struct sl_reader_job *given; /* jobs that slots gave away, at most given_max */
         unsigned given_count;
         unsigned busy;         /* ranges that are being read */
         unsigned idle;         /* slots that would take one */
@@ -152,7 +152,7 @@ struct sl_reader {
 };
 /** The first failure counts and stops everyone. */
 void sl_reader_fail(struct sl_reader *reader, const struct sl_err *err);
-/** What the reader does with wrong bytes of this source. Any thread. */
+/** The reader's treatment of wrong bytes of this source. Any thread. */
 enum sl_vouch sl_reader_vouch(const struct sl_reader *reader, uint32_t source);
 
 /* ---- jobs: who reads what (any thread) ------------------------------------------------------ */
@@ -167,8 +167,8 @@ bool sl_reader_deal(struct sl_reader *reader, unsigned thread, size_t number,
 void sl_reader_leave(struct sl_reader *reader, unsigned thread);
 /** An answer began, so long after its request; fresh: on a connection that may be new. */
 void sl_reader_began(struct sl_reader *reader, uint64_t first_ns, bool fresh);
-/** What was taken has been read: so many bytes, in so much time; gap_ns: longest between two reads,
- * 0 if all came in one. */
+/** A taken range has been read, bytes in ns; gap_ns: longest pause between two reads, 0 if all came
+ * in one. */
 void sl_reader_ended(struct sl_reader *reader, uint64_t bytes, uint64_t ns, uint64_t gap_ns);
 /** Nothing is left to read and nobody reads, or the load has failed. */
 bool sl_reader_finished(struct sl_reader *reader);
@@ -198,7 +198,7 @@ struct sl_latency_delays sl_reader_delays(struct sl_reader *reader);
 bool sl_reader_hungry(struct sl_reader *reader);
 void sl_reader_count_idle(struct sl_reader *reader, int change);
 void sl_reader_count_doubtful(struct sl_reader *reader, int change);
-/** What a request for so many bytes is worth by now; *span: how many bytes one may be for. */
+/** Bytes that a request of this size is worth by now; *span: most bytes of one request. */
 uint64_t sl_reader_worth(struct sl_reader *reader, uint64_t row, uint64_t *span);
 /** sl_pace_expect() of this load. */
 uint64_t sl_reader_expect(struct sl_reader *reader, uint64_t bytes);
@@ -279,7 +279,7 @@ struct sl_transform {
         uint64_t end, fetched;
         uint32_t crc;
     } pending;         /* written, but not sure */
-    uint8_t *expanded; /* what became more than it was; NULL unless reader->grows */
+    uint8_t *expanded; /* buffer for bytes that grow; NULL unless reader->grows */
     size_t used, put;  /* of it: made; written */
 };
 int sl_transform_init(struct sl_transform *transform, struct sl_reader *reader, struct sl_err *err);

@@ -59,7 +59,7 @@ void sl_slot_set_request(struct sl_slot *slot, enum sl_slot_request to);
 void sl_slot_set_window(struct sl_slot *slot, enum sl_slot_window to);
 /** Of a range that is sparse, else NULL. */
 const struct sl_mapping *sl_slot_sparse(const struct sl_slot *slot);
-/** What [begin, end) of its range costs, in bytes; of a sparse one a row is a request, or comes
+/** Cost of [begin, end) of its range, in bytes; each row of a sparse range is a request, or comes
  * with the gaps around it. */
 uint64_t sl_slot_weight(const struct sl_slot *slot, uint64_t begin, uint64_t end);
 /** The extent of the range that this place is within, NULL for a gap or a boundary. */
@@ -70,7 +70,7 @@ uint64_t sl_slot_unfinished(const struct sl_slot *slot);
 uint64_t sl_slot_awaits(const struct sl_slot *slot);
 /** Read into the window what has come. */
 enum sl_slot_state sl_slot_fill_window(struct sl_slot *slot, struct sl_err *err);
-/** What has come and was not read yet; costs a system call. */
+/** Bytes that have come and are not read yet; costs a system call. */
 uint64_t sl_slot_unread_bytes(const struct sl_slot *slot);
 /** Its connection is about to be given up: count that. */
 void sl_slot_waste(struct sl_slot *slot);

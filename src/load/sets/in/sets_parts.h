@@ -41,7 +41,7 @@ enum { SL_SETS_NAME_BYTES_MAX = 64 * 1024 };
 /** 16 GiB: what an engine compiles is far less. */
 static const uint64_t SL_SETS_BLOB_BYTES_MAX = UINT64_C(16) << 30;
 
-/** What latest.json says. Release it. */
+/** The content of latest.json. Release it. */
 struct sl_sets_name {
     char key[SL_SETS_KEY_BYTES], sha256[65];
     uint64_t bytes, files, created_seconds;
@@ -85,7 +85,7 @@ int sl_sets_store_put_name(const struct sl_spec *spec, const struct sl_source_co
 
 /* ---- sets_pack.c: the files ---- */
 
-/** What lies in a folder. */
+/** Figures of a folder's content. */
 struct sl_sets_count {
     uint64_t files, bytes, passed;
     int64_t newest_ns, newest_file_ns; /* folders are made, and files keep their times */

@@ -131,7 +131,7 @@ struct sl_tally {
     uint32_t crc, raw_crc;
 };
 
-/** What a thread does next: whole tensors that follow each other, or a part of a large one. */
+/** A thread's next work: whole tensors that follow each other, or a part of a large one. */
 struct sl_block {
     struct sl_item *first;
     size_t count; /* 1 for a part */
@@ -237,7 +237,7 @@ int sl_output_write(struct sl_job *job, struct sl_output *output, uint64_t offse
                     size_t bytes, struct sl_err *err);
 int sl_output_zeros(struct sl_job *job, struct sl_output *output, uint64_t begin, uint64_t end,
                     struct sl_err *err);
-/** So many items of it are wholly written; the last one is followed by what ends the object. */
+/** This many items are written whole; the end of the object follows the last one. */
 int sl_output_items_done(struct sl_job *job, struct sl_output *output, size_t count,
                          struct sl_err *err);
 /** Write all of them and make them visible. */

@@ -16,7 +16,7 @@
 uint64_t sl_chunked_box(const struct sl_tensor *tensor, const struct sl_slice *slice,
                         uint64_t element, uint64_t most, struct sl_slice *box);
 
-/** What of a box lies in the chunk. */
+/** The part of a box that lies in the chunk. */
 struct sl_chunked_part {
     struct sl_slice slice; /* in the coordinates of the chunk */
     uint64_t elements;     /* of it */

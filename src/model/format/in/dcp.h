@@ -13,10 +13,10 @@ struct sl_dcp_chunk {
     struct sl_tensor_chunk *slot;
 };
 
-/** What .metadata says. Names, numbers and paths lie in the index. */
+/** The content of .metadata. Names, numbers and paths lie in the index. */
 struct sl_dcp {
     struct sl_index *index;
-    struct sl_dcp_chunk *chunks; /* those of a tensor follow each other */
+    struct sl_dcp_chunk *chunks; /* chunks of one tensor follow each other */
     size_t chunk_count, chunk_capacity;
     size_t other_count; /* entries that are no tensors */
     const char *other;  /* the first one's name */

@@ -15,7 +15,7 @@ enum {
 struct sl_gguf_walk {
     struct sl_source *source;
     uint64_t object_bytes, at; /* at: what is taken next */
-    uint8_t *window;           /* what was read last: bytes [begin, begin + bytes) */
+    uint8_t *window;           /* the last bytes read: [begin, begin + bytes) */
     uint64_t window_begin;
     size_t window_bytes;
 };

@@ -47,7 +47,7 @@ struct sl_pickle_node {
 };
 
 struct sl_pickle;
-/** What the names in a pickle mean. Each returns a node, or NULL with err filled. */
+/** The meaning of names in a pickle. Each returns a node, or NULL with err filled. */
 struct sl_pickle_rules {
     struct sl_pickle_node *(*global)(struct sl_pickle *pickle, const char *module,
                                      size_t module_bytes, const char *name, size_t name_bytes,

@@ -7,7 +7,7 @@
 
 enum { SL_PYTORCH_KEY_BYTES_MAX = 20 };
 
-/** What SL_PICKLE_OTHER nodes are. */
+/** Kinds of SL_PICKLE_OTHER nodes. */
 enum sl_pytorch_what {
     SL_PYTORCH_STORAGE, /* data: struct sl_pytorch_storage */
     SL_PYTORCH_TENSOR,  /* data: struct sl_pytorch_tensor */
@@ -46,7 +46,8 @@ struct sl_pytorch {
 };
 void sl_pytorch_release(struct sl_pytorch *torch);
 
-/** What a pickle of torch.save may name (sections 4 to 6); arg is the struct sl_pytorch. */
+/** The names that a pickle of torch.save may use (sections 4 to 6); arg is the struct sl_pytorch.
+ */
 extern const struct sl_pickle_rules sl_pytorch_rules;
 
 /**

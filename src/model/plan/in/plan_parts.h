@@ -20,7 +20,7 @@ struct sl_candidate {
     bool named;                /* the ruling index brings it */
     bool ruled;                /* an index says which objects beside it have the weights */
     bool first_choice;         /* there is one beside it whose format is not a second choice */
-    struct sl_plan_claim *claim; /* what it says of the whole model; NULL: nothing */
+    struct sl_plan_claim *claim; /* its claim on the whole model; NULL: none */
     struct sl_source *source;
     struct sl_index *index;
 };
@@ -46,7 +46,7 @@ struct sl_plan_own {
     bool ruled;  /* tensors are picked from what an index names */
     bool picks; /* single tensors are read: output.layout is not verbatim, or targets were asked for
                  */
-    bool lists; /* what cannot be read is a target, too */
+    bool lists; /* unreadable tensors are targets, too */
     bool borrowed; /* store, keys and sidecars are the plan's that this one is a part of */
     struct sl_layout *layout;
     struct sl_minisign_key *signer;
@@ -66,7 +66,7 @@ struct sl_plan_own {
     size_t sidecars_of;                  /* how many of both */
     struct sl_plan_signature *signature; /* of the whole model; NULL: none is asked for */
     struct sl_keys *keys;                /* NULL: none; the indexes' tensors point to them */
-    struct sl_buf texts;                 /* what of the whole-object checks */
+    struct sl_buf texts;                 /* `what` texts of the whole-object checks */
     uint64_t *covered;                   /* per source: bytes below a check */
     size_t source_capacity, covered_capacity, file_capacity, extent_capacity, range_capacity,
         literal_capacity, check_capacity, tensor_capacity;

@@ -15,7 +15,7 @@
 /** Resources by path (bytes of UTF-8, which are in the order of code points) and start. */
 void sl_oms_sort(struct sl_oms *oms);
 
-/** What DSSE puts in front of the payload; appended. */
+/** DSSE's bytes in front of the payload; appended. */
 int sl_bundle_signed_head(const struct sl_bundle *bundle, struct sl_buf *text, struct sl_err *err);
 
 /** The hash that goes with a key's curve; NULL: a key that the format does not know. */

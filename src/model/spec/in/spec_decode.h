@@ -20,7 +20,7 @@ void sl_spec_check_sets(const struct sl_yaml_node *root, const struct sl_spec *s
 void sl_spec_check_signing(const struct sl_yaml_pair *pair,
                            const struct sl_spec_model_signing *signing,
                            struct sl_complaints *complaints);
-/** What a document names of `through`; its pair, or NULL. */
+/** Note which keys of `through` a document names; pair may be NULL. */
 void sl_spec_note_through(const struct sl_yaml_pair *pair, struct sl_spec_through *through);
 
 /**
@@ -42,8 +42,8 @@ void sl_node_spec_check(const struct sl_yaml_node *root, const struct sl_node_sp
                         struct sl_complaints *complaints);
 /** spec_docs.c: the tables of a page. */
 int sl_spec_write_keys(const struct sl_option_table *table, struct sl_buf *out, struct sl_err *err);
-/** What the rows cannot say: combinations, and what is not for all commands. placed: for a node,
- * which offers the pool. */
+/** Check combinations, and keys that only some commands have. placed: for a node, whose pool it is.
+ */
 void sl_spec_check(const struct sl_yaml_node *root, const struct sl_spec *spec, bool placed,
                    struct sl_complaints *complaints);
 /** spec_fixed.c: what is pinned, by readers.fixed or $SLUICE_FIXED, into spec->fixed and the keys

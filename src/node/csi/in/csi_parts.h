@@ -11,14 +11,14 @@ enum {
     SL_CSI_WORKERS = 64,
     SL_CSI_PUBLISHES = 48, /* at once */
     SL_CSI_OTHERS = 8,
-    SL_CSI_DRIVER_BYTES = 63, /* what the protocol allows, here and below */
+    SL_CSI_DRIVER_BYTES = 63, /* limits of the protocol, here and below */
     SL_CSI_NODE_BYTES = 192,
     SL_CSI_ID_BYTES = 128,
     SL_CSI_PATH_BYTES = 4095,
     SL_CSI_KEY_BYTES = 512,
     SL_CSI_PAIRS_MAX = 64, /* entries of one map */
     SL_CSI_VALUE_BYTES = 64 * 1024,
-    SL_CSI_SECRET_BYTES = 1024 * 1024, /* what a Secret holds */
+    SL_CSI_SECRET_BYTES = 1024 * 1024, /* most bytes of a Secret */
     SL_CSI_CAPABILITIES_MAX = 64,
     /* Memory that one request may become: many small messages are larger in memory than on the
      * wire. */

@@ -31,7 +31,7 @@ struct sl_grpc_job {
     const struct sl_grpc_method *method;
     size_t row; /* of the method */
     struct sl_grpc_call call;
-    uint8_t *message; /* what call.request lies in */
+    uint8_t *message; /* memory of call.request */
     size_t held_bytes;
     enum sl_grpc_code code;
 };
@@ -50,7 +50,7 @@ struct sl_grpc_stream {
     /* body */
     uint8_t *body; /* the prefix of five bytes and the message */
     size_t body_bytes, body_capacity;
-    bool is_refused; /* what comes is thrown away */
+    bool is_refused; /* its bytes are thrown away */
     enum sl_grpc_code refused_code;
     const char *refused_text;
     /* answer */
@@ -112,7 +112,7 @@ void sl_grpc_connection_write(struct sl_grpc_connection *connection);
 /** No new streams; it closes when the last has ended. */
 void sl_grpc_connection_end(struct sl_grpc_connection *connection);
 void sl_grpc_connection_free(struct sl_grpc_connection *connection);
-/** What is late is ended. */
+/** End calls that are late. */
 void sl_grpc_connection_turn(struct sl_grpc_connection *connection, uint64_t now_ns);
 /** When something of it is late; UINT64_MAX: never. */
 uint64_t sl_grpc_connection_next(const struct sl_grpc_connection *connection);
@@ -137,7 +137,7 @@ void sl_grpc_stream_free(struct sl_grpc_stream *stream);
 bool sl_grpc_work_add(struct sl_grpc *grpc, struct sl_grpc_job *job);
 /** Nobody waits for it: it is dropped, or told to end. The loop's. */
 void sl_grpc_work_leave(struct sl_grpc *grpc, struct sl_grpc_job *job);
-/** What has come back, to be answered and freed by the loop. */
+/** Calls that came back, to be answered and freed by the loop. */
 struct sl_grpc_job *sl_grpc_work_done(struct sl_grpc *grpc);
 void sl_grpc_job_free(struct sl_grpc *grpc, struct sl_grpc_job *job);
 /** End the threads; no job is there any more. */

@@ -400,7 +400,7 @@ void registry_describe_left(const struct left *left, char *text, size_t capacity
 bool registry_await_left(struct sl_registry *registry, uint64_t until_ns);
 /** Bytes of all residents in a space, what is being dropped and what is left of others included. */
 uint64_t registry_held(const struct sl_registry *registry, unsigned space);
-/** What a resident of so many bytes takes beside what it shares. */
+/** Bytes that a resident of this size takes, without shared ones. */
 uint64_t registry_own_bytes(const struct resident *resident, uint64_t bytes);
 /** In how many spaces a resident takes its bytes. */
 unsigned registry_copies(const struct sl_registry *registry, const struct resident *resident);

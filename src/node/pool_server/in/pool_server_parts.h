@@ -13,7 +13,7 @@ struct sl_pool_mailbox {
     pthread_mutex_t lock;
     int wake_fd; /* an eventfd */
     struct {
-        unsigned count; /* who holds it: the server, every request, what is still to be closed */
+        unsigned count; /* holders: the server, every request, everything still to close */
         struct sl_pool_request *answered;
         size_t closing_fds; /* left to another thread, and not closed yet */
     } locked;

@@ -40,7 +40,7 @@ enum sl_mounted {
     SL_MOUNTED_OTHER,
     SL_MOUNTED_UNKNOWN, /* it cannot be looked at just now */
 };
-/** What is at a target? source_fd: what should be, or -1. */
+/** Say what is at a target. source_fd: the folder expected there, or -1. */
 enum sl_mounted sl_mounting_look(const struct sl_mounting *mounting, const char *target,
                                  int source_fd);
 /**

@@ -14,7 +14,7 @@ struct sl_az {
     struct sl_az_creds *creds;
 };
 
-/** Who asked for what, for the message. */
+/** The operation that was refused, for the message. */
 enum sl_az_verb { SL_AZ_READ, SL_AZ_LIST, SL_AZ_WRITE };
 /** Always -1: the error of a refusal. what: "cannot read 'az://c/b'". reply->code: of
  * SL_AZ_CODE_HEADER, else the body's. */

@@ -19,7 +19,7 @@ struct sl_gs {
     struct sl_gs_creds *creds;
 };
 
-/** Who asked for what, for the message. */
+/** The operation that was refused, for the message. */
 enum sl_gs_verb { SL_GS_READ, SL_GS_LIST, SL_GS_WRITE };
 /** Always -1: the error of a refusal, XML or JSON. what: "cannot read 'gs://b/k'". */
 int sl_gs_refused(struct sl_gs *gs, const char *what, enum sl_gs_verb verb,

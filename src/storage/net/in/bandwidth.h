@@ -16,7 +16,7 @@ struct sl_bandwidth {
     uint64_t turn_ns; /* when it may come back, 0: it does not wait */
 };
 
-/** What is given and not used stays for the next in so much time. */
+/** An unused allowance is kept for this time. */
 #define SL_BANDWIDTH_BURST_NS (40 * UINT64_C(1000000))
 
 /**

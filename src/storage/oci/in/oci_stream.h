@@ -14,7 +14,7 @@ struct sl_oci_stream;
 struct sl_oci_stream *sl_oci_stream_new(struct sl_err *err);
 void sl_oci_stream_free(struct sl_oci_stream *stream);
 
-/** What is read: [begin, end) of what a blob is unpacked to. */
+/** A stretch to read: [begin, end) of an unpacked blob. */
 struct sl_oci_stretch {
     const struct sl_oci_piece *piece; /* digest and packing */
     const struct sl_oci_layer *layer; /* with its points; NULL: none are known */

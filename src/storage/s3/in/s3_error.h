@@ -25,7 +25,7 @@ void sl_s3_fault_parse(const char *body, size_t bytes, struct sl_s3_fault *fault
 
 enum sl_s3_verb { SL_S3_READ, SL_S3_LIST, SL_S3_WRITE };
 
-/** Who asked for what, for the message. */
+/** The refused request, as its message names it. */
 struct sl_s3_subject {
     const char *what; /* "cannot read 's3://b/k'" */
     const char *bucket;

@@ -52,7 +52,7 @@ unsigned sl_destination_make_room(struct sl_destination *destination, uint64_t b
 /** The directory itself; borrowed. */
 int sl_destination_fd(const struct sl_destination *destination);
 
-/** What is ready and to be moved; the request is a hash of what was asked for. */
+/** A finished result to be moved; request: a hash of what was asked for. */
 struct sl_ready {
     char request[65];
     char kind[8];     /* "load", "files" */
