@@ -72,6 +72,27 @@ SL_TEST(nothing_left_is_not_found)
     free(model);
 }
 
+/* What tells where tensors lie is noted for who can prove it; what is read of a planned source is
+ * not, nor kept without a sidecar. */
+SL_TEST(no_read_of_data_is_noted)
+{
+    struct sl_specs specs;
+    struct sl_err err = SL_ERR_INIT;
+    size_t bytes, count;
+    char byte;
+    sl_autofree uint8_t *model = sl_model_safetensors("a,b", 16, &bytes);
+    put("m/model.safetensors", model, bytes);
+    struct sl_plan *plan = expect_plan("sink: {tmpfs: {path: /n, layout: safetensors}}\n", &specs);
+    struct sl_source *source = plan->sources[0].source;
+    sl_source_forget(source); /* its head */
+    ck_assert_int_eq(sl_source_read(source, bytes - 1, &byte, 1, &err), 0);
+    sl_autofree struct sl_source_note *notes = sl_source_take_notes(source, &count);
+    ck_assert_uint_eq(count, 0);
+    ck_assert_ptr_null(notes);
+    sl_plan_free(plan);
+    sl_specs_release(&specs);
+}
+
 SL_TEST(include_and_exclude_choose_objects)
 {
     struct sl_specs specs;

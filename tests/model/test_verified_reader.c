@@ -108,6 +108,50 @@ SL_TEST(a_wrong_head_is_found)
     ck_assert_int_eq(err.kind, SL_E_INTEGRITY);
 }
 
+/* Longer than what is read of an object at once. */
+static void put_long_header(void)
+{
+    enum { PADDING = 4 * RANGE, HEADER = 6 * RANGE, TENSOR = RANGE };
+    free(data);
+    bytes = HEADER + 2 * TENSOR;
+    data = sl_model_noise(bytes, 3);
+    char *header = (char *)data + 8;
+    sl_put_le64(data, HEADER - 8);
+    memset(header, ' ', HEADER - 8);
+    int used = snprintf(header, RANGE, "{\"__metadata__\": {\"x\": \"");
+    memset(header + used, 'x', PADDING);
+    used += PADDING;
+    used +=
+        snprintf(header + used, RANGE,
+                 "\"}, \"a\": {\"dtype\": \"F32\", \"shape\": [%d], \"data_offsets\": [0, %d]}, "
+                 "\"b\": {\"dtype\": \"F32\", \"shape\": [%d], \"data_offsets\": [%d, %d]}}",
+                 TENSOR / 4, TENSOR, TENSOR / 4, TENSOR, 2 * TENSOR);
+    header[used] = ' ';
+    sl_server_put(server, "/m.safetensors", data, bytes, ETAG);
+    put_sidecar(data);
+}
+
+/* The file is named by itself, or by an index of shards. */
+SL_TEST(a_wrong_byte_of_a_long_header_is_found)
+{
+    static const char name[] = "model.safetensors.index.json",
+                      text[] = "{\"weight_map\": {\"a\": \"m.safetensors\", \"b\": "
+                               "\"m.safetensors\"}}";
+    char target[64], path[SL_CASE_PATH_BYTES];
+    snprintf(target, sizeof(target), "/%s", name);
+    put_long_header();
+    sl_server_put(server, target, text, strlen(text), ETAG);
+    put_sidecar_of(name, (const uint8_t *)text, strlen(text));
+    sl_case_path("new.safetensors", path);
+    for (int i = 0; i < 4; i++) {
+        const char *uri = sl_server_url(server, i % 2 ? target : "/m.safetensors");
+        flip(3 * RANGE + 5, i < 2); /* of the metadata, which go along */
+        err = (struct sl_err)SL_ERR_INIT;
+        int done = sl_case_convert(uri, path, &sl_case_safetensors, required, NULL, &err);
+        ck_assert_msg((done == 0) == (i >= 2), "%d: %s", i, err.message);
+    }
+}
+
 SL_TEST(where_none_is_there_it_is_required_or_not_asked_for)
 {
     sl_server_put(server, "/n.safetensors", data, bytes, ETAG);

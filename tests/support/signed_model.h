@@ -51,9 +51,9 @@ static bool flip_bit(const struct sl_server_request *request, struct sl_server_r
     return true;
 }
 
-static struct sl_sidecar *make_sidecar(const uint8_t *of)
+static struct sl_sidecar *make_sidecar_of(const char *name, const uint8_t *of, size_t count)
 {
-    struct sl_sidecar *sidecar = sl_sidecar_new("m.safetensors", bytes, RANGE, &err);
+    struct sl_sidecar *sidecar = sl_sidecar_new(name, count, RANGE, &err);
     for (size_t i = 0; i < sidecar->range_count; i++) {
         uint64_t begin = i * RANGE, end = sl_sidecar_range_end(sidecar, i);
         sidecar->ranges[i].crc32c = sl_crc32c(0, of + begin, (size_t)(end - begin));
@@ -66,14 +66,26 @@ static struct sl_sidecar *make_sidecar(const uint8_t *of)
     return sidecar;
 }
 
+static inline struct sl_sidecar *make_sidecar(const uint8_t *of)
+{
+    return make_sidecar_of("m.safetensors", of, bytes);
+}
+
+static void put_sidecar_of(const char *name, const uint8_t *of, size_t count)
+{
+    char target[256];
+    sl_autobuf text = SL_BUF_INIT(1024 * 1024);
+    struct sl_sidecar *sidecar = make_sidecar_of(name, of, count);
+    ck_assert_int_eq(sl_sidecar_write(sidecar, &text, &err), 0);
+    snprintf(target, sizeof(target), "/%s.sluice.json", name);
+    sl_server_put(server, target, text.data, text.used, "\"s\"");
+    sl_sidecar_free(sidecar);
+}
+
 /* Of these bytes, which need not be those that are served. */
 static void put_sidecar(const uint8_t *of)
 {
-    sl_autobuf text = SL_BUF_INIT(1024 * 1024);
-    struct sl_sidecar *sidecar = make_sidecar(of);
-    ck_assert_int_eq(sl_sidecar_write(sidecar, &text, &err), 0);
-    sl_server_put(server, "/m.safetensors.sluice.json", text.data, text.used, "\"s\"");
-    sl_sidecar_free(sidecar);
+    put_sidecar_of("m.safetensors", of, bytes);
 }
 
 /* Serve a model of F32 vectors with its sidecar. */

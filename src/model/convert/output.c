@@ -176,7 +176,7 @@ static int try_outputs(struct sl_job *job, struct sl_err *err)
 static int run_in_order(struct sl_job *job, struct sl_err *err)
 {
     bool headers = job->item_count && job->items[0].header;
-    if (try_outputs(job, err) < 0)
+    if (try_outputs(job, err) < 0 || sl_job_prove_indexes(job, err) < 0)
         return -1;
     job->pass = SL_PASS_MEASURE;
     if (headers && sl_job_work(job, err) < 0)
@@ -197,7 +197,8 @@ static int run_in_any_order(struct sl_job *job, struct sl_err *err)
         if (job->outputs[i].first_item && write_head(job, &job->outputs[i], err) < 0)
             return -1;
     if (send_plain_outputs(job, true, err) < 0 || send_plain_outputs(job, false, err) < 0 ||
-        sl_job_work(job, err) < 0 || sl_cancel_check(job->config->cancel, err) < 0)
+        sl_job_work(job, err) < 0 || sl_job_prove_indexes(job, err) < 0 ||
+        sl_cancel_check(job->config->cancel, err) < 0)
         return -1;
     sl_progress_set_state(job->config->progress, SL_LOAD_CHECKING);
     for (size_t i = 0; i < job->output_count; i++) /* data files, tensors, what names them */

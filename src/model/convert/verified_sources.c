@@ -1,7 +1,8 @@
 /*
  * Sources that have a sidecar: threads read here and there, so each source gets a verified, which
- * fetches whole ranges and lets nothing through that was not found right. Tensors stored in a
- * stride are gathered by requests of their own, past it.
+ * fetches whole ranges and lets nothing through that was not found right. What was read of a source
+ * before, to find its tensors, is proved as its ranges come, and the rest of it at the end. Tensors
+ * stored in a stride are gathered by requests of their own, past it.
  */
 #include "verified_reader.h"
 
@@ -67,6 +68,19 @@ int sl_component_verify_reads(struct sl_job *job, struct sl_component *component
     for (uint32_t i = 0; i < plan->source_count; i++)
         if (verify_one(job, component, i, err) < 0)
             return -1;
+    return 0;
+}
+
+int sl_job_prove_indexes(struct sl_job *job, struct sl_err *err)
+{
+    for (size_t i = 0; i < job->component_count; i++) {
+        const struct sl_component *component = &job->components[i];
+        for (size_t n = 0; n < component->verified_count; n++)
+            if (component->verified[n] &&
+                sl_verified_reader_prove(component->verified[n], component->plan->sources[n].source,
+                                         err) < 0)
+                return -1;
+    }
     return 0;
 }
 

@@ -197,7 +197,14 @@ static int gather_all(struct sl_source *source, struct sl_gather_item *items, si
 int sl_gather(struct sl_source *source, struct sl_gather_item *items, size_t count,
               struct sl_err *err)
 {
-    return gather_all(source, items, count, false, err);
+    if (gather_all(source, items, count, false, err) < 0)
+        return -1;
+    for (size_t i = 0; i < count; i++)
+        if (items[i].end > sl_source_held(source) &&
+            sl_source_note(source, items[i].begin, items[i].data,
+                           (size_t)(items[i].end - items[i].begin), err) < 0)
+            return -1;
+    return 0;
 }
 
 /* ---- all of an object ------------------------------------------------------------------------ */

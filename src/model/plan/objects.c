@@ -383,6 +383,8 @@ int sl_plan_gather(struct sl_plan *plan, const struct sl_source_config *config, 
     if (sl_store_open(own->spec->source.uri, config, &own->store, &key, err) < 0 ||
         gather(plan, key, err) < 0)
         return -1;
+    if (own->picks && own->spec->verify.sidecar != SL_SIDECAR_OFF)
+        sl_store_note_reads(own->store); /* of what is opened to be indexed */
     uint64_t listed = 0;
     for (size_t i = 0; i < own->candidate_count; i++)
         listed = sl_add_capped(listed, own->candidates[i].bytes);

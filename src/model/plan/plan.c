@@ -138,6 +138,13 @@ static int refuse_signed(const struct sl_plan *plan, struct sl_err *err)
                    "verify`");
 }
 
+/* Where the tensors lie is known; what is read from now on is data. */
+static void end_notes(struct sl_plan *plan)
+{
+    for (uint32_t i = 0; i < plan->source_count; i++)
+        sl_source_end_notes(plan->sources[i].source, sl_plan_sidecar(plan, i) != NULL);
+}
+
 /* From URIs to sources, and to targets if single tensors are picked. */
 static int prepare(struct sl_plan *plan, const struct sl_source_config *config, struct sl_err *err)
 {
@@ -158,6 +165,7 @@ static int prepare(struct sl_plan *plan, const struct sl_source_config *config, 
     if (sl_plan_add_sources(plan, err) < 0 || sl_plan_cover_by_signature(plan, err) < 0 ||
         sl_plan_read_sidecars(plan, err) < 0 || unlock(plan, err) < 0)
         return -1;
+    end_notes(plan);
     return plan->own->picks ? sl_plan_select(plan, err) : 0;
 }
 

@@ -12,11 +12,12 @@
 
 #include "hash.h"
 #include "log.h"
+#include "lower_bound.h"
 #include "metrics.h"
 #include "thread.h"
 #include "verify.h"
 
-enum { SLOTS_MIN = 2, SLOTS_MAX = 1024, TRIES_MAX = 4 };
+enum { SLOTS_MIN = 2, SLOTS_MAX = 1024, TRIES_MAX = 4, PIECE_BYTES = 256 * 1024 };
 
 enum state { EMPTY, LOADING, READY };
 struct slot {
@@ -32,6 +33,9 @@ struct sl_verified_reader {
     char *what; /* "object 'a'" */
     struct sl_progress *progress;
     enum sl_hash_kind kind;
+    struct sl_source_note *notes; /* of what was read before; by begin, or NULL */
+    bool *proved;                 /* one a note; by who has the range that it lies in */
+    size_t note_count;
     unsigned slot_count;
     pthread_mutex_t lock;
     pthread_cond_t moved;
@@ -80,6 +84,92 @@ static int fetch_range(const struct sl_verified_reader *verified, struct sl_sour
     }
 }
 
+/* ---- what was read before -------------------------------------------------------------------- */
+
+static int by_begin(const void *a, const void *b)
+{
+    const struct sl_source_note *x = a, *y = b;
+    return (x->begin > y->begin) - (x->begin < y->begin);
+}
+
+static int take_notes(struct sl_verified_reader *verified, struct sl_source *source,
+                      struct sl_err *err)
+{
+    verified->notes = sl_source_take_notes(source, &verified->note_count);
+    verified->proved = sl_alloc_array(verified->note_count + 1, sizeof(bool), err);
+    if (verified->note_count)
+        qsort(verified->notes, verified->note_count, sizeof(*verified->notes), by_begin);
+    return verified->proved ? 0 : -1;
+}
+
+static int judge_note(struct sl_verified_reader *verified, size_t number, const uint8_t *digest,
+                      struct sl_err *err)
+{
+    const struct sl_source_note *note = &verified->notes[number];
+    verified->proved[number] = true;
+    if (memcmp(note->sha256, digest, sizeof(note->sha256)) == 0)
+        return 0;
+    return sl_fail_code(err, SL_E_INTEGRITY, "E_SIDECAR",
+                        "%s: its bytes %" PRIu64 " to %" PRIu64
+                        " did not match its sidecar when its index was read: try again",
+                        verified->what, note->begin, note->end);
+}
+
+/* Those within a range that is right. */
+static int judge_within(struct sl_verified_reader *verified, uint64_t number, const uint8_t *data,
+                        struct sl_err *err)
+{
+    const struct sl_source_note *notes = verified->notes;
+    uint64_t begin = number * verified->sidecar->range_bytes;
+    uint64_t end = sl_sidecar_range_end(verified->sidecar, (size_t)number);
+    size_t i = SL_LOWER_BOUND(n, verified->note_count, notes[n].begin < begin);
+    for (; i < verified->note_count && notes[i].begin < end; i++) {
+        uint8_t digest[SL_HASH_BYTES_MAX];
+        if (verified->proved[i] || notes[i].end > end)
+            continue;
+        if (sl_digest_of(SL_HASH_SHA256, NULL, 0, data + (notes[i].begin - begin),
+                         (size_t)(notes[i].end - notes[i].begin), digest, err) < 0 ||
+            judge_note(verified, i, digest, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int guarded_read(struct sl_source_verifier *base, struct sl_source *source, uint64_t offset,
+                        void *data, size_t bytes, struct sl_err *err);
+
+/* One that lies in several ranges, piece by piece. */
+static int judge_across(struct sl_verified_reader *verified, struct sl_source *source,
+                        size_t number, struct sl_err *err)
+{
+    const struct sl_source_note note = verified->notes[number];
+    uint8_t digest[32];
+    SL_AUTO(sl_sha256) sha = sl_sha256_new(err);
+    sl_autofree uint8_t *data = sha ? sl_alloc(PIECE_BYTES, err) : NULL;
+    if (!data)
+        return -1;
+    for (uint64_t at = note.begin; at < note.end;) {
+        size_t bytes = (size_t)SL_MIN(note.end - at, (uint64_t)PIECE_BYTES);
+        if (guarded_read(&verified->base, source, at, data, bytes, err) < 0)
+            return -1;
+        sl_sha256_update(sha, data, bytes);
+        at += bytes;
+    }
+    if (verified->proved[number]) /* as its range came */
+        return 0;
+    sl_sha256_finish(sha, digest);
+    return judge_note(verified, number, digest, err);
+}
+
+int sl_verified_reader_prove(struct sl_verified_reader *verified, struct sl_source *source,
+                             struct sl_err *err)
+{
+    for (size_t i = 0; i < verified->note_count; i++)
+        if (!verified->proved[i] && judge_across(verified, source, i, err) < 0)
+            return -1;
+    return 0;
+}
+
 /* ---- slots ----------------------------------------------------------------------------------- */
 
 static struct slot *find(struct sl_verified_reader *verified, uint64_t number)
@@ -116,6 +206,8 @@ static int fill(struct sl_verified_reader *verified, struct slot *slot, struct s
     if (!slot->data)
         slot->data = sl_alloc_aligned(4096, (size_t)verified->sidecar->range_bytes, err);
     int done = slot->data ? fetch_range(verified, source, number, slot->data, err) : -1;
+    if (done == 0)
+        done = judge_within(verified, number, slot->data, err);
     pthread_mutex_lock(&verified->lock);
     slot->state = done < 0 ? EMPTY : READY;
     pthread_cond_broadcast(&verified->moved);
@@ -212,7 +304,8 @@ struct sl_verified_reader *sl_verified_reader_new(struct sl_source *source,
     pthread_mutex_init(&verified->lock, NULL);
     pthread_cond_init(&verified->moved, NULL);
     verified->what = sl_asprintf(err, "object '%s'", sl_source_name(source));
-    if (!verified->what || check_held(verified, source, err) < 0)
+    if (!verified->what || take_notes(verified, source, err) < 0 ||
+        check_held(verified, source, err) < 0)
         return NULL;
     sl_source_set_verifier(source, &verified->base);
     return sl_steal(&verified);
@@ -224,6 +317,8 @@ void sl_verified_reader_free(struct sl_verified_reader *verified)
         return;
     for (unsigned i = 0; i < verified->slot_count; i++)
         free(verified->locked.slots[i].data);
+    free(verified->notes);
+    free(verified->proved);
     free(verified->what);
     pthread_cond_destroy(&verified->moved);
     pthread_mutex_destroy(&verified->lock);

@@ -28,6 +28,10 @@ struct sl_verified_reader *sl_verified_reader_new(struct sl_source *source,
                                                   const struct sl_sidecar *sidecar, bool strong,
                                                   uint64_t memory_bytes,
                                                   struct sl_progress *progress, struct sl_err *err);
+/** What was read of the source before, as far as no range that was fetched has shown it: -1 if it
+ * was not what the sidecar says. When nobody reads; SL_E_INTEGRITY, and as sl_source_read(). */
+int sl_verified_reader_prove(struct sl_verified_reader *verified, struct sl_source *source,
+                             struct sl_err *err);
 /** When nobody reads any more; the source must not be read afterwards. */
 void sl_verified_reader_free(struct sl_verified_reader *verified);
 SL_AUTO_DEFINE(sl_verified_reader)

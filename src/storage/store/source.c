@@ -14,6 +14,7 @@
 #include "cgroup.h"
 #include "fetch.h"
 #include "fork_guard.h"
+#include "hash.h"
 #include "log.h"
 #include "metrics.h"
 #include "places.h"
@@ -432,6 +433,7 @@ int sl_source_open(struct sl_store *store, const char *name, uint64_t head_bytes
     if (!source)
         return -1;
     source->store = store;
+    source->notes_reads = store->notes_reads;
     source->name = sl_strdup(name, err);
     if (!source->name || store->kind->locate(source, err) < 0)
         return -1;
@@ -479,6 +481,7 @@ void sl_source_free(struct sl_source *source)
     free(source->head);
     free(source->checksums);
     free(source->caches);
+    free(source->notes);
     free(source);
 }
 
@@ -644,9 +647,49 @@ int sl_source_read(struct sl_source *source, uint64_t offset, void *data, size_t
     }
     if (!bytes)
         return 0;
-    return source->verifier
-               ? source->verifier->read(source->verifier, source, offset, at, bytes, err)
-               : sl_source_read_past(source, offset, at, bytes, err);
+    if (source->verifier)
+        return source->verifier->read(source->verifier, source, offset, at, bytes, err);
+    return sl_source_read_past(source, offset, at, bytes, err) < 0
+               ? -1
+               : sl_source_note(source, offset, at, bytes, err);
+}
+
+void sl_store_note_reads(struct sl_store *store)
+{
+    store->notes_reads = true;
+}
+
+void sl_source_end_notes(struct sl_source *source, bool keep)
+{
+    source->notes_reads = false;
+    if (keep)
+        return;
+    free(source->notes);
+    source->notes = NULL;
+    source->note_count = source->note_capacity = 0;
+}
+
+int sl_source_note(struct sl_source *source, uint64_t begin, const void *data, size_t bytes,
+                   struct sl_err *err)
+{
+    if (!source->notes_reads || source->verifier || bytes == 0)
+        return 0;
+    uint8_t digest[SL_HASH_BYTES_MAX];
+    struct sl_source_note note = {.begin = begin, .end = begin + bytes};
+    if (sl_grow(&source->notes, &source->note_capacity, source->note_count + 1, sizeof(note), err) <
+            0 ||
+        sl_digest_of(SL_HASH_SHA256, NULL, 0, data, bytes, digest, err) < 0)
+        return -1;
+    memcpy(note.sha256, digest, sizeof(note.sha256));
+    source->notes[source->note_count++] = note;
+    return 0;
+}
+
+struct sl_source_note *sl_source_take_notes(struct sl_source *source, size_t *count)
+{
+    *count = source->note_count;
+    source->note_count = source->note_capacity = 0;
+    return sl_steal(&source->notes);
 }
 
 int sl_source_read_past(struct sl_source *source, uint64_t offset, void *data, size_t bytes,

@@ -295,6 +295,22 @@ void sl_source_hold(struct sl_source *source, uint8_t *data);
 /** Free what it keeps; while nobody reads. */
 void sl_source_forget(struct sl_source *source);
 
+/** What was read of a source, and was not held: its bytes, by their hash. */
+struct sl_source_note {
+    uint64_t begin, end;
+    uint8_t sha256[32];
+};
+/** Of the sources that it opens from now on every read is noted, so that a verifier can prove later
+ * what was believed before. */
+void sl_store_note_reads(struct sl_store *store);
+/** No more is noted; keep: what was noted stays, for sl_source_take_notes(). */
+void sl_source_end_notes(struct sl_source *source, bool keep);
+/** These bytes were read in another way than by sl_source_read(). SL_E_NO_SPACE. */
+int sl_source_note(struct sl_source *source, uint64_t begin, const void *data, size_t bytes,
+                   struct sl_err *err);
+/** All notes, the caller's to free(); the source has none from now on. */
+struct sl_source_note *sl_source_take_notes(struct sl_source *source, size_t *count);
+
 /**
  * Read bytes [offset, offset + bytes), all of them or none.
  *

@@ -54,6 +54,7 @@ struct sl_store {
     struct sl_places *places;      /* the kind's; NULL: there is the origin alone */
     struct sl_through *through;    /* caches; NULL: none */
     void *impl;                    /* the kind's */
+    bool notes_reads;              /* sl_store_note_reads() */
     struct {
         pthread_mutex_t mutex;
         /* connected and without a request, for the next fetch */
@@ -91,10 +92,13 @@ struct sl_source {
     uint8_t *head;                  /* the first bytes, kept */
     size_t head_bytes;
     struct sl_source_verifier *verifier; /* NULL: none; borrowed */
-    bool queried;                        /* its URL has more than its URI: a query */
-    bool opened;                         /* bytes and version are known: by the first answer, or by
-                                            resolve */
-    bool in_order;                       /* its server gives it only whole; set with `opened` */
+    struct sl_source_note *notes;        /* of what was read; see sl_store_note_reads() */
+    size_t note_count, note_capacity;
+    bool notes_reads;
+    bool queried;        /* its URL has more than its URI: a query */
+    bool opened;         /* bytes and version are known: by the first answer, or by
+                            resolve */
+    bool in_order;       /* its server gives it only whole; set with `opened` */
     enum sl_vouch vouch; /* the least of all that is read of it: of a kind's own sources */
     char *blob;          /* its content's own name, whatever its URI; NULL: it has none. Where
                             the store has places: what they have or lack of it */

@@ -159,6 +159,9 @@ int sl_job_part_ranks(struct sl_job *job, struct sl_err *err);
 /** Sources of the open plan that have a sidecar are checked by it. SL_E_INTEGRITY. */
 int sl_component_verify_reads(struct sl_job *job, struct sl_component *component,
                               struct sl_err *err);
+/** What tells where the tensors lie, as far as reading them has not shown that it is right: before
+ * anything is made visible, when nobody reads. SL_E_INTEGRITY. */
+int sl_job_prove_indexes(struct sl_job *job, struct sl_err *err);
 /** When their sources are gone. */
 void sl_component_release_readers(struct sl_component *component);
 
