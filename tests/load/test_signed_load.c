@@ -11,6 +11,8 @@
 
 #include "alloc_fail.h"
 #include "claims.h"
+#include "dcp_maker.h"
+#include "golden.h"
 #include "hash.h"
 #include "load.h"
 #include "log.h"
@@ -23,6 +25,7 @@
 #include "scratch.h"
 #include "sidecar.h"
 #include "thread.h"
+#include "torch_maker.h"
 #include "tree.h"
 
 enum { RANGE = 64 * 1024, RANGES = 24, BYTES = RANGES * RANGE - 777 };
@@ -899,6 +902,95 @@ SL_TEST(a_long_header_is_proved)
     ck_assert_int_lt(sl_load_run(&specs.items[0], NULL, NULL, &result, &err), 0);
     ck_assert_msg(err.kind == SL_E_INTEGRITY, "%s", err.message);
     sl_specs_release(&specs);
+}
+
+/* ---- formats --------------------------------------------------------------------------------- */
+
+enum form { SEVERAL, TORCH, CHUNKS, GGUF, SEALED, FORMS };
+static const struct oms_file *make_form(enum form form, size_t *count, uint8_t *made[3])
+{
+    static const struct dcp_made dcp = {
+        .shape = "4 3",
+        .chunks = {{.at = "0 0", .size = "2 3", .path = "a.distcp"},
+                   {.at = "2 0", .size = "2 3", .path = "b.distcp"}}};
+    static const struct torch_options torch = {.tensors = 3, .items = ITEMS};
+    static struct oms_file out[3];
+    sl_autobuf metadata = SL_BUF_INIT(1 << 20), file = SL_BUF_INIT(1 << 20);
+    size_t bytes = 0;
+    *count = 1;
+    switch (form) {
+    case SEVERAL:
+        made[0] = sl_model_safetensors("a", ITEMS, &bytes);
+        made[1] = sl_model_safetensors("b", ITEMS, &bytes);
+        out[0] = (struct oms_file){"model-00001-of-00002.safetensors", made[0], bytes};
+        out[1] = (struct oms_file){"model-00002-of-00002.safetensors", made[1], bytes};
+        *count = 2;
+        break;
+    case TORCH:
+        made[0] = torch_make(&torch, &bytes);
+        out[0] = (struct oms_file){"pytorch_model.bin", made[0], bytes};
+        break;
+    case CHUNKS:
+        dcp_make(&dcp, &metadata, &file);
+        made[0] = malloc(metadata.used);
+        made[1] = malloc(file.used);
+        made[2] = malloc(file.used);
+        memcpy(made[0], metadata.data, metadata.used);
+        memcpy(made[1], file.data, file.used);
+        memcpy(made[2], file.data, file.used);
+        out[0] = (struct oms_file){".metadata", made[0], metadata.used};
+        out[1] = (struct oms_file){"a.distcp", made[1], file.used};
+        out[2] = (struct oms_file){"b.distcp", made[2], file.used};
+        *count = 3;
+        break;
+    case GGUF:
+        made[0] = golden_read("gguf/dims.gguf", &bytes);
+        out[0] = (struct oms_file){"model.gguf", made[0], bytes};
+        break;
+    default:
+        made[0] = golden_read("tensorizer/tolerated-encrypted-aligned.tensors.gz", &bytes);
+        out[0] = (struct oms_file){"model.tensors", made[0], bytes};
+    }
+    return out;
+}
+
+/* Of a file of that form, one of several, one bit. _i: the form, whole files or ranges. */
+SL_TEST_LOOP(each_format_is_proved_as_it_was_signed, 0, 2 * FORMS)
+{
+    size_t count;
+    uint8_t *made[3] = {NULL};
+    char more[512];
+    bool ranges = _i % 2;
+    enum form form = (enum form)(_i / 2);
+    const struct oms_file *signs = make_form(form, &count, made);
+    sl_autofree char *bundle = oms_sign(
+        &(struct oms_wanted){.files = signs, .count = count, .shard_bytes = ranges ? RANGE : 0},
+        key);
+    put_file("model.sig", bundle, strlen(bundle));
+    for (size_t i = 0; i < count; i++)
+        put_file(signs[i].name, signs[i].data, signs[i].bytes);
+    folder_must_load("");
+    ck_assert_uint_eq(result.unhashed, 0);
+    ck_assert_uint_eq(result.signed_by.loaded, count);
+    for (size_t i = 0; i < count; i++)
+        ck_assert(sl_model_same(path, signs[i].name, signs[i].data, signs[i].bytes));
+    snprintf(more, sizeof(more), PICK, path);
+    if (form == SEVERAL && ranges)
+        folder_must_load(more);
+    else
+        ck_assert_msg(load_folder(more) < 0 &&
+                          strstr(err.message,
+                                 form == SEALED && ranges ? "give its key" : "'layout: verbatim'"),
+                      "%d: %s", _i, err.message);
+    put_file("stranger.bin", "x", 1);
+    folder_must_refuse("", "does not name 'stranger.bin'");
+    put_file("stranger.bin", "", 0);
+    remove_model();
+    made[count - 1][signs[count - 1].bytes / 2] ^= 4;
+    put_file(signs[count - 1].name, signs[count - 1].data, signs[count - 1].bytes);
+    folder_must_refuse("source: {exclude: [stranger.bin]}\n", ""); /* by the first that sees it */
+    for (int i = 0; i < 3; i++)
+        free(made[i]);
 }
 
 /* ---- manifests of registries ----------------------------------------------------------------- */
