@@ -1,37 +1,12 @@
 /*
  * Sources that have a sidecar: threads read here and there, so each source gets a verified, which
  * fetches whole ranges and lets nothing through that was not found right. What was read of a source
- * before, to find its tensors, is proved as its ranges come, and the rest of it at the end. Tensors
- * stored in a stride are gathered by requests of their own, past it.
+ * before, to find its tensors, is proved as its ranges come, and the rest of it at the end.
  */
 #include "verified_reader.h"
 
 #include "job.h"
 #include "log.h"
-#include "names.h"
-
-/* Such bytes are gathered, past the reader that checks. */
-static bool is_gathered(const struct sl_tensor *tensor)
-{
-    bool some = tensor->strides || tensor->swap_bytes > 1;
-    for (size_t i = 0; i < tensor->chunk_count; i++)
-        some = some || is_gathered(&tensor->chunks[i].tensor);
-    return some;
-}
-
-static int refuse_strided(const struct sl_plan *plan, struct sl_err *err)
-{
-    for (size_t i = 0; i < plan->target_count; i++) {
-        const struct sl_tensor *from = plan->targets[i].from;
-        if (is_gathered(from))
-            return sl_fail_code(err, SL_E_INTEGRITY, "E_SIDECAR",
-                                "tensor '%.*s' is stored in another order, so its sidecar cannot "
-                                "check it, and verify.sidecar is 'require': use 'auto', and "
-                                "`sluice verify` before",
-                                SL_NAME_ARGS(from->name, from->name_bytes));
-    }
-    return 0;
-}
 
 static int verify_one(struct sl_job *job, struct sl_component *component, uint32_t number,
                       struct sl_err *err)
@@ -58,8 +33,6 @@ int sl_component_verify_reads(struct sl_job *job, struct sl_component *component
                               struct sl_err *err)
 {
     const struct sl_plan *plan = component->plan;
-    if (component->spec.verify.sidecar == SL_SIDECAR_REQUIRE && refuse_strided(plan, err) < 0)
-        return -1;
     component->verified =
         sl_alloc_array(plan->source_count, sizeof(struct sl_verified_reader *), err);
     if (!component->verified)
