@@ -12,6 +12,7 @@
 #include "alloc_fail.h"
 #include "buf.h"
 #include "claims.h"
+#include "dcp_maker.h"
 #include "hash.h"
 #include "load.h"
 #include "log.h"
@@ -348,6 +349,50 @@ SL_TEST(those_of_a_listing_are_used_and_not_published)
     ck_assert_msg(load("memory://p/", "verify: {sidecar: off}\n") == 0, "%s", err.message);
     ck_assert_uint_eq(result.sidecars, 0);
     ck_assert(sl_model_exists(path, "a.sluice.json"));
+}
+
+/* What has no hash of its own: a tensor that is put together of two files. */
+SL_TEST(chunks_of_a_distributed_checkpoint_are_proved)
+{
+    static const char *const names[] = {".metadata", "a.distcp", "b.distcp"};
+    static const struct dcp_made made = {
+        .shape = "4 3",
+        .chunks = {{.at = "0 0", .size = "2 3", .path = "a.distcp"},
+                   {.at = "2 0", .size = "2 3", .path = "b.distcp"}}};
+    static const float values[] = {3, 4, 5};
+    char more[512], name[64];
+    sl_autobuf metadata = SL_BUF_INIT(1 << 20), a = SL_BUF_INIT(1 << 20), b = SL_BUF_INIT(1 << 20);
+    const struct sl_buf *const texts[] = {&metadata, &a, &b};
+    range_bytes = 4 * RANGE;
+    dcp_make(&made, &metadata, &a);
+    ck_assert_int_eq(sl_buf_append(&b, a.data, a.used, NULL), 0);
+    for (int i = 0; i < 3; i++) {
+        snprintf(name, sizeof(name), "d/%s", names[i]);
+        ck_assert_int_eq(sl_memory_put(name, texts[i]->data, texts[i]->used, NULL), 0);
+        snprintf(name, sizeof(name), "d/%s.sluice.json", names[i]);
+        put_listed(name, make_sidecar(names[i], (uint8_t *)texts[i]->data, texts[i]->used));
+    }
+    snprintf(more, sizeof(more),
+             "sink: {tmpfs: {path: \"%s\", layout: safetensors}}\nverify: {hashes: require}\n",
+             path);
+    ck_assert_msg(load("memory://d/", more) == 0, "%s", err.message);
+    ck_assert_uint_eq(result.unhashed, 0);
+    char small[600]; /* two ranges of each file take more than half of it */
+    snprintf(small, sizeof(small), "%sreaders: {memoryBytes: 1MiB}\n", more);
+    ck_assert_int_lt(load("memory://d/", small), 0);
+    ck_assert_msg(strstr(err.message, "hash"), "%s", err.message);
+    size_t count;
+    sl_autofree uint8_t *before = sl_model_read(path, "model.safetensors", &count);
+    ck_assert_ptr_nonnull(before);
+    char *first = memmem(b.data, b.used, values, sizeof(values)); /* of a's rows */
+    char *last = memmem(first + 1, b.used - (size_t)(first + 1 - b.data), values, sizeof(values));
+    ck_assert_ptr_nonnull(last);
+    last[0] ^= 1;
+    ck_assert_int_eq(sl_memory_put("d/b.distcp", b.data, b.used, NULL), 0);
+    *strstr(more, "verify") = '\0';
+    ck_assert_int_lt(load("memory://d/", more), 0);
+    ck_assert_msg(err.kind == SL_E_INTEGRITY && strstr(err.message, "b.distcp"), "%s", err.message);
+    ck_assert(sl_model_same(path, "model.safetensors", before, count));
 }
 
 /* Patterns are about objects; a sidecar goes with its object. */

@@ -9,6 +9,7 @@
 #include <sys/random.h>
 
 #include "cgroup.h"
+#include "composed_reads.h"
 #include "host_memory.h"
 #include "metrics.h"
 #include "reader_parts.h"
@@ -386,7 +387,8 @@ static int read_all(struct sl_reader *reader, struct sl_err *err)
         scatter(reader, err) < 0)
         return -1;
     count_kept(reader);
-    if (make_jobs(reader, err) < 0)
+    if (make_jobs(reader, err) < 0 ||
+        sl_plan_guard_composed(plan, reader->config->progress, err) < 0)
         return -1;
     join_others(reader);
     reader->started = true;

@@ -13,6 +13,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "composed_reads.h"
 #include "mapping.h"
 #include "plan_parts.h"
 
@@ -154,7 +155,8 @@ static int require_hash(const struct sl_plan *plan, const struct sl_mapping *map
 {
     const struct sl_tensor *from = mapping->target->from;
     if (plan->own->spec->verify.hashes != SL_HASHES_REQUIRE || from->encrypted ||
-        (sl_plan_sidecar(plan, mapping->source) && !mapping->composed) || mapping->check_count ||
+        (sl_plan_sidecar(plan, mapping->source) && !mapping->composed) ||
+        sl_plan_proves_composed(plan, mapping) || mapping->check_count ||
         (from->begin >= from->end && !from->chunks) || from->meta || mapping->selected.total == 0)
         return 0;
     if (from->hash_count && mapping->composed)
@@ -196,11 +198,14 @@ static int check_target(struct sl_plan *plan, struct sl_mapping *mapping, struct
 
 static int check_targets(struct sl_plan *plan, struct sl_err *err)
 {
+    if (sl_plan_decide_composed(plan, err) < 0)
+        return -1;
     for (size_t i = 0; i < plan->target_count; i++) {
         if (check_target(plan, &plan->mappings[i], err) < 0)
             return -1;
-        plan->unhashed_bytes =
-            sl_add_capped(plan->unhashed_bytes, sl_mapping_composed(&plan->mappings[i]));
+        if (!sl_plan_proves_composed(plan, &plan->mappings[i]))
+            plan->unhashed_bytes =
+                sl_add_capped(plan->unhashed_bytes, sl_mapping_composed(&plan->mappings[i]));
     }
     for (size_t i = 0; i < plan->extent_count; i++) {
         const struct sl_mapping *mapping = sl_extent_mapping(plan, &plan->extents[i]);

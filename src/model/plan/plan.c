@@ -48,6 +48,8 @@ void sl_plan_free(struct sl_plan *plan)
     for (size_t i = 0; plan->own && plan->own->borrowed && i < plan->source_count; i++)
         if (i == 0 || plan->sources[i].index != plan->sources[i - 1].index)
             sl_index_free(plan->sources[i].index);
+    if (plan->own)
+        sl_plan_free_guards(plan);
     free(plan->sources);
     free(plan->extents);
     free(plan->ranges);

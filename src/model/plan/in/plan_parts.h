@@ -6,6 +6,7 @@
 #include "plan.h"
 
 struct sl_plan_claim;
+struct sl_verified_reader;
 
 /** An object that takes part. Either index or source is set once it is open. */
 struct sl_candidate {
@@ -64,6 +65,10 @@ struct sl_plan_own {
     struct sl_sidecar **sidecars;        /* one a source, NULL: none; NULL: of no source */
     bool *authentic;                     /* one a source: its sidecar is signed by the signer */
     size_t sidecars_of;                  /* how many of both */
+    bool *guarded;                       /* one a source: targets are composed of it, and a sidecar
+                                          * can prove that; NULL: of none */
+    size_t guard_count;                  /* how many are; 0: none, or they would take too much */
+    struct sl_verified_reader **guards;  /* of those, from when they are read; NULL: not yet */
     struct sl_plan_signature *signature; /* of the whole model; NULL: none is asked for */
     struct sl_keys *keys;                /* NULL: none; the indexes' tensors point to them */
     struct sl_buf texts;                 /* `what` texts of the whole-object checks */
@@ -211,6 +216,11 @@ int sl_plan_check_ranges(struct sl_plan *plan, struct sl_err *err);
 int sl_plan_cover(struct sl_plan *plan, const struct sl_sidecar *sidecar,
                   const struct sl_check *check, uint64_t *covered, struct sl_err *err);
 void sl_plan_free_sidecars(struct sl_plan_own *own);
+/** composed_reads.c: which sources are read by way of their sidecars; once there are mappings and
+ * sidecars. */
+int sl_plan_decide_composed(struct sl_plan *plan, struct sl_err *err);
+/** Before its sidecars. */
+void sl_plan_free_guards(struct sl_plan *plan);
 /** sidecars.c: own->sidecars for all sources, if there is none. */
 int sl_plan_make_sidecar_room(struct sl_plan *plan, struct sl_err *err);
 /** model_signing.c: the signature that the spec, or the node, asks for, read and verified; what was
