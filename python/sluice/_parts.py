@@ -125,6 +125,9 @@ def _unread() -> Any:
     def shown(made: Any) -> Any:
         return tuple(map(shown, made)) if isinstance(made, list) else Unread(made)  # pyright: ignore
 
+    def _shape_of(unread: Any) -> Any:
+        return torch.empty(unread.shape, dtype=unread.dtype, device="meta")
+
     class Unread(tensor):  # type: ignore[misc,unused-ignore]
         """A part of a stored tensor."""
 
@@ -141,6 +144,8 @@ def _unread() -> Any:
             if func in cheap:
                 with torch._C.DisableTorchFunction():
                     return func(*args, **options)
+            if func is tensor.copy_ and len(args) > 1 and isinstance(args[1], Unread) and args[0].is_meta:
+                return func(args[0], _shape_of(args[1]), *args[2:], **options)  # a dry run, as vLLM's before it takes what it reloads
             made = views[func](args[0].stored, *args[1:], **options) if func in views and isinstance(args[0], Unread) else None
             if made is not None:
                 return shown(made)

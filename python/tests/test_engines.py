@@ -397,6 +397,21 @@ class Parts(Case):
             columns.copy_(loaded.narrow(1, rank * 128, 128))  # RowParallelLinear
             self.assertTrue(torch.equal(columns, rows[:, rank * 128:][:, :128]))
 
+    def test_a_dry_run_reads_nothing(self):
+        """vLLM counts what a weight would fill before it takes it: its loader copies into a tensor without memory."""
+        rows = torch.arange(1 << 20).reshape(2048, 512).float()
+        make({"rows": rows}, self.path)
+        server = Server(self.path)
+        self.addCleanup(server.close)
+        model = sluice.open(server.url, framework="torch")
+        (_, loaded), = _parts.weights(model)
+        before = model.bytes_fetched
+        torch.empty(512, 512, device="meta").copy_(loaded.narrow(0, 512, 512))
+        self.assertEqual(model.bytes_fetched, before)
+        weight = torch.empty(512, 512)
+        weight.copy_(loaded.narrow(0, 512, 512))
+        self.assertTrue(torch.equal(weight, rows[512:1024]))
+
     def test_layers_find_what_they_look_for(self):
         loaded, real = self.unread()["wide"], self.made["wide"]
         for ask in (
