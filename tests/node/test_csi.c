@@ -280,7 +280,8 @@ SL_TEST_LOOP(failures_have_the_codes_of_csi, 0, 10)
     struct sl_err fail = SL_ERR_INIT;
     sl_fail_code(&fail, rows[_i].kind, rows[_i].code, "model m: 41 %% of 131 GiB");
     FAKE_VOLUMES_SET(fail, fail);
-    csi_case_check(PUBLISH, &csi_case_publish()->base, rows[_i].grpc, "model m: 41 %25 of 131 GiB");
+    csi_case_check(PUBLISH, &csi_case_publish()->base, rows[_i].grpc,
+                   "model m: 41 %EF%BC%85 of 131 GiB");
 }
 
 SL_TEST(attributes_and_secrets_are_never_logged)

@@ -357,6 +357,21 @@ SL_TEST(a_refusal_names_nothing_that_volumes_asked_for)
     sl_registry_release(registry, ref);
 }
 
+/* Its name is a hash, which tells nobody anything. */
+SL_TEST(a_refusal_says_by_which_uri_a_model_was_asked_for)
+{
+    const struct sl_model_options wanted = {.origin = SL_MODEL_OF_REQUEST, .passing = true};
+    ck_assert_int_eq(define_as("uri-1234", 200, 9, &wanted, "keep-old"), 0);
+    refused("uri-1234", SL_E_NO_SPACE,
+            "the model 'memory://m/200/9' needs 200 bytes, and the budget of all models is 100 "
+            "bytes: raise budgetBytes (node.budget of the chart)");
+    ck_assert_int_eq(define_as("uri-5678", 70, 9, &wanted, "keep-old"), 0);
+    struct sl_model_ref *ref = must("uri-5678");
+    define("c", 60, 2);
+    refused("c", SL_E_NO_SPACE, "'memory://m/70/9' 70 bytes (1 reference); release or unpin one");
+    sl_registry_release(registry, ref);
+}
+
 SL_TEST(who_asks_by_its_name_finds_nothing_that_volumes_asked_for)
 {
     struct sl_derived_offer wanted = offer;

@@ -206,7 +206,7 @@ SL_TEST(progress_is_told_with_the_time_that_is_left)
     sl_progress_set_total(progress, 4ull << 30, 10, 1);
     sl_progress_set_state(progress, SL_LOAD_READING);
     sl_progress_add_bytes(progress, 1ull << 30);
-    volumes_fail_loading("big", &err);
+    volumes_fail_loading("big", "big", &err);
     ck_assert_msg(strncmp(err.message, "model big: 1.00 GiB of 4.00 GiB, ", 33) == 0, "%s",
                   err.message);
     ck_assert_ptr_null(strchr(err.message, '%')); /* the kubelet takes it for a format */
@@ -222,13 +222,13 @@ SL_TEST(the_trouble_of_a_store_is_told_while_a_volume_waits)
     sl_fail(&why, SL_E_NET, "the store says nothing");
     sl_progress_set_state(progress, SL_LOAD_READING);
     sl_progress_note_retry(progress, 2, 8, &why, false);
-    volumes_fail_loading("big", &err);
+    volumes_fail_loading("big", "big", &err);
     ck_assert_str_eq(err.message,
                      "model big: its load has not started to read yet: try 2 of 8: the "
                      "store says nothing");
     sl_progress_set_total(progress, 4ull << 30, 10, 1);
     sl_progress_note_retry(progress, 3, 8, &why, false);
-    volumes_fail_loading("big", &err);
+    volumes_fail_loading("big", "big", &err);
     ck_assert_msg(strstr(err.message, "/s: try 3 of 8: the store says nothing"), "%s", err.message);
     ck_assert_str_eq(err.code, "aborted");
     sl_progress_free(progress);

@@ -249,11 +249,13 @@ SL_TEST(a_tenant_reads_with_its_own_rights_alone)
 
     ask_uri("a3", "team-a"); /* nothing that it could not read itself, and no fall back */
     bring("AKOTHER", "hush-a");
-    volume_case_refused(&c, volume_case_publish(&c, &request), SL_E_AUTH, c.err.code, "model uri-");
+    volume_case_refused(&c, volume_case_publish(&c, &request), SL_E_AUTH, c.err.code,
+                        "model s3://b/x.bin: ");
     ask_uri("a4", "team-a");
     volume_case_refused(&c, volume_case_publish(&c, &request), SL_E_AUTH, "", "must bring its own");
     ask_uri("a5", "team-c"); /* with the daemon's, which the store does not let in */
-    volume_case_refused(&c, volume_case_publish(&c, &request), SL_E_AUTH, c.err.code, "model uri-");
+    volume_case_refused(&c, volume_case_publish(&c, &request), SL_E_AUTH, c.err.code,
+                        "model s3://b/x.bin: ");
     ask_uri("a6", "team-a"); /* half of a secret */
     volume_case_secret(&request, "access_key_id", "AKTEAMA");
     volume_case_refused(&c, volume_case_publish(&c, &request), SL_E_AUTH, "",
@@ -293,7 +295,8 @@ SL_TEST(a_pods_token_is_exchanged_for_its_namespaces_role)
     ask_uri("b3", "team-b"); /* another one has its own */
     volume_case_set(&request, "csi.storage.k8s.io/serviceAccount.name", "intruder");
     volume_case_set(&request, TOKENS, "{\"sts.amazonaws.com\": {\"token\": \"jwt-of-x\"}}");
-    volume_case_refused(&c, volume_case_publish(&c, &request), SL_E_AUTH, c.err.code, "model uri-");
+    volume_case_refused(&c, volume_case_publish(&c, &request), SL_E_AUTH, c.err.code,
+                        "model s3://b/x.bin: ");
     static const char *const bad[] = {"{}", "no JSON", "[]", "{\"a\": {\"token\": \"\"}}",
                                       "{\"a\": {\"token\": \"x\"}, \"b\": {\"token\": \"y\"}}"};
     for (size_t i = 0; i < SL_COUNT(bad); i++) {

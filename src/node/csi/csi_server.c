@@ -126,6 +126,20 @@ static int carry_out(struct sl_csi *csi, const struct row *row, struct sl_grpc_c
     return done;
 }
 
+/* Kubelets, that of 1.35 too, take the text of an event for a format: '%2e' would be
+ * '%!e(MISSING)'. */
+static void describe(const struct sl_err *err, char *text, size_t capacity)
+{
+    static const char wide[] = "\xef\xbc\x85"; /* U+FF05, which none takes for one */
+    size_t used = 0;
+    for (const char *at = err->message; *at && used + sizeof(wide) < capacity; at++) {
+        size_t bytes = *at == '%' ? sizeof(wide) - 1 : 1;
+        memcpy(text + used, *at == '%' ? wide : at, bytes);
+        used += bytes;
+    }
+    text[used] = 0;
+}
+
 enum sl_grpc_code sl_csi_call_row(struct sl_csi *csi, size_t at, struct sl_grpc_call *call)
 {
     const struct row *row = &rows[at];
@@ -135,7 +149,7 @@ enum sl_grpc_code sl_csi_call_row(struct sl_csi *csi, size_t at, struct sl_grpc_
     enum sl_grpc_code code = SL_GRPC_OK;
     if (carry_out(csi, row, call, &err) < 0) {
         code = code_of(&err);
-        snprintf(call->text, sizeof(call->text), "%s", err.message);
+        describe(&err, call->text, sizeof(call->text));
         sl_log(code == SL_GRPC_ABORTED ? SL_LOG_INFO : SL_LOG_WARN, "%s: %s: %s", name,
                sl_grpc_code_name(code), err.message);
     }

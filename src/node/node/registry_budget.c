@@ -13,8 +13,12 @@
 
 #include "log.h"
 #include "registry_parts.h"
+#include "uri_text.h"
 
-enum { TEXT_BYTES = 480 };
+enum { TEXT_BYTES = 480, TITLE_BYTES = 200 };
+/* In the daemon's config, and in the chart's values. */
+#define HOST_BUDGET "budgetBytes (node.budget of the chart)"
+#define GPU_BUDGET  "pool.gpuBudgetBytes (node.gpu.budget of the chart)"
 
 /* ---- what was dropped and somebody still has ------------------------------------------------ */
 
@@ -309,9 +313,19 @@ static struct resident *next_victim(const struct sl_registry *registry, unsigned
 
 /* ---- refusals ------------------------------------------------------------------------------- */
 
+/* As people know it: what was asked for by its URI has a hash for a name. */
+static const char *title_of(const struct model *model, char text[TITLE_BYTES])
+{
+    bool by_uri = model->name_state == NAME_PASSING && model->box && model->box->spec.source.uri;
+    snprintf(text, TITLE_BYTES, "%s", by_uri ? model->box->spec.source.uri : model->name);
+    if (by_uri)
+        sl_uri_hide(text, TITLE_BYTES);
+    return text;
+}
+
 static void describe_resident(const struct resident *resident, char *text, size_t capacity)
 {
-    char bytes[32], why[48];
+    char bytes[32], why[48], title[TITLE_BYTES];
     size_t used = strlen(text);
     unsigned references = resident->ref_count, busy = resident->busy;
     for (const struct resident *at = resident->share_next; at != resident; at = at->share_next) {
@@ -330,11 +344,12 @@ static void describe_resident(const struct resident *resident, char *text, size_
     else
         snprintf(why, sizeof(why), "pinned%s",
                  resident->model->pinned_by_config ? " by the config" : "");
-    snprintf(text + used, capacity - used, "%s'%s'", used ? ", " : "", resident->model->name);
+    snprintf(text + used, capacity - used, "%s'%s'", used ? ", " : "",
+             title_of(resident->model, title));
     for (const struct resident *at = resident->share_next; at != resident; at = at->share_next) {
         used = strlen(text);
         if (registry_is_public(at->model))
-            snprintf(text + used, capacity - used, " and '%s'", at->model->name);
+            snprintf(text + used, capacity - used, " and '%s'", title_of(at->model, title));
     }
     used = strlen(text);
     snprintf(text + used, capacity - used, " %s (%s)", sl_human_bytes(resident->bytes, bytes), why);
@@ -377,8 +392,9 @@ static void describe_staying(const struct sl_registry *registry, const struct re
 static int refuse(const struct sl_registry *registry, const struct resident *wanting,
                   uint64_t bytes, unsigned space, struct sl_err *err)
 {
-    char text[TEXT_BYTES], need[32], budget[32], name[16], where[32] = "";
-    const char *key = space == SL_SPACE_HOST ? "budgetBytes" : "pool.gpuBudgetBytes";
+    char text[TEXT_BYTES], title[TITLE_BYTES], need[32], budget[32], name[16], where[32] = "";
+    const char *key = space == SL_SPACE_HOST ? HOST_BUDGET : GPU_BUDGET;
+    title_of(wanting->model, title);
     sl_human_bytes(bytes, need);
     sl_human_bytes(registry->locked.budgets[space], budget);
     if (space != SL_SPACE_HOST)
@@ -387,12 +403,12 @@ static int refuse(const struct sl_registry *registry, const struct resident *wan
         return sl_fail_code(err, SL_E_NO_SPACE, "budget",
                             "the model '%s' needs %s, and the budget of all models%s is %s: raise "
                             "%s",
-                            wanting->model->name, need, where, budget, key);
+                            title, need, where, budget, key);
     describe_staying(registry, wanting, space, text);
     return sl_fail_code(err, SL_E_NO_SPACE, "budget",
                         "the model '%s' needs %s, of a budget of %s%s these cannot be evicted: %s; "
                         "release or unpin one, or raise %s",
-                        wanting->model->name, need, budget, where, text, key);
+                        title, need, budget, where, text, key);
 }
 
 /* ---- making room ---------------------------------------------------------------------------- */
@@ -630,7 +646,7 @@ void sl_registry_set_budget(struct sl_registry *registry, uint64_t budget_bytes)
     if (*text)
         sl_log(SL_LOG_WARN,
                "a budget of %s is less than the %s that cannot be evicted: %s; nothing more is "
-               "loaded until some of it goes: release or unpin one, or raise budgetBytes",
+               "loaded until some of it goes: release or unpin one, or raise " HOST_BUDGET,
                sl_human_bytes(budget_bytes, budget), sl_human_bytes(staying, need), text);
 }
 

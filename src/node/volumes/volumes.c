@@ -270,7 +270,8 @@ static int publish_new(struct sl_volumes *volumes, const struct sl_volume_ask *a
                        uint64_t until_ns, struct sl_cancel *cancel, struct sl_err *err)
 {
     if (volumes_resolve(volumes, request, ask, volume, err) < 0 ||
-        (!request->pool && volumes_hold(volumes, volume, until_ns, cancel, err) < 0) ||
+        (!request->pool &&
+         volumes_hold(volumes, volume, request->uri, until_ns, cancel, err) < 0) ||
         mount_volume(volumes, volume, err) < 0)
         return -1;
     sl_log(SL_LOG_INFO, "volume '%.80s' of pod '%s/%s': %s%s%s is mounted at '%s'",

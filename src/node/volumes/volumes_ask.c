@@ -6,7 +6,10 @@
 #include "hash.h"
 #include "log.h"
 #include "progress.h"
+#include "uri_text.h"
 #include "volumes_parts.h"
+
+enum { TITLE_BYTES = 200 }; /* what a model is called to people */
 
 static void put(struct sl_sha256 *sha, const char *text)
 {
@@ -151,7 +154,7 @@ static void take_latest(const struct sl_progress_view *view, void *arg)
     latest->view = *view;
 }
 
-int volumes_fail_loading(const char *model, struct sl_err *err)
+int volumes_fail_loading(const char *model, const char *title, struct sl_err *err)
 {
     struct latest latest = {.name = model};
     char there[32], total[32], rate[32], left[48] = "";
@@ -159,10 +162,10 @@ int volumes_fail_loading(const char *model, struct sl_err *err)
     const struct sl_progress_view *view = &latest.view;
     const char *trouble = latest.found ? view->trouble : "";
     if (*trouble)
-        sl_log(SL_LOG_WARN, "a volume waits for model %s: %s", model, trouble);
+        sl_log(SL_LOG_WARN, "a volume waits for model %s: %s", title, trouble);
     if (!latest.found || !view->bytes_total) {
         sl_fail_code(err, SL_E_TIMEOUT, "aborted",
-                     "model %s: its load has not started to read yet%s%s", model,
+                     "model %s: its load has not started to read yet%s%s", title,
                      *trouble ? ": " : "", trouble);
     } else {
         uint64_t done = SL_MIN(view->bytes_done, view->bytes_total);
@@ -171,7 +174,7 @@ int volumes_fail_loading(const char *model, struct sl_err *err)
         if (*trouble)
             snprintf(left, sizeof(left), ": ");
         /* without a per cent sign: the kubelet takes the text of an event for a format */
-        sl_fail_code(err, SL_E_TIMEOUT, "aborted", "model %s: %s of %s, %s/s%s%s", model,
+        sl_fail_code(err, SL_E_TIMEOUT, "aborted", "model %s: %s of %s, %s/s%s%s", title,
                      sl_human_bytes(done, there), sl_human_bytes(view->bytes_total, total),
                      sl_human_bytes((uint64_t)view->bytes_per_second, rate), left, trouble);
     }
@@ -204,24 +207,25 @@ static void end_wait(struct sl_volumes *volumes, struct volume *volume)
     volumes_set(volume, VOLUME_ASKED);
 }
 
-static int fail_waits(const struct volume *volume, struct sl_err *err)
+static int fail_waits(const struct volume *volume, const char *title, struct sl_err *err)
 {
     sl_fail_code(
         err, SL_E_TIMEOUT, "aborted",
         "model %s is being loaded, and %d volumes of namespace '%.63s', or %d of all, wait "
         "for models already: ask again",
-        volume->record.model, SL_VOLUMES_WAITS_SHARE, volume->record.pod_namespace,
-        SL_VOLUMES_WAITS_MAX);
+        title, SL_VOLUMES_WAITS_SHARE, volume->record.pod_namespace, SL_VOLUMES_WAITS_MAX);
     if (err)
         err->retryable = true;
     return -1;
 }
 
-int volumes_hold(struct sl_volumes *volumes, struct volume *volume, uint64_t until_ns,
-                 struct sl_cancel *cancel, struct sl_err *err)
+int volumes_hold(struct sl_volumes *volumes, struct volume *volume, const char *uri,
+                 uint64_t until_ns, struct sl_cancel *cancel, struct sl_err *err)
 {
-    char who[SL_REF_WHO_BYTES], sharer[SL_SHARER_BYTES];
+    char who[SL_REF_WHO_BYTES], sharer[SL_SHARER_BYTES], title[TITLE_BYTES];
     struct sl_err why = SL_ERR_INIT;
+    snprintf(title, sizeof(title), "%s", uri ? uri : volume->record.model);
+    sl_uri_hide(title, sizeof(title));
     volumes_who(&volume->record, who);
     bool waits = may_wait(volumes, volume);
     volume->ref =
@@ -236,10 +240,10 @@ int volumes_hold(struct sl_volumes *volumes, struct volume *volume, uint64_t unt
         return 0;
     }
     if (why.kind == SL_E_TIMEOUT && strcmp(why.code, "waiting") == 0 && !waits)
-        return fail_waits(volume, err);
+        return fail_waits(volume, title, err);
     if (why.kind == SL_E_TIMEOUT && strcmp(why.code, "waiting") == 0)
-        return volumes_fail_loading(volume->record.model, err);
-    sl_wrap(&why, "model %s", volume->record.model);
+        return volumes_fail_loading(volume->record.model, title, err);
+    sl_wrap(&why, "model %s", title);
     if (err)
         *err = why;
     return -1;

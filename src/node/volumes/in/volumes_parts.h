@@ -102,12 +102,13 @@ void volumes_drop_credentials(struct sl_volumes *volumes);
 /** Of everything that must stay the same when it is published again. */
 int volumes_digest(const struct sl_volume_request *request, const struct sl_volume_ask *ask,
                    uint8_t digest[SL_VOLUME_DIGEST], struct sl_err *err);
-/** "model m: 53.7 GiB of 131 GiB, …", code "aborted". */
-int volumes_fail_loading(const char *model, struct sl_err *err);
-/** Its model in memory, with a reference; blocks until then, or until_ns. Code "aborted": it is
- * still being loaded, "model m: 53.7 GiB of 131 GiB, …", or too many wait already. */
-int volumes_hold(struct sl_volumes *volumes, struct volume *volume, uint64_t until_ns,
-                 struct sl_cancel *cancel, struct sl_err *err);
+/** "model m: 53.7 GiB of 131 GiB, …", code "aborted"; title: what people call it. */
+int volumes_fail_loading(const char *model, const char *title, struct sl_err *err);
+/** Its model in memory, with a reference; blocks until then, or until_ns. uri: it was asked for by
+ * it, or NULL. Code "aborted": it is still being loaded, "model m: 53.7 GiB of 131 GiB, …", or too
+ * many wait already. */
+int volumes_hold(struct sl_volumes *volumes, struct volume *volume, const char *uri,
+                 uint64_t until_ns, struct sl_cancel *cancel, struct sl_err *err);
 
 /** volumes_restart.c */
 int volumes_take_over(struct sl_volumes *volumes, struct sl_err *err);
