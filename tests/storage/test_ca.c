@@ -22,6 +22,7 @@ SL_TEST(every_way_of_naming_them_is_taken)
     ck_assert_ptr_nonnull(easy);
     unsetenv("SSL_CERT_FILE");
     unsetenv("CURL_CA_BUNDLE");
+    unsetenv("REQUESTS_CA_BUNDLE");
     struct sl_ca_choice choice = sl_ca_choose("/nowhere/a.pem");
     ck_assert_str_eq(choice.from, "source.tls.caFile");
     ck_assert_int_eq(sl_ca_use(easy, &choice), CURLE_OK);
@@ -39,5 +40,13 @@ SL_TEST(every_way_of_naming_them_is_taken)
     ck_assert_int_eq(sl_ca_use(easy, &choice), CURLE_OK);
     unsetenv("SSL_CERT_DIR");
     unsetenv("SSL_CERT_FILE");
+    setenv("REQUESTS_CA_BUNDLE", "/nowhere/c.pem", 1);
+    choice = sl_ca_choose(NULL);
+    ck_assert_str_eq(choice.from, "REQUESTS_CA_BUNDLE");
+    ck_assert_str_eq(choice.file, "/nowhere/c.pem");
+    setenv("CURL_CA_BUNDLE", "/nowhere/d.pem", 1);
+    ck_assert_str_eq(sl_ca_choose(NULL).from, "CURL_CA_BUNDLE");
+    unsetenv("CURL_CA_BUNDLE");
+    unsetenv("REQUESTS_CA_BUNDLE");
     sl_libcurl.easy_cleanup(easy);
 }

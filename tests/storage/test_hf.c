@@ -286,6 +286,17 @@ SL_TEST_LOOP(a_token_does_not_go_over_plain_http_to_another_machine, 0, 3)
                       err.message);
     else
         ck_assert_int_eq(((struct sl_hf *)store->impl)->http.bearer_token != NULL, _i == 2);
+    if (_i != 1)
+        return;
+    static const char *const codes[] = {"RepoNotFound", "GatedRepo"};
+    for (size_t i = 0; i < SL_COUNT(codes); i++) { /* "give a token" is no help: it was given */
+        const struct sl_hf_refusal refusal = {.status = 401, .code = codes[i]};
+        sl_hf_refuse(store->impl, &refusal, "cannot read", &err);
+        ck_assert_str_eq(err.code, codes[i]);
+        ck_assert_msg(strstr(err.message, "the token from HF_TOKEN was not sent, since "
+                                          "'http://hub.test' is plain http: use https"),
+                      "%s", err.message);
+    }
 }
 
 SL_TEST(a_refused_token_is_not_told)

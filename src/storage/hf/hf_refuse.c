@@ -48,7 +48,8 @@ static int refuse_more(const struct sl_hf *hf, const struct sl_hf_refusal *refus
     if (ms)
         snprintf(later, sizeof(later), " for %" PRIu64 " s", ms / 1000);
     sl_fail(err, SL_E_NET, "%s: the hub accepts no more requests%s%s%s", what, later,
-            hf->token_from ? "" : "; set HF_TOKEN: with a token the limit is higher",
+            hf->token_from || hf->withheld ? ""
+                                           : "; set HF_TOKEN: with a token the limit is higher",
             obeyed ? "" : "; try again then");
     if (err) {
         err->retryable = obeyed;
@@ -57,9 +58,21 @@ static int refuse_more(const struct sl_hf *hf, const struct sl_hf_refusal *refus
     return -1;
 }
 
+/* A token is there: "give one" would send people the wrong way. */
+static int refuse_withheld(const struct sl_hf *hf, enum sl_err_kind kind, const char *code,
+                           const char *what, struct sl_err *err)
+{
+    return sl_fail_code(err, kind, code,
+                        "%s: it is private or gated, or not there, and the token from %s was not "
+                        "sent, since '%s' is plain http: use https",
+                        what, hf->withheld, hf->endpoint);
+}
+
 static int refuse_gated(const struct sl_hf *hf, const char *what, struct sl_err *err)
 {
     const char *page = hf->endpoint, *kind = hf->uri.kind, *repo = hf->uri.repo;
+    if (hf->withheld)
+        return refuse_withheld(hf, SL_E_AUTH, "GatedRepo", what, err);
     if (hf->token_from)
         return sl_fail_code(err, SL_E_AUTH, "GatedRepo",
                             "%s: it is gated, and the account of the token (from %s) has not "
@@ -78,6 +91,8 @@ static const char *noun(const struct sl_hf *hf)
 
 static int refuse_missing(const struct sl_hf *hf, const char *what, struct sl_err *err)
 {
+    if (hf->withheld)
+        return refuse_withheld(hf, SL_E_NOT_FOUND, "RepoNotFound", what, err);
     if (hf->token_from)
         return sl_fail_code(err, SL_E_NOT_FOUND, "RepoNotFound",
                             "%s: there is no such %s, or the account of the token (from %s) may "

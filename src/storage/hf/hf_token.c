@@ -141,8 +141,10 @@ int sl_hf_find_token(struct sl_hf *hf, const struct sl_hf_options *options, stru
     int sent = hf->token_from ? sl_hf_may_send(&hf->http, hf->token_from, given, err) : 1;
     if (sent < 0)
         return -1;
-    if (!sent)
+    if (!sent) {
+        hf->withheld = hf->token_from;
         sl_hf_forget_token(hf);
+    }
     hf->http.bearer_token = hf->token;
     hf->http.bearer_token_file = hf->token_file;
     hf->http.bearer_from = hf->token_from;

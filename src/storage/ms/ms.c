@@ -100,6 +100,7 @@ static int find_token(struct sl_ms *ms, const struct sl_ms_options *options, str
         return 0;
     ms->token_from = given ? "source.ms.tokenFile" : "MODELSCOPE_API_TOKEN";
     int sent = sl_hf_may_send(&ms->http, ms->token_from, given, err);
+    ms->withheld = sent == 0;
     if (sent <= 0) {
         forget_token(ms);
         return sent;

@@ -10,7 +10,7 @@
 
 #include "mem.h"
 
-static const char *const variables[] = {"SSL_CERT_FILE", "CURL_CA_BUNDLE"};
+static const char *const variables[] = {"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE"};
 
 static const char *const system_files[] = {
     "/etc/ssl/certs/ca-certificates.crt", /* Debian, Ubuntu, Alpine, Arch; images from scratch */

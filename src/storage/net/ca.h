@@ -14,8 +14,8 @@ struct sl_ca_choice {
 };
 /**
  * Choose certificates: given (source.tls.caFile; NULL or "" for none), else the file that
- * SSL_CERT_FILE or CURL_CA_BUNDLE names, else the system's. SSL_CERT_DIR, a folder of hashed
- * certificates, adds to either of the latter two. Nothing is read.
+ * SSL_CERT_FILE, CURL_CA_BUNDLE or REQUESTS_CA_BUNDLE (Python's clients) names, else the system's.
+ * SSL_CERT_DIR, a folder of hashed certificates, adds to either of the latter two. Nothing is read.
  */
 struct sl_ca_choice sl_ca_choose(const char *given);
 /** Point a handle at them. Returns what libcurl says. */

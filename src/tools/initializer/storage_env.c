@@ -322,7 +322,7 @@ static int add_http_trust(struct sl_storage_env *env, struct sl_err *err)
     }
     bool mounted = variable("CA_BUNDLE_CONFIGMAP_NAME") && !variable("REQUESTS_CA_BUNDLE");
     if (!mounted) {
-        /* AWS_CA_BUNDLE is of S3 alone; the other is a variable that sluice does not read. */
+        /* AWS_CA_BUNDLE is of S3 alone; the other comes last for sluice. */
         bool matters = variable("AWS_CA_BUNDLE") || variable("REQUESTS_CA_BUNDLE");
         file = file || !matters ? file : sl_ca_system();
         if (file && matters)

@@ -45,6 +45,7 @@ struct sl_hf {
     char *folder;   /* of uri.path, with its last '/'; "": the repository */
     char *token, *token_file;
     const char *token_from; /* for people; NULL: there is no token */
+    const char *withheld;   /* whence one came that may not go over plain http; NULL: none */
     struct sl_xet *xet;     /* NULL: it is off */
     struct sl_cache_place cache;
     struct {

@@ -38,6 +38,7 @@ struct sl_ms {
     char *folder;   /* of uri.path, with its last '/'; "": the repository */
     char *token;
     const char *token_from; /* for people; NULL: there is no token */
+    bool withheld;          /* there is one, which may not go over plain http */
     struct {
         pthread_mutex_t mutex;
         bool listed;
