@@ -208,12 +208,12 @@ LABELS = {"models": {"a": {"spec": {"source": {"uri": "s3://models/a/"}}}},
           "node": {"enabled": True, "budget": "2Gi", "labels": {"enabled": True}}}
 
 
-def template(version):
+def template(version, *more):
     """LABELS in a cluster of this version: (objects by kind, what helm complained about)."""
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         json.dump(LABELS, file)
         file.flush()
-        done = run(HELM, "template", "m", CHART, "--namespace", "system", "--kube-version", version, "--values", file.name)
+        done = run(HELM, "template", "m", CHART, "--namespace", "system", "--kube-version", version, "--values", file.name, *more)
     return {item["kind"]: item for item in objects(done.stdout)}, done.stderr
 
 
@@ -245,5 +245,18 @@ def node_labels():
     if found["ValidatingAdmissionPolicyBinding"]["spec"]["policyName"] != policy["metadata"]["name"]:
         wrong.append("the policy is bound to nothing")
     yield "rights", wrong
+    taint = "csi.sluice.dev/agent-not-ready"
+    found, wrong = template(NEWEST, "--set", f"node.labels.startupTaint={taint}", "--set", "node.tolerateAll=false")[0], []
+    pod, role, policy = (found["DaemonSet"]["spec"]["template"]["spec"], found["ClusterRole"]["rules"],
+                         found["ValidatingAdmissionPolicy"]["spec"]["validations"])
+    if not {f"--startup-taint={taint}", "--driver=csi.sluice.dev"} <= set(pod["containers"][-1]["args"]):
+        wrong.append(f"arguments: {pod['containers'][-1]['args']}")
+    if role[1:] != [{"apiGroups": ["storage.k8s.io"], "resources": ["csinodes"], "verbs": ["get"]}]:
+        wrong.append(f"rights: {role}")
+    if {"key": taint, "operator": "Exists"} not in pod["tolerations"]:
+        wrong.append("the daemon itself is kept off")
+    if not any(f"taint.key == '{taint}' ||" in row["expression"] for row in policy) or any("object.spec ==" in row["expression"] for row in policy):
+        wrong.append("the policy does not let it remove the taint")
+    yield "a startup taint", wrong
     complaint = template("1.29.0")[1]
     yield "an older cluster", [] if "node.labels.policy: Kubernetes v1.29.0 has no" in complaint else [complaint[-300:]]

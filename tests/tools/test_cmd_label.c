@@ -14,6 +14,7 @@
 
 #define MODELS "/v1/models"
 #define NODE   "/api/v1/nodes/n1"
+#define CSI    "/apis/storage.k8s.io/v1/csinodes/n1"
 #define WHOLE                                                                                      \
     "{\"models\": [{\"name\": \"alpha\", \"origin\": \"config\", \"version\": \"1\"},"             \
     " {\"name\": \"beta\", \"origin\": \"config\"},"                                               \
@@ -24,10 +25,11 @@ static struct ran ran;
 static char scratch[SL_SCRATCH_PATH_BYTES], url[128], out[600], log_[600];
 static int scratch_fd;
 /* What is answered, by a thread of the server; no models: 503. */
-static const char *_Atomic models, *_Atomic labels;
+static const char *_Atomic models, *_Atomic labels, *_Atomic taints, *_Atomic drivers;
 static _Atomic int status; /* of the API server */
 static _Atomic unsigned asked, looked, patched;
 static char patch[4096]; /* written before patched is counted: whoever reads it reads that first */
+static char patch_type[64];
 
 static char *copy(const char *text)
 {
@@ -49,19 +51,28 @@ static bool answer(const struct sl_server_request *request, struct sl_server_rep
         reply->body_bytes = strlen(reply->body);
         return true;
     }
-    ck_assert_str_eq(request->target, NODE);
     ck_assert(sl_server_header(request, "Authorization", token, sizeof(token)));
     ck_assert_str_eq(token, "Bearer of-the-account");
+    if (strcmp(request->target, CSI) == 0) {
+        snprintf(text, sizeof(text), "{\"spec\": {\"drivers\": %s}}", drivers);
+        reply->status = 200;
+        reply->body = copy(text);
+        reply->body_bytes = strlen(text);
+        return true;
+    }
+    ck_assert_str_eq(request->target, NODE);
     if (strcmp(request->method, "PATCH") == 0) {
+        ck_assert(sl_server_header(request, "Content-Type", patch_type, sizeof(patch_type)));
         snprintf(patch, sizeof(patch), "%s", request->body);
         patched++;
     } else {
         looked++;
     }
     snprintf(text, sizeof(text),
-             status == 200 ? "{\"metadata\": {\"labels\": %s}}"
-                           : "{\"message\": \"nodes \\\"n1\\\" is forbidden\", \"x\": %s}",
-             labels);
+             status == 200 ? "{\"metadata\": {\"labels\": %s}, \"spec\": {\"taints\": %s}}"
+                           : "{\"message\": \"nodes \\\"n1\\\" is forbidden\", \"x\": %s, "
+                             "\"y\": %s}",
+             labels, taints);
     reply->status = status;
     reply->body = copy(text);
     reply->body_bytes = strlen(text);
@@ -90,6 +101,7 @@ static void setup(void)
     sl_server_handle(server, answer, NULL);
     models = WHOLE;
     labels = "{}";
+    taints = drivers = "[]";
     status = 200;
     asked = looked = patched = 0;
     setenv("SLUICE_TERMINATION_LOG", "off", 1);
@@ -232,6 +244,57 @@ SL_TEST(what_it_needs_is_asked_for)
         "0");
     ck_assert_int_eq(ran.exit_code, 3);
     ck_assert_uint_eq(looked + patched, 0);
+}
+
+#define OURS     "{\"key\":\"csi.sluice.dev/agent-not-ready\",\"effect\":\"NoExecute\"}"
+#define ANOTHERS "{\"key\":\"example.com/agent-not-ready\",\"effect\":\"NoSchedule\"}"
+
+static void once_with_taint(int exit_code, const char *word)
+{
+    RUN(&ran, "label", "--daemon", url, "--api", url, "--account", scratch, "--every-seconds", "0",
+        "--startup-taint", "csi.sluice.dev/agent-not-ready");
+    ck_assert_msg(ran.exit_code == exit_code, "%d: %s", ran.exit_code, ran.err);
+    ck_assert_msg(strstr(ran.err, word) != NULL, "%s", ran.err);
+}
+
+/* By its place, and only if that still has it: others change taints, too. */
+SL_TEST(a_startup_taint_goes_when_the_driver_is_registered)
+{
+    labels = "{\"model.csi.sluice.dev/alpha\": \"ready\"}";
+    taints = "[" OURS "," ANOTHERS "," OURS ",7]";
+    drivers = "[{\"name\": \"ebs.csi.aws.com\"}, {\"name\": \"csi.sluice.dev\"}]";
+    once_with_taint(0, "has lost the taint 'csi.sluice.dev/agent-not-ready'");
+    ck_assert_uint_eq(patched, 1);
+    ck_assert_str_eq(patch_type, "application/json-patch+json");
+    ck_assert_str_eq(patch, "[{\"op\":\"test\",\"path\":\"/spec/taints/2\",\"value\":" OURS "},"
+                            "{\"op\":\"remove\",\"path\":\"/spec/taints/2\"},"
+                            "{\"op\":\"test\",\"path\":\"/spec/taints/0\",\"value\":" OURS "},"
+                            "{\"op\":\"remove\",\"path\":\"/spec/taints/0\"}]");
+}
+
+SL_TEST(a_startup_taint_stays_until_then)
+{
+    labels = "{\"model.csi.sluice.dev/alpha\": \"ready\"}";
+    taints = "[" ANOTHERS "," OURS "]";
+    drivers = "[{\"name\": \"ebs.csi.aws.com\"}, {\"name\": 7}, null]";
+    once_with_taint(8, "keeps the taint 'csi.sluice.dev/agent-not-ready'");
+    drivers = "7";
+    once_with_taint(8, "has not registered the CSI driver 'csi.sluice.dev' yet");
+    models = NULL; /* a daemon that does not answer can mount nothing */
+    drivers = "[{\"name\": \"csi.sluice.dev\"}]";
+    once_with_taint(7, "503");
+    ck_assert_uint_eq(patched, 0);
+}
+
+SL_TEST(taints_are_left_alone_unless_one_is_named)
+{
+    labels = "{\"model.csi.sluice.dev/alpha\": \"ready\"}";
+    taints = "[" OURS "]";
+    drivers = "[{\"name\": \"csi.sluice.dev\"}]";
+    once(0, "");
+    taints = "[" ANOTHERS "]";
+    once_with_taint(0, "");
+    ck_assert_uint_eq(patched, 0);
 }
 
 SL_TEST(it_follows_until_it_is_told_to_end)

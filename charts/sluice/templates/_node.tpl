@@ -239,6 +239,10 @@ args:
   - --daemon=http://127.0.0.1:{{ int .Values.node.port }}
   - --prefix={{ include "sluice.labelPrefix" . }}
   - --every-seconds={{ int $labels.everySeconds }}
+  {{- with $labels.startupTaint }}
+  - --startup-taint={{ . }}
+  - --driver={{ $.Values.node.csi.driverName }}
+  {{- end }}
   - --log-format={{ .Values.loader.logFormat }}
   - --log-level={{ .Values.loader.logLevel }}
 env:

@@ -4,6 +4,7 @@ What the schema cannot see: every complaint names the value and says what to do,
 
 {{- define "sluice.validate" -}}
 {{- $wrong := concat
+    (include "sluice.validateTags" . | fromJsonArray)
     (include "sluice.validateModels" . | fromJsonArray)
     (include "sluice.validatePrefetch" . | fromJsonArray)
     (include "sluice.validateBenchmark" . | fromJsonArray)
@@ -15,6 +16,17 @@ What the schema cannot see: every complaint names the value and says what to do,
 {{- if $wrong -}}
 {{- fail (printf "\n\nsluice: %d of the values cannot be right:\n  * %s\n" (len $wrong) (join "\n  * " $wrong)) -}}
 {{- end -}}
+{{- end -}}
+
+{{/* YAML makes 1.1 of 1.10, so no number is taken for a tag. */}}
+{{- define "sluice.validateTags" -}}
+{{- $wrong := list -}}
+{{- range $path, $image := dict "image" .Values.image "caches.image" .Values.caches.image "node.csi.registrar" .Values.node.csi.registrar -}}
+{{- if not (kindIs "string" $image.tag) -}}
+{{- $wrong = append $wrong (printf "%s.tag: %v is a number, which may have lost digits: put it between quotes, or use --set-string" $path $image.tag) -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $wrong -}}
 {{- end -}}
 
 {{- define "sluice.validateModels" -}}

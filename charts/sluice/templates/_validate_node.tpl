@@ -63,6 +63,9 @@
 
 {{- define "sluice.validateLabels" -}}
 {{- $wrong := list -}}
+{{- if and .Values.node.labels.startupTaint (not (and .Values.node.labels.enabled .Values.node.csi.enabled)) -}}
+{{- $wrong = append $wrong "node.labels.startupTaint: the container of node.labels removes it when node.csi has its driver registered: set node.labels.enabled and node.csi.enabled, or leave the taint out" -}}
+{{- end -}}
 {{- if .Values.node.labels.enabled -}}
 {{- if and .Values.node.labels.policy (semverCompare "<1.30.0-0" .Capabilities.KubeVersion.Version) -}}
 {{- $wrong = append $wrong (printf "node.labels.policy: Kubernetes %s has no ValidatingAdmissionPolicy: set it to false if the account may patch every node" .Capabilities.KubeVersion.Version) -}}

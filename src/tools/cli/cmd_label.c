@@ -7,6 +7,10 @@
  * update failed, and every few minutes in case somebody else changed the labels. Labels with the
  * prefix are ours, all others are left alone. While the daemon does not answer nothing is changed:
  * its models outlive it.
+ *
+ * A startup taint keeps pods off a new node until the kubelet knows the driver, which the CSINode
+ * tells whoever registers it. A patch removes it by its place and tests first what is there, so
+ * that no taint of others goes that came meanwhile.
  */
 #include <ctype.h>
 #include <stdio.h>
@@ -33,7 +37,7 @@ enum {
 #define VALUE "ready"
 
 struct label_options {
-    char *node, *daemon, *api, *prefix, *account;
+    char *node, *daemon, *api, *prefix, *account, *startup_taint, *driver;
     uint64_t every_seconds;
 };
 static const struct sl_option rows[] = {
@@ -49,6 +53,11 @@ static const struct sl_option rows[] = {
               .value = "DOMAIN"),
     SL_OPTION(label_options, account, STRING, "/var/run/secrets/kubernetes.io/serviceaccount",
               "folder with the token and the ca.crt of a service account", .value = "DIR"),
+    SL_OPTION(label_options, startup_taint, STRING, "",
+              "key of a taint to remove once the kubelet has registered the driver; empty: none",
+              .value = "KEY"),
+    SL_OPTION(label_options, driver, STRING, "csi.sluice.dev", "the CSI driver of the daemon",
+              .value = "NAME"),
     SL_OPTION(label_options, every_seconds, UINT, "10",
               "time between two questions to the daemon; 0: ask once, and exit with the result",
               .maximum = 86400, .value = "SECONDS"),
@@ -64,7 +73,8 @@ struct names {
 
 struct labeller {
     const char *daemon, *prefix, *account;
-    char *node_url;
+    const char *taint, *driver; /* taint "": none is removed */
+    char *node_url, *drivers_url;
     struct sl_cancel *cancel;
     struct names applied; /* what the node has, as far as is known */
     uint64_t looked_ns;   /* at the node; 0: it must be looked at */
@@ -198,8 +208,18 @@ static int ask_daemon(const struct labeller *labeller, struct names *ready, stru
 
 /* ---- the API server -------------------------------------------------------------------------- */
 
+#define METADATA     "Accept: application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+#define WHOLE        "Accept: application/json"
+#define MERGE_PATCH  "Content-Type: application/merge-patch+json" /* RFC 7386 */
+#define PLACED_PATCH "Content-Type: application/json-patch+json"  /* RFC 6902 */
+
+struct call {
+    const char *method, *url, *accept;
+    const char *type, *body; /* NULL: none */
+};
+
 /* The token is read anew each time: the kubelet replaces it. */
-static int ask_api(const struct labeller *labeller, const char *method, const char *body,
+static int ask_api(const struct labeller *labeller, const struct call *call,
                    struct sl_answer *answer, struct sl_err *err)
 {
     sl_autofree char *token_path = sl_asprintf(err, "%s/token", labeller->account);
@@ -208,16 +228,38 @@ static int ask_api(const struct labeller *labeller, const char *method, const ch
     sl_autosecret char *bearer = token ? sl_asprintf(err, "Authorization: Bearer %s", token) : NULL;
     if (!bearer)
         return -1;
-    const char *const headers[] = {
-        bearer, "Accept: application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
-        body ? "Content-Type: application/merge-patch+json" : NULL, NULL};
+    const char *const headers[] = {bearer, call->accept, call->type, NULL};
     const struct sl_tls_options tls = {.ca_file = ca_path, .verify = true};
-    const struct sl_request request = {.method = method,
-                                       .url = labeller->node_url,
+    const struct sl_request request = {.method = call->method,
+                                       .url = call->url,
                                        .headers = headers,
-                                       .body = body,
-                                       .body_bytes = body ? strlen(body) : 0};
+                                       .body = call->body,
+                                       .body_bytes = call->body ? strlen(call->body) : 0};
     return ask(labeller, &request, &tls, ANSWER_BYTES_MAX, answer, err);
+}
+
+/* NULL, or to be released by json_decref(). */
+static json_t *read_object(const struct labeller *labeller, const char *url, const char *accept,
+                           struct sl_err *err)
+{
+    struct sl_answer answer = {0};
+    const struct call call = {.method = "GET", .url = url, .accept = accept};
+    if (ask_api(labeller, &call, &answer, err) < 0)
+        return NULL;
+    json_t *root = sl_json_parse(sl_buf_string(&answer.body), answer.body.used,
+                                 "the API server's answer", err);
+    sl_answer_release(&answer);
+    return root;
+}
+
+static int patch_node(const struct labeller *labeller, const char *type, const char *body,
+                      struct sl_err *err)
+{
+    struct sl_answer answer = {0};
+    const struct call call = {"PATCH", labeller->node_url, METADATA, type, body};
+    int done = ask_api(labeller, &call, &answer, err);
+    sl_answer_release(&answer);
+    return done;
 }
 
 /* Of the node's labels those that are ours; strange: those of them with another value. */
@@ -275,51 +317,116 @@ static void write_patch(const struct labeller *labeller, const struct names *fou
         sl_json_end(json);
 }
 
-static int read_node(const struct labeller *labeller, struct names *found, struct names *strange,
-                     struct sl_err *err)
+static int patch_labels(const struct labeller *labeller, const struct names *found,
+                        const struct names *strange, const struct names *ready, struct sl_err *err)
 {
-    struct sl_answer answer = {0};
-    if (ask_api(labeller, "GET", NULL, &answer, err) < 0)
-        return -1;
-    json_t *root = sl_json_parse(sl_buf_string(&answer.body), answer.body.used,
-                                 "the API server's answer", err);
-    int done = root ? take_labels(labeller, root, found, strange, err) : -1;
-    json_decref(root);
-    sl_answer_release(&answer);
-    return done;
-}
-
-static int patch_node(const struct labeller *labeller, const struct names *found,
-                      const struct names *strange, const struct names *ready, struct sl_err *err)
-{
-    struct sl_answer answer = {0};
     struct sl_json json;
     write_patch(labeller, found, strange, ready, &json);
     const char *text = sl_json_text(&json, err);
     char models[40];
-    int done = text ? ask_api(labeller, "PATCH", text, &answer, err) : -1;
+    int done = text ? patch_node(labeller, MERGE_PATCH, text, err) : -1;
     if (done == 0)
         sl_log(SL_LOG_INFO, "the node is labelled with %s: %s",
                sl_human_count(ready->count, "model", models), text);
-    sl_answer_release(&answer);
     sl_json_release(&json);
     return done;
+}
+
+static int update_labels(const struct labeller *labeller, json_t *node, const struct names *ready,
+                         struct sl_err *err)
+{
+    struct names found = {.count = 0}, strange = {.count = 0};
+    int done = take_labels(labeller, node, &found, &strange, err);
+    if (done == 0 && (strange.count || !names_equal(&found, ready)))
+        done = patch_labels(labeller, &found, &strange, ready, err);
+    names_release(&found);
+    names_release(&strange);
+    return done;
+}
+
+/* ---- the startup taint ------------------------------------------------------------------------
+ */
+
+/* 1, 0; -1: it cannot be told. */
+static int is_registered(const struct labeller *labeller, struct sl_err *err)
+{
+    json_t *root = read_object(labeller, labeller->drivers_url, WHOLE, err), *driver;
+    json_t *drivers = json_object_get(json_object_get(root, "spec"), "drivers");
+    int found = root ? 0 : -1;
+    size_t i;
+    json_array_foreach(drivers, i, driver)
+    {
+        const char *name = sl_json_get_string(driver, "name");
+        if (name && strcmp(name, labeller->driver) == 0)
+            found = 1;
+    }
+    json_decref(root);
+    return found;
+}
+
+static bool is_ours(const struct labeller *labeller, const json_t *taint)
+{
+    const char *key = sl_json_get_string(taint, "key");
+    return key && strcmp(key, labeller->taint) == 0;
+}
+
+/* From the last on, so that those before it keep their places; nothing is written if none is there.
+ */
+static int write_removal(const struct labeller *labeller, const json_t *taints, struct sl_buf *out,
+                         struct sl_err *err)
+{
+    for (size_t i = json_array_size(taints); i-- > 0;) {
+        const json_t *taint = json_array_get(taints, i);
+        if (!is_ours(labeller, taint))
+            continue;
+        sl_autofree char *was = json_dumps(taint, JSON_COMPACT);
+        if (!was)
+            return sl_fail(err, SL_E_NO_SPACE, "out of memory");
+        if (sl_buf_printf(out, err,
+                          "%s{\"op\":\"test\",\"path\":\"/spec/taints/%zu\",\"value\":%s},"
+                          "{\"op\":\"remove\",\"path\":\"/spec/taints/%zu\"}",
+                          out->used ? "," : "[", i, was, i) < 0)
+            return -1;
+    }
+    return out->used ? sl_buf_text(out, "]", err) : 0;
+}
+
+static int remove_taint(const struct labeller *labeller, json_t *node, struct sl_err *err)
+{
+    json_t *taints = json_object_get(json_object_get(node, "spec"), "taints");
+    sl_autobuf patch = SL_BUF_INIT(ANSWER_BYTES_MAX);
+    if (*labeller->taint && write_removal(labeller, taints, &patch, err) < 0)
+        return -1;
+    if (!patch.used)
+        return 0;
+    int there = is_registered(labeller, err);
+    if (there < 0)
+        return -1;
+    if (!there)
+        return sl_fail(err, SL_E_TIMEOUT,
+                       "the node keeps the taint '%.253s': its kubelet has not registered the CSI "
+                       "driver '%.63s' yet",
+                       labeller->taint, labeller->driver);
+    if (patch_node(labeller, PLACED_PATCH, sl_buf_string(&patch), err) < 0)
+        return -1;
+    sl_log(SL_LOG_INFO, "the node has lost the taint '%s': its CSI driver is registered",
+           labeller->taint);
+    return 0;
 }
 
 /* ---- both ------------------------------------------------------------------------------------ */
 
 static int update(struct labeller *labeller, const struct names *ready, struct sl_err *err)
 {
-    struct names found = {.count = 0}, strange = {.count = 0};
     labeller->looked_ns = 0;
-    int done = read_node(labeller, &found, &strange, err);
-    if (done == 0 && (strange.count || !names_equal(&found, ready)))
-        done = patch_node(labeller, &found, &strange, ready, err);
-    if (done == 0)
+    json_t *node =
+        read_object(labeller, labeller->node_url, *labeller->taint ? WHOLE : METADATA, err);
+    bool done = node && update_labels(labeller, node, ready, err) == 0 &&
+                remove_taint(labeller, node, err) == 0;
+    if (done)
         labeller->looked_ns = sl_now_ns();
-    names_release(&found);
-    names_release(&strange);
-    return done;
+    json_decref(node);
+    return done ? 0 : -1;
 }
 
 static int look(struct labeller *labeller, struct sl_err *err)
@@ -385,6 +492,8 @@ static int run(struct sl_cli *cli, struct sl_err *err)
     struct labeller labeller = {.cancel = cli->cancel,
                                 .daemon = options->daemon,
                                 .prefix = options->prefix,
+                                .taint = options->startup_taint ? options->startup_taint : "",
+                                .driver = options->driver,
                                 .account = options->account};
     if (!is_domain(node))
         return sl_fail(err, SL_E_USAGE,
@@ -394,8 +503,11 @@ static int run(struct sl_cli *cli, struct sl_err *err)
                        labeller.prefix);
     sl_autofree char *api = make_api(options->api, err);
     sl_autofree char *url = api ? sl_asprintf(err, "%s/api/v1/nodes/%s", api, node) : NULL;
+    sl_autofree char *drivers =
+        api ? sl_asprintf(err, "%s/apis/storage.k8s.io/v1/csinodes/%s", api, node) : NULL;
     labeller.node_url = url;
-    if (!url || sl_token_url_check(url, "--api", err) < 0)
+    labeller.drivers_url = drivers;
+    if (!url || !drivers || sl_token_url_check(url, "--api", err) < 0)
         return -1;
     int done = 0;
     sl_cli_shut_others_out();
@@ -419,8 +531,12 @@ const struct sl_command sl_cmd_label = {
         "and no label is while the daemon does not answer. Models that pods asked for by URI get "
         "no labels.\n"
         "\n"
-        "It needs a service account that may get and patch nodes. It ends at SIGTERM with exit "
-        "code 0 and leaves the labels: models outlive the daemon.",
+        "With --startup-taint it removes the taint with this key from the node, as soon as the "
+        "CSINode of the node has the driver. Nodes are made with it, so that pods which do not "
+        "tolerate it wait until then.\n"
+        "\n"
+        "It needs a service account that may get and patch nodes, and get csinodes for the taint. "
+        "It ends at SIGTERM with exit code 0 and leaves the labels: models outlive the daemon.",
     .examples = "sluice label --node \"$NODE_NAME\"                # until SIGTERM\n"
                 "sluice label --every-seconds 0               # once: exit code 3 if it may not",
     .options = &table,
