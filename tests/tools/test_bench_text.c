@@ -162,6 +162,39 @@ SL_TEST_LOOP(no_name_breaks_out_of_a_drawing, 0, 2 * (int)SL_COUNT(hostile))
     ck_assert_ptr_null(strstr(sl_buf_string(&text), "<script"));
 }
 
+/* What stands right of the plane is nowhere on top of something else, nor beyond the edge. */
+SL_TEST(a_drawing_names_its_unit_and_each_of_its_lines)
+{
+    static const char *const words[] = {">GB/s<",
+                                        ">size of ranges<",
+                                        "class=\"line store\"",
+                                        ">the store, without a destination<",
+                                        "class=\"range\"",
+                                        ">worst to best run<",
+                                        "class=\"band\"",
+                                        ">the bare network<",
+                                        ">loads, checked and published<",
+                                        ">sluice, as it comes<"};
+    sl_autobuf text = SL_BUF_INIT(SL_BENCH_TEXT_MAX);
+    ck_assert_int_eq(sl_bench_svg(&text, &one, NULL), 0);
+    const char *drawing = sl_buf_string(&text), *label = drawing;
+    for (size_t i = 0; i < SL_COUNT(words); i++)
+        ck_assert_msg(strstr(drawing, words[i]), "%s", words[i]);
+    double before = 0;
+    size_t count = 0;
+    for (; (label = strstr(label, "<polyline class=\"lead\"")); count++) {
+        double x, y;
+        label = strstr(label, "<text ");
+        ck_assert_ptr_nonnull(label);
+        ck_assert_int_eq(sscanf(label, "<text x=\"%lf\" y=\"%lf\"", &x, &y), 2);
+        ck_assert_msg(y - before >= 17.9, "%.1f is too close to %.1f", y, before);
+        label = strchr(label, '>');
+        ck_assert_msg(x + 6.5 * (double)strcspn(label + 1, "<") <= 860, "%.40s", label);
+        before = y;
+    }
+    ck_assert_uint_ge(count, 4);
+}
+
 SL_TEST(no_text_is_a_formula_or_two_cells)
 {
     sl_autobuf text = SL_BUF_INIT(SL_BENCH_TEXT_MAX);

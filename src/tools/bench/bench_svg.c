@@ -1,7 +1,8 @@
 /*
  * One result as lines: rate over range size, a line for each number of connections; what the bare
  * network did as a band behind them; the load as it comes and the peers, which have no range size,
- * as level lines. Names stand at the right end, moved apart where they would overlap.
+ * as level lines. Names stand at the right end, moved apart where they would overlap;
+ * below, each kind of line once with what it means.
  */
 #include <math.h>
 #include <stdio.h>
@@ -10,8 +11,8 @@
 
 #include "bench_parts.h"
 
-enum { WIDTH = 860, HEIGHT = 460, LEFT = 64, RIGHT = 650, TOP = 78, BOTTOM = 386 };
-enum { LABELS_MAX = 64, LABEL_GAP = 15, TICKS_MAX = 12 };
+enum { WIDTH = 860, HEIGHT = 460, LEFT = 64, RIGHT = 712, TOP = 84, BOTTOM = 386 };
+enum { LABELS_MAX = 64, LABEL_GAP = 18, TICKS_MAX = 12 };
 
 struct label {
     double y, place; /* of what it names; where it stands */
@@ -94,7 +95,7 @@ static int put_head(struct drawing *drawing, struct sl_err *err)
         sl_bench_svg_text(drawing->out, "class=\"head\"", 24, 32, text, err) < 0)
         return -1;
     snprintf(text, sizeof(text),
-             "GB/s over the size of ranges; %.1f MB in %llu object%s, median of %llu rounds; %u "
+             "%.1f MB in %llu object%s, median of %llu rounds; %u "
              "cpus, sluice %s, %s",
              (double)result->bytes / 1e6, (unsigned long long)result->objects,
              result->objects == 1 ? "" : "s", (unsigned long long)result->rounds,
@@ -105,6 +106,9 @@ static int put_head(struct drawing *drawing, struct sl_err *err)
 static int put_y_axis(struct drawing *drawing, struct sl_err *err)
 {
     double step = sl_bench_step(drawing->full / 1e9);
+    if (sl_bench_svg_text(drawing->out, "class=\"dim\" text-anchor=\"end\"", LEFT - 8, TOP - 10,
+                          "GB/s", err) < 0)
+        return -1;
     for (double at = 0; at * 1e9 <= drawing->full; at += step) {
         char text[32];
         double y = y_of(drawing, at * 1e9);
@@ -129,15 +133,33 @@ static int put_x_axis(struct drawing *drawing, struct sl_err *err)
                               sl_bench_size_text(drawing->sizes[i], text), err) < 0)
             return -1;
     }
-    return 0;
+    return sl_bench_svg_text(drawing->out, "class=\"dim\" text-anchor=\"end\"", RIGHT, BOTTOM + 38,
+                             "size of ranges", err);
 }
 
+/* Each kind of line as it is drawn, before its words; those of a level stand beside it. */
 static int put_key(struct drawing *drawing, struct sl_err *err)
 {
-    return sl_bench_svg_text(drawing->out, "class=\"dim\"", 24, HEIGHT - 18,
-                             "solid: whole loads, checked and published, worst to best run; short "
-                             "dashes: the store without a destination; band: the bare network",
-                             err);
+    static const struct {
+        int x;
+        const char *sample, *words;
+    } keys[] = {
+        {24, "class=\"line\" stroke=\"#59636e\"", "loads, checked and published"},
+        {258, "class=\"line store\" stroke=\"#59636e\"", "the store, without a destination"},
+        {496, "class=\"range\" stroke=\"#59636e\"", "worst to best run"},
+        {656, "class=\"band key\"", "the bare network"},
+    };
+    double y = HEIGHT - 16;
+    for (size_t i = 0; i < SL_COUNT(keys); i++) {
+        bool upright = strstr(keys[i].sample, "range") != NULL;
+        int x = keys[i].x, middle = x + 14;
+        if (sl_bench_svg_line(drawing->out, keys[i].sample, upright ? middle : x,
+                              upright ? y - 10 : y - 4, upright ? middle : x + 28,
+                              upright ? y + 2 : y - 4, err) < 0 ||
+            sl_bench_svg_text(drawing->out, "class=\"dim\"", x + 34, y, keys[i].words, err) < 0)
+            return -1;
+    }
+    return 0;
 }
 
 /* ---- what was measured ---------------------------------------------------------------------- */
@@ -211,8 +233,7 @@ static int put_line(struct drawing *drawing, enum sl_bench_way way, uint32_t con
     if (!begun)
         return 0;
     char text[64];
-    snprintf(text, sizeof(text), "%s, %u connection%s", sl_bench_way_title(way), connections,
-             connections == 1 ? "" : "s");
+    snprintf(text, sizeof(text), "%u connection%s", connections, connections == 1 ? "" : "s");
     if (way == SL_BENCH_LOAD)
         add_label(drawing, last->median, text, color);
     return sl_buf_text(drawing->out, "\"/>\n", err);
@@ -258,14 +279,16 @@ static void move_apart(struct drawing *drawing)
 {
     struct label *labels = drawing->labels;
     double free_from = TOP - 6, free_to = BOTTOM + 4;
+    double gap = SL_MIN((double)LABEL_GAP,
+                        (free_to - free_from) / SL_MAX((double)drawing->label_count - 1, 1.0));
     qsort(labels, drawing->label_count, sizeof(*labels), by_height);
     for (size_t i = 0; i < drawing->label_count; i++) {
         labels[i].place = SL_MAX(labels[i].y, free_from);
-        free_from = labels[i].place + LABEL_GAP;
+        free_from = labels[i].place + gap;
     }
     for (size_t i = drawing->label_count; i-- > 0;) {
         labels[i].place = SL_MIN(labels[i].place, free_to);
-        free_to = labels[i].place - LABEL_GAP;
+        free_to = labels[i].place - gap;
     }
 }
 
