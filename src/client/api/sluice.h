@@ -492,6 +492,7 @@ struct sluice_source_info {
     int32_t encrypted;                /* 1: at least one tensor is */
     int32_t versioned;                /* 0: the store tells some object's versions not apart */
     uint64_t requests, bytes_fetched; /* so far, of this source: retries included */
+    uint64_t value_count;             /* of sluice_source_value() */
 };
 /** Never blocks. */
 SLUICE_API void sluice_source_info(const struct sluice_source *source,
@@ -509,6 +510,53 @@ SLUICE_API int sluice_source_find(const struct sluice_source *source, const char
 /** As sluice_meta_at(): 0 to meta_count less one. */
 SLUICE_API int sluice_source_meta(const struct sluice_source *source, uint64_t number,
                                   struct sluice_meta *meta, struct sluice_error *error);
+/** Types of values, as GGUF numbers them. */
+enum sluice_value_type {
+    SLUICE_VALUE_U8,
+    SLUICE_VALUE_I8,
+    SLUICE_VALUE_U16,
+    SLUICE_VALUE_I16,
+    SLUICE_VALUE_U32,
+    SLUICE_VALUE_I32,
+    SLUICE_VALUE_F32,
+    SLUICE_VALUE_BOOL, /* a byte, 0 or 1 */
+    SLUICE_VALUE_TEXT, /* any bytes, often UTF-8, without a NUL behind them */
+    SLUICE_VALUE_ARRAY,
+    SLUICE_VALUE_U64,
+    SLUICE_VALUE_I64,
+    SLUICE_VALUE_F64
+};
+/**
+ * What the first object that has tensors says under one key: a text of safetensors' metadata, or a
+ * value of GGUF of any type. Numbers are little-endian. The elements of an array follow each other:
+ * numbers as they are; a text after its length, a u64; an array after the type of its elements, a
+ * u32, and their number, a u64.
+ */
+struct sluice_value {
+    size_t size;
+    const char *key;             /* the source's, as data is; ends with a NUL */
+    uint32_t type, element_type; /* enum sluice_value_type; element_type: of an array */
+    uint64_t count;   /* elements of an array, which each take at least a byte of `bytes`; else 1 */
+    uint64_t bytes;   /* of the value; at most 512 MiB */
+    const void *data; /* so many bytes; NULL: too many to be kept, sluice_source_value_read() */
+};
+/** By number, 0 to value_count (sluice_source_info) less one, in the file's order. SLUICE_USAGE
+ * beyond. Never blocks. */
+SLUICE_API int sluice_source_value(const struct sluice_source *source, uint64_t number,
+                                   struct sluice_value *value, struct sluice_error *error);
+/**
+ * Read all bytes of a value, also one that is kept.
+ *
+ * @to         so many bytes as sluice_source_value() says.
+ * @cancel_fd  readable: SLUICE_CANCELED, and so is every later call that reads from the source; 0
+ *             or less: none.
+ * @return     0, or -1 with errors of the store; SLUICE_INTEGRITY, code "changed": of the object is
+ *             another version there now.
+ *
+ * Blocks. Any thread; one at a time for a source.
+ */
+SLUICE_API int sluice_source_value_read(struct sluice_source *source, uint64_t number, void *to,
+                                        int cancel_fd, struct sluice_error *error);
 /** A hash that the file has of a tensor: over `prefix` and its plaintext. */
 struct sluice_hash {
     size_t size;

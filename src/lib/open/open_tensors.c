@@ -242,8 +242,10 @@ int sluice_source_find(const struct sluice_source *source, const char *name, uin
     return sl_open_fail(error, &err);
 }
 
-static const struct sl_index *first_index(const struct sluice_source *source)
+const struct sl_index *sl_open_index(const struct sluice_source *source)
 {
+    if (source->as_files)
+        return NULL;
     for (size_t i = 0; i < source->plan->source_count; i++)
         if (source->plan->sources[i].index)
             return source->plan->sources[i].index;
@@ -262,7 +264,7 @@ static void count_requests(const struct sluice_source *source, struct sluice_sou
 
 void sluice_source_info(const struct sluice_source *source, struct sluice_source_info *info)
 {
-    const struct sl_index *index = source->as_files ? NULL : first_index(source);
+    const struct sl_index *index = sl_open_index(source);
     struct sluice_source_info own = {
         .uri = source->uri,
         .format = index ? index->format : "",
@@ -271,6 +273,7 @@ void sluice_source_info(const struct sluice_source *source, struct sluice_source
         .object_count = source->plan->source_count,
         .format_version = index ? index->format_version : 0,
         .versioned = source->plan->unversioned == 0,
+        .value_count = index ? index->metadata_count + index->value_count : 0,
     };
     memcpy(own.identity, source->plan->identity, sizeof(own.identity));
     for (size_t i = 0; i < source->count; i++)
@@ -285,7 +288,7 @@ void sluice_source_info(const struct sluice_source *source, struct sluice_source
 int sluice_source_meta(const struct sluice_source *source, uint64_t number,
                        struct sluice_meta *meta, struct sluice_error *error)
 {
-    const struct sl_index *index = source->as_files ? NULL : first_index(source);
+    const struct sl_index *index = sl_open_index(source);
     struct sl_err err = SL_ERR_INIT;
     if (!index || number >= index->metadata_count)
         sl_fail(&err, SL_E_USAGE, "there is no metadata %" PRIu64, number);

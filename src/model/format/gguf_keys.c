@@ -2,7 +2,8 @@
  * The keys of a GGUF file. Only the alignment and the three keys of a split set matter here;
  * hyperparameters and vocabularies are stepped over, strings one length at a time, arrays of
  * numbers in one jump. Nothing is allocated by a count: a count is first compared with the least
- * room that so many elements need.
+ * room that so many elements need. Of each value the index has the place, for who asks what the
+ * file says, and of a short one the bytes.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -14,8 +15,9 @@
 enum {
     KEY_BYTES_MAX = 65535,
     ALIGNMENT_MAX = 1 << 20,
-    PARTS_MAX = 65535, /* split.count is a u16 */
-    DEPTH_MAX = 4,     /* of arrays in arrays; ggml has none */
+    PARTS_MAX = 65535,                 /* split.count is a u16 */
+    DEPTH_MAX = 4,                     /* of arrays in arrays; ggml has none */
+    KEPT_BYTES_MAX = 16 * 1024 * 1024, /* of all values; of one SL_GGUF_TAKE_BYTES_MAX */
     STRING_BYTES_MIN = 8,
     ARRAY_BYTES_MIN = 12,
 };
@@ -98,6 +100,19 @@ static int take_array(struct sl_gguf_walk *walk, const struct key *key, uint32_t
 static int skip_value(struct sl_gguf_walk *walk, const struct key *key, uint32_t type,
                       unsigned depth, struct sl_err *err);
 
+static int skip_elements(struct sl_gguf_walk *walk, const struct key *key, uint32_t type,
+                         uint64_t count, unsigned depth, struct sl_err *err)
+{
+    if (type == BOOL)
+        return skip_bools(walk, key, count, err);
+    if (type != STRING && type != ARRAY)
+        return sl_gguf_skip(walk, count * value_bytes[type], "an array", err);
+    for (uint64_t i = 0; i < count; i++)
+        if (skip_value(walk, key, type, depth + 1, err) < 0)
+            return -1;
+    return 0;
+}
+
 /* The depth bounds the recursion. */
 static int skip_array(struct sl_gguf_walk *walk, const struct key *key, unsigned depth,
                       struct sl_err *err)
@@ -110,14 +125,7 @@ static int skip_array(struct sl_gguf_walk *walk, const struct key *key, unsigned
                             SL_NAME_ARGS(key->text, key->bytes), DEPTH_MAX);
     if (take_array(walk, key, &type, &count, err) < 0)
         return -1;
-    if (type == BOOL)
-        return skip_bools(walk, key, count, err);
-    if (type != STRING && type != ARRAY)
-        return sl_gguf_skip(walk, count * value_bytes[type], "an array", err);
-    for (uint64_t i = 0; i < count; i++)
-        if (skip_value(walk, key, type, depth + 1, err) < 0)
-            return -1;
-    return 0;
+    return skip_elements(walk, key, type, count, depth, err);
 }
 
 static int skip_value(struct sl_gguf_walk *walk, const struct key *key, uint32_t type,
@@ -179,21 +187,75 @@ static int take_number(struct sl_gguf_walk *walk, const struct key *key, uint32_
     return 0;
 }
 
-static int take_value(struct sl_index *index, struct sl_gguf_walk *walk, const struct key *key,
-                      uint32_t *alignment, struct sl_err *err)
+/* Step over a value, and note where it begins. */
+static int pass_value(struct sl_gguf_walk *walk, const struct key *key,
+                      struct sl_index_value *value, struct sl_err *err)
 {
-    uint32_t type;
-    if (sl_gguf_take_u32(walk, "the type of a value", &type, err) < 0)
+    uint64_t bytes;
+    if (value->type == ARRAY) {
+        if (take_array(walk, key, &value->element, &value->count, err) < 0)
+            return -1;
+        value->begin = walk->at;
+        return skip_elements(walk, key, value->element, value->count, 0, err);
+    }
+    if (value->type == STRING) {
+        if (sl_gguf_take_length(walk, "a text", &bytes, err) < 0)
+            return -1;
+        value->begin = walk->at;
+        return sl_gguf_skip(walk, bytes, "a text", err);
+    }
+    return skip_value(walk, key, value->type, 0, err);
+}
+
+static int take_value(struct sl_index *index, struct sl_gguf_walk *walk, const struct key *key,
+                      struct sl_index_value *value, uint32_t *alignment, struct sl_err *err)
+{
+    if (sl_gguf_take_u32(walk, "the type of a value", &value->type, err) < 0)
         return -1;
+    value->begin = walk->at;
     if (is(key, "general.alignment"))
-        return take_alignment(walk, type, alignment, err);
+        return take_alignment(walk, value->type, alignment, err);
     if (is(key, "split.no"))
-        return take_number(walk, key, type, &index->part.number, err);
+        return take_number(walk, key, value->type, &index->part.number, err);
     if (is(key, "split.count"))
-        return take_number(walk, key, type, &index->part.count, err);
+        return take_number(walk, key, value->type, &index->part.count, err);
     if (is(key, "split.tensors.count"))
-        return take_number(walk, key, type, &index->part.tensors, err);
-    return skip_value(walk, key, type, 0, err);
+        return take_number(walk, key, value->type, &index->part.tensors, err);
+    return pass_value(walk, key, value, err);
+}
+
+/* The walk stands behind the value: back to its begin, and over it once more. A window that begins
+ * behind that is not given up. */
+static int keep_value(struct sl_index *index, struct sl_gguf_walk *walk,
+                      struct sl_index_value *value, uint64_t *kept, struct sl_err *err)
+{
+    if (value->begin < walk->window_begin || value->bytes > SL_GGUF_TAKE_BYTES_MAX ||
+        value->bytes > KEPT_BYTES_MAX - *kept)
+        return 0;
+    walk->at = value->begin;
+    const uint8_t *data = sl_gguf_take(walk, value->bytes, "a value", err);
+    uint8_t *copy = data ? sl_index_alloc(index, value->bytes + 1, err) : NULL;
+    if (!copy)
+        return -1;
+    memcpy(copy, data, value->bytes);
+    value->data = copy;
+    *kept += value->bytes;
+    return 0;
+}
+
+static int note_value(struct sl_index *index, struct sl_gguf_walk *walk, const struct key *key,
+                      uint32_t *alignment, uint64_t *kept, struct sl_err *err)
+{
+    struct sl_index_value value = {.key = key->text, .count = 1};
+    if (take_value(index, walk, key, &value, alignment, err) < 0)
+        return -1;
+    value.bytes = walk->at - value.begin;
+    if (keep_value(index, walk, &value, kept, err) < 0 ||
+        sl_grow(&index->values, &index->value_capacity, index->value_count + 1,
+                sizeof(*index->values), err) < 0)
+        return -1;
+    index->values[index->value_count++] = value;
+    return 0;
 }
 
 /* ---- keys ------------------------------------------------------------------------------------ */
@@ -257,10 +319,11 @@ int sl_gguf_keys(struct sl_index *index, struct sl_gguf_walk *walk, uint64_t cou
 {
     sl_autofree struct key *keys = NULL;
     size_t capacity = 0;
+    uint64_t kept = 0;
     for (size_t i = 0; i < count; i++) {
         if (sl_grow(&keys, &capacity, i + 1, sizeof(*keys), err) < 0 ||
             take_key(index, walk, &keys[i], err) < 0 ||
-            take_value(index, walk, &keys[i], alignment, err) < 0)
+            note_value(index, walk, &keys[i], alignment, &kept, err) < 0)
             return -1;
     }
     return refuse_twice(keys, count, err) < 0 ? -1 : check_part(index, err);

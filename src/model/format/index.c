@@ -46,6 +46,7 @@ static void free_content(struct sl_index *index)
     free(index->source_names);
     free(index->tensors);
     free(index->metadata);
+    free(index->values);
 }
 
 void sl_index_free(struct sl_index *index)

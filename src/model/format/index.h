@@ -84,6 +84,15 @@ struct sl_meta_pair {
     const char *key, *value;
 };
 
+/** What GGUF says of a model under one key. */
+struct sl_index_value {
+    const char *key;        /* printable ASCII */
+    uint32_t type, element; /* numbers of the format; element: of an array */
+    uint64_t count;         /* elements of an array; else 1 */
+    uint64_t begin, bytes;  /* where it lies in the first source, without its lengths */
+    const uint8_t *data;    /* its bytes; NULL: it is too long to be kept */
+};
+
 /** Which part of a split set an object says it is. */
 struct sl_index_part {
     uint32_t number, count; /* number from 0; count 0: no part of a set */
@@ -107,6 +116,8 @@ struct sl_index {
     size_t tensor_count, tensor_capacity;
     struct sl_meta_pair *metadata; /* safetensors' __metadata__ */
     size_t metadata_count, metadata_capacity;
+    struct sl_index_value *values; /* GGUF's keys */
+    size_t value_count, value_capacity;
     struct sl_arena *arena; /* everything the tensors point to */
     uint32_t *by_name;      /* tensors sorted by name, made by the first sl_index_find() */
     size_t by_name_count;

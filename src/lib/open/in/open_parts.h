@@ -84,6 +84,8 @@ void sl_open_secret_release(struct sl_open_secret *secret);
 
 /** Make the tables of the opened plan. */
 int sl_open_tables(struct sluice_source *source, struct sl_err *err);
+/** Of its first object that has tensors; NULL: none has, or it is opened as files. */
+const struct sl_index *sl_open_index(const struct sluice_source *source);
 /** Its target, or NULL of a data file. */
 const struct sl_target *sl_open_target(const struct sluice_source *source, uint64_t number);
 /** The object that it is in: a number of plan->sources. */
