@@ -26,12 +26,13 @@ from ._model import open_model
 from ._module import load_into_module
 from ._options import Credentials, credentials
 from ._pool import Deposit, Part, PoolModel, Room, Tensor, attach
+from ._values import Values
 from ._write import Writer, save
 
 open = open_model  # not in __all__: `from sluice import *` leaves Python's open() as it is
 __version__ = _library.sluice_version().decode()
 __all__ = [
     "Credentials", "Deposit", "Editor", "File", "Key", "Meta", "Model", "Object", "OpenTensor", "Part", "PoolModel", "Room", "Slice",
-    "SluiceConnectionError", "SluiceError", "SluiceNotFoundError", "SluicePermissionError", "SluiceTimeoutError", "SluiceValueError", "Tensor", "Writer", "aattach", "aload", "aload_into_module", "aopen", "apull", "asave", "astream", "attach",
+    "SluiceConnectionError", "SluiceError", "SluiceNotFoundError", "SluicePermissionError", "SluiceTimeoutError", "SluiceValueError", "Tensor", "Values", "Writer", "aattach", "aload", "aload_into_module", "aopen", "apull", "asave", "astream", "attach",
     "credentials", "edit", "load", "load_into_module", "ls", "open_file", "pool", "pull", "save", "stream",
 ]

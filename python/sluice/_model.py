@@ -18,6 +18,7 @@ from ._native import WHOLE, Entry, Read, Source
 from ._once import once
 from ._options import Credentials, Framework, MetaTensors, Spec, Verify, spec_text
 from ._stream import GROUP_BYTES, arriving
+from ._values import metadata as values_of
 
 COPIED_BYTES = 1 << 20
 FOUND_ALONE = 8  # tensors of which each costs as much as a quarter of all in a small file
@@ -250,9 +251,14 @@ class Model(Mapping[str, Any]):
         """So far, to the store."""
         return int(self._source.told("requests"))
 
-    def metadata(self) -> dict[str, str]:
-        """What the files say of themselves, such as "format" in safetensors."""
-        return self._source.metadata()
+    def metadata(self) -> dict[str, Any]:
+        """What the first file that has tensors says of itself: texts of safetensors' `__metadata__`; of GGUF every key: int, float, bool, str,
+        and arrays as Values. Other formats have none.
+
+        >>> sluice.open("m.safetensors").metadata(), sluice.open("m.gguf").metadata()["llama.block_count"]
+        ({'format': 'np'}, 2)
+        """
+        return values_of(self._source)
 
     def meta(self, name: str) -> Meta:
         """Type, shape and so on of a tensor, without reading it."""

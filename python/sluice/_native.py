@@ -72,6 +72,18 @@ class Entry(NamedTuple):
         return (self.object, self.offset, self.dtype, self.shape) if self.offset and self.nbytes else self.number
 
 
+class Value(NamedTuple):
+    """What a model says under one key."""
+
+    number: int
+    key: str
+    kind: int
+    element: int  # of an array
+    length: int
+    nbytes: int
+    data: Optional[bytes]  # None: too long to be kept
+
+
 class Hash(NamedTuple):
     """That the format keeps of a tensor: of the prefix and then its bytes."""
 
@@ -344,16 +356,25 @@ class Source:
                 return None
             return self._entry(handle, raw)
 
-    def metadata(self) -> dict[str, str]:
-        """What the files say of themselves."""
-        raw = Meta(size=sizeof(Meta))
-        found: dict[str, str] = {}
-        count = self.told("meta_count")
+    def values(self) -> list[Value]:
+        """What the first object that has tensors says of itself."""
+        raw = _structs.Value(size=sizeof(_structs.Value))
+        found: list[Value] = []
+        count = self.told("value_count")
         with self._using() as handle:
             for number in range(count):
-                call("sluice_source_meta", handle, number, byref(raw))
-                found.setdefault(_string(raw.key, raw.key_bytes), _string(raw.value, raw.value_bytes))
+                call("sluice_source_value", handle, number, byref(raw))
+                data = ctypes.string_at(raw.data, raw.bytes) if raw.data else None
+                key = raw.key.decode("utf-8", "surrogateescape")
+                found.append(Value(number, key, raw.type, raw.element_type, raw.count, raw.bytes, data))
         return found
+
+    def value_bytes(self, value: Value) -> bytes:
+        """One that is not kept."""
+        memory = ctypes.create_string_buffer(max(value.nbytes, 1))
+        with self._using() as handle:
+            interruptible(lambda cancel_fd: call("sluice_source_value_read", handle, value.number, memory, cancel_fd), self._brief)
+        return memory.raw[:value.nbytes]
 
     def hashes(self, number: int) -> list[Hash]:
         """That the format keeps of a tensor."""

@@ -35,7 +35,14 @@ class SourceInfo(Structure):
     _fields_ = [
         ("size", c_size_t), ("uri", c_char_p), ("format", c_char_p), ("tensor_count", c_uint64), ("meta_count", c_uint64),
         ("object_count", c_uint64), ("bytes", c_uint64), ("identity", c_uint8 * 32), ("format_version", c_uint32),
-        ("encrypted", c_int32), ("versioned", c_int32), ("requests", c_uint64), ("bytes_fetched", c_uint64),
+        ("encrypted", c_int32), ("versioned", c_int32), ("requests", c_uint64), ("bytes_fetched", c_uint64), ("value_count", c_uint64),
+    ]
+
+
+class Value(Structure):
+    _fields_ = [
+        ("size", c_size_t), ("key", c_char_p), ("type", c_uint32), ("element_type", c_uint32), ("count", c_uint64), ("bytes", c_uint64),
+        ("data", c_void_p),
     ]
 
 
@@ -89,7 +96,8 @@ _DECLARED: dict[str, tuple[Any, list[Any]]] = {
     "sluice_source_info": (None, [c_void_p, POINTER(SourceInfo)]),
     "sluice_source_tensor": (c_int, [c_void_p, c_uint64, POINTER(Tensor), POINTER(Error)]),
     "sluice_source_find": (c_int, [c_void_p, c_char_p, c_uint64, POINTER(Tensor), POINTER(Error)]),
-    "sluice_source_meta": (c_int, [c_void_p, c_uint64, POINTER(Meta), POINTER(Error)]),
+    "sluice_source_value": (c_int, [c_void_p, c_uint64, POINTER(Value), POINTER(Error)]),
+    "sluice_source_value_read": (c_int, [c_void_p, c_uint64, c_void_p, c_int, POINTER(Error)]),
     "sluice_source_hash": (c_int, [c_void_p, c_uint64, c_uint32, POINTER(Hash), POINTER(Error)]),
     "sluice_source_path": (c_int, [c_void_p, c_uint64, c_uint32, POINTER(PathPart), POINTER(Error)]),
     "sluice_slice": (c_int, [c_void_p, c_uint64, POINTER(Range), POINTER(c_uint64), POINTER(c_uint64), POINTER(Error)]),

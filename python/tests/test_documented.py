@@ -7,6 +7,8 @@ import re
 import tempfile
 import unittest
 
+from ggufs import ARRAY, TEXT, U32, gguf
+
 import sluice
 
 FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -68,9 +70,10 @@ class Documented(unittest.TestCase):
         self.addCleanup(os.chdir, before)
         with tempfile.TemporaryDirectory(prefix="sluice-test-") as folder:
             os.chdir(folder)
-            sluice.save(made, "m.safetensors")
+            sluice.save(made, "m.safetensors", metadata={"format": "np"})
+            gguf("m.gguf", {"llama.block_count": (U32, 2), "tokenizer.ggml.tokens": (ARRAY, TEXT, ["<s>", "a", "b"])})
             runner, tried = doctest.DocTestRunner(), 0
-            for what in (sluice.open, sluice.load, sluice.stream, sluice.save, sluice.Model):
+            for what in (sluice.open, sluice.load, sluice.stream, sluice.save, sluice.Model, sluice.Values):
                 for test in doctest.DocTestFinder().find(what, globs={"sluice": sluice}):
                     tried += len(test.examples)
                     runner.run(test)

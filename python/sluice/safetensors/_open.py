@@ -131,7 +131,8 @@ class safe_open:
 
     def metadata(self) -> Optional[dict[str, str]]:
         """What the file says of itself; None: nothing."""
-        return self._open().model.metadata() or None
+        found = self._open().model.metadata()
+        return {key: value for key, value in found.items() if isinstance(value, str)} or None
 
     def keys(self) -> list[str]:
         """Names, sorted."""
