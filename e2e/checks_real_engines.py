@@ -246,7 +246,7 @@ def vllm_reads_what_it_saved_of_each_rank(h, store):
 @check("versitygw", alone=True)
 def vllm_reloads_in_place(h, store):
     """Real vLLM sleeps, wakes and reloads: the same version, and the next one, from a directory, the pool and a bucket, twice, and on two ranks. Its tokens
-    are those of a fresh start of that version. On a processor sleep is vLLM's own no-op. After a reload that failed there is no other."""
+    are those of a fresh start of that version. On a processor vLLM's sleep does nothing. vLLM reloads nothing more after a reload that failed."""
     python_of("vllm")
     (first, _), (second, _) = llama(h, "vllm"), llama(h, "vllm", 2)
     bare, weights = small_part(h, first, "bare-llama"), os.path.join(second, "model.safetensors")

@@ -53,23 +53,23 @@ class SluiceError(Exception):
 
 
 class SluiceNotFoundError(SluiceError, FileNotFoundError):
-    """There is no such model, object or tensor."""
+    """The model, the object or the tensor does not exist."""
 
 
 class SluicePermissionError(SluiceError, PermissionError):
-    """Somebody may not."""
+    """The store, the daemon or the system refuses access."""
 
 
 class SluiceTimeoutError(SluiceError, TimeoutError):
-    """It took longer than it may."""
+    """The call did not end within its timeout."""
 
 
 class SluiceConnectionError(SluiceError, ConnectionError):
-    """A store or a daemon could not be reached, or broke off."""
+    """A store or a daemon cannot be reached, or ended the connection."""
 
 
 class SluiceValueError(SluiceError, ValueError):
-    """What was asked for, or a file, is not as it must be."""
+    """An argument is wrong, or a file does not follow its format."""
 
 
 _CLASSES: dict[str, type[SluiceError]] = {

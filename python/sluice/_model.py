@@ -312,8 +312,8 @@ class Model(Mapping[str, Any]):
         return self.load()
 
     def slice(self, name: str) -> Slice:
-        """`model.slice("w")[0:128, ::2]` reads what is in the brackets. Numbers, ranges and the ellipsis are torch's, and steps may be
-        negative, too. KeyError: there is no such tensor; in the brackets IndexError, TypeError and ValueError as torch has them.
+        """A view that reads what its brackets name: `model.slice("w")[0:128, ::2]`. Brackets take what torch's take, and negative steps.
+        KeyError: the model has no such tensor. The brackets raise IndexError, TypeError and ValueError as torch does.
 
         >>> sluice.open("m.safetensors", framework="numpy").slice("w")[1:3, ::-2].shape
         (2, 3)
