@@ -210,8 +210,11 @@ def save(
 ) -> None:
     """Write tensors of torch, NumPy, JAX, CuPy or sluice as one model. It appears whole or not at all. Options are Writer's.
 
-    TypeError: what is no tensor, or has no name; ValueError: a format that is none; SluiceValueError: a destination that exists, with
-    replace=False, or a type that the format lacks; SluiceError as of open().
+    Names that share memory each get their own bytes, since neither format lets two names have the same ones;
+    sluice.safetensors.torch.save_model(module, uri) writes them once.
+
+    TypeError: a value is not a tensor, or a name is not a text. ValueError: sluice does not write this format. SluiceValueError: the
+    destination exists and replace is False, or the format lacks a type. SluiceError as of open().
 
     >>> import numpy
     >>> sluice.save({"a": numpy.zeros((2, 3))}, "saved.safetensors", metadata={"format": "np"})

@@ -483,6 +483,25 @@ class Modules(Case):
         self.assertIsInstance(other[0].weight, torch.nn.Parameter)
         self.assertNotIsInstance(other[2].running_mean, torch.nn.Parameter)
 
+    @needs_writing
+    def test_names_of_one_memory_are_written_once_where_the_caller_says_so(self):
+        from sluice.safetensors.torch import save_model
+
+        state = self.net.state_dict()
+        for ending in (".safetensors", ".tensors"):
+            sluice.save(state, self.at("each" + ending))  # neither format lets two names have the same bytes
+            with sluice.open(self.at("each" + ending)) as model:
+                self.assertEqual(sorted(model), sorted(state))
+        save_model(self.net, self.at("once.safetensors"))
+        with sluice.open(self.at("once.safetensors")) as model:
+            self.assertEqual(model.metadata(), {"tied.weight": "1.weight", "tied.bias": "1.bias"})
+            self.assertEqual(sorted(model), sorted(name for name in state if not name.startswith("tied")))
+        for saved in ("each.safetensors", "each.tensors", "once.safetensors"):
+            other = net()
+            self.assertEqual(sluice.load_into_module(other, self.at(saved)), ([], []))
+            self.assertIs(other.tied.weight, other[1].weight)
+            self.assertSame(other.state_dict(), self.net.state_dict())
+
     def test_a_buffer_that_nobody_saved_is_missing_where_it_has_no_memory(self):
         class Rotary(torch.nn.Module):
             def __init__(self):

@@ -39,6 +39,28 @@ class Beside(Case):
                 for number, kind, name, tensor in found.read_tensors()
             ]
 
+    def test_names_of_one_memory_are_written_as_the_original_writes_them(self):
+        made = net()
+        made.tied = made[0]
+        state, base = {"a": torch.ones(8), "b": torch.zeros(0)}, torch.arange(12.0)
+        state.update(c=state["a"], d=base[:8], e=base[4:])
+        for write in (
+            lambda serializer: serializer.write_module(made), lambda serializer: serializer.write_state_dict(made.state_dict()),
+            lambda serializer: serializer.write_state_dict(state),
+        ):
+            theirs = self.write(tensorizer, "theirs", write)
+            expected = self.listed(tensorizer, theirs)
+            self.assertEqual(self.listed(door, theirs), expected)
+            if WRITES:
+                self.assertEqual(self.listed(tensorizer, self.write(door, "ours", write)), expected)
+        for module in EACH:
+            other = net()
+            other.tied = other[0]
+            with module.TensorDeserializer(self.write(tensorizer, "m", lambda serializer: serializer.write_module(made)), device="cpu") as found:
+                found.load_into_module(other)
+            self.assertIs(other.tied.weight, other[0].weight)
+            self.assertEqual(bits(other.tied.weight), bits(made.tied.weight))
+
     def test_each_reads_what_the_other_writes(self):
         made = net()
         structure = {"a": torch.ones(2), "n": {"l": [torch.zeros(1), {"x": torch.arange(3)}]}}
