@@ -24,6 +24,26 @@ if TYPE_CHECKING:
 
     _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
+_EXAMPLES = {
+    "aopen": """>>> import asyncio
+>>> len(asyncio.run(sluice.aopen("m.safetensors")))
+2""",
+    "aload": """>>> import asyncio
+>>> asyncio.run(sluice.aload("m.safetensors", framework="numpy"))["w"].shape
+(4, 6)""",
+    "asave": """>>> import asyncio, numpy
+>>> asyncio.run(sluice.asave({"a": numpy.ones(2)}, "awaited.safetensors"))""",
+    "apull": """>>> import asyncio
+>>> asyncio.run(sluice.apull("m.safetensors", "awaited"))""",
+    "aload_into_module": """>>> asyncio.run(sluice.aload_into_module(module, "m.safetensors"))  # doctest: +SKIP
+([], [])""",
+    "aattach": """>>> model = await sluice.aattach("gpt-j-6b")  # doctest: +SKIP""",
+    "astream": """>>> import asyncio
+>>> async def names():
+...     return sorted([name async for name, _ in sluice.astream("m.safetensors", framework="numpy")])
+>>> asyncio.run(names())
+['b', 'w']""",
+}
 
 
 async def _ended(work: "asyncio.Future[Any]") -> None:
@@ -68,7 +88,7 @@ def _named(made: Any, function: Callable[..., Any], name: str) -> None:
     """The signature is the function's."""
     functools.update_wrapper(made, function)
     made.__name__ = made.__qualname__ = name
-    made.__doc__ = f"{name[1:]}(), awaited."
+    made.__doc__ = f"{name[1:]}(), awaited: parameters, errors and what comes back are its.\n\n" + _EXAMPLES[name]
     made.__module__ = __name__
 
 
@@ -100,7 +120,7 @@ def _streaming(
             await _awaited(Cancel(), arriving.close)
 
     _named(made, function, name)
-    made.__doc__ = f"{name[1:]}(), for `async for`."
+    made.__doc__ = f"{name[1:]}(), for `async for`: parameters and errors are its.\n\n" + _EXAMPLES[name]
     return made
 
 

@@ -21,6 +21,11 @@ class Editor:
 
     Nobody else can change the file meanwhile. Tensors stay as they are until the end: their bytes are not copied. Any thread may use it; one
     waits for another.
+
+    >>> with sluice.edit("changed.safetensors") as changes:
+    ...     del changes["b"]
+    >>> list(sluice.open("changed.safetensors"))
+    ['w']
     """
 
     def __init__(self, path: Any, *, copy: bool = False) -> None:
@@ -90,5 +95,12 @@ def edit(path: Any, *, copy: bool = False) -> Editor:
     """Change a local safetensors, .tensors or PyTorch file without writing what stays where it is.
 
     copy  a new file takes its place in any case, so whoever has the present one open or mapped keeps it as it is.
+
+    SluiceValueError: the file is of another format, or is not local; SluiceNotFoundError: there is none.
+
+    >>> with sluice.edit("changed.safetensors") as changes:
+    ...     changes["b"] = sluice.load("m.safetensors", framework="numpy")["w"]
+    >>> sluice.open("changed.safetensors").meta("b").shape
+    (4, 6)
     """
     return Editor(path, copy=copy)

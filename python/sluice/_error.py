@@ -33,7 +33,14 @@ def _told(error: Union[Error, str], kind: str, code: str) -> tuple[str, str, str
 
 class SluiceError(Exception):
     """kind is one of docs/reference/errors.md; code says more, or is empty. Those of some kinds are exceptions of Python's, too: NOT_FOUND is a
-    FileNotFoundError, AUTH a PermissionError, TIMEOUT a TimeoutError, NET a ConnectionError, USAGE and FORMAT are ValueErrors."""
+    FileNotFoundError, AUTH a PermissionError, TIMEOUT a TimeoutError, NET a ConnectionError, USAGE and FORMAT are ValueErrors.
+
+    >>> try:
+    ...     sluice.open("nowhere.safetensors")
+    ... except FileNotFoundError as error:
+    ...     print(error.kind)
+    NOT_FOUND
+    """
 
     kind: str
     code: str

@@ -11,7 +11,11 @@ from ._options import Credentials, spec_text
 
 
 class Object(NamedTuple):
-    """One object: its name, below the prefix if it was listed by one, and its size."""
+    """One object: its name, below the prefix if it was listed by one, and its size.
+
+    >>> sluice.ls("m.safetensors")[0].name
+    'm.safetensors'
+    """
 
     name: str
     nbytes: int
@@ -31,7 +35,12 @@ def ls(
     uri: Any, *, include: Optional[Texts] = None, exclude: Optional[Texts] = None,
     credentials: Optional[Credentials] = None, timeout: Optional[float] = None,
 ) -> list[Object]:
-    """The objects below a prefix (a URI with a '/' at its end), or the one of a URI. A shell pattern, or several, choose among them."""
+    """The objects below a prefix (a URI with a '/' at its end), or the one of a URI. A shell pattern, or several, choose among them.
+    SluiceNotFoundError: there is none; SluiceError as of open().
+
+    >>> [found.nbytes > 108 for found in sluice.ls("m.safetensors")]
+    [True]
+    """
     source = _source(uri, credentials, include, exclude, timeout)
     try:
         return [Object(entry.name, entry.nbytes) for entry in source.entries()]
@@ -53,7 +62,13 @@ def pull(
     credentials: Optional[Credentials] = None, verify: str = "auto", spec: Union[str, dict[str, Any], None] = None,
     timeout: Optional[float] = None, progress: _progress.Wanted = None,
 ) -> None:
-    """Copy a model's objects into a directory, as `sluice load URI --to DIRECTORY` does: checked, and there all at once."""
+    """Copy a model's objects into a directory, as `sluice load URI --to DIRECTORY` does: checked, and there all at once.
+    SluiceError of kind NO_SPACE: the disk is full; other errors as of open().
+
+    >>> sluice.pull("m.safetensors", "pulled")
+    >>> sluice.open("pulled")["w"].shape
+    (4, 6)
+    """
     whole: Union[str, dict[str, Any], None] = spec
     wanted = {"include": texts(include, "include"), "exclude": texts(exclude, "exclude")}
     chosen = {key: value for key, value in wanted.items() if value}
@@ -67,7 +82,12 @@ def pull(
 
 
 class File(io.RawIOBase):
-    """One object as a read-only binary file; every read asks for its range alone. Any thread may use read_at()."""
+    """One object as a read-only binary file; every read asks for its range alone. Any thread may use read_at().
+
+    >>> with sluice.open_file("m.safetensors", buffer_size=0) as file:
+    ...     file.seek(8), file.read(1)
+    (8, b'{')
+    """
 
     def __init__(self, source: Source, name: str, begin: int, end: Optional[int]) -> None:
         super().__init__()
@@ -148,7 +168,12 @@ def open_file(
     credentials: Optional[Credentials] = None, timeout: Optional[float] = None,
 ) -> io.BufferedReader:
     """One object as a read-only binary file, or the part from begin to end of it. buffer_size: bytes that are read ahead; 0: none, and
-    every read is a request."""
+    every read is a request. SluiceNotFoundError: there is none; ValueError: begin and end are no part; SluiceError as of open().
+
+    >>> with sluice.open_file("m.safetensors", begin=8) as file:
+    ...     file.read(2)
+    b'{"'
+    """
     if begin < 0 or (end is not None and end < begin):
         raise ValueError(f"no part of a file: {begin} to {end}")
     raw = File(_source(uri, credentials, None, None, timeout), _progress.without_secrets(str(uri)), begin, end)

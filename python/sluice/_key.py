@@ -14,7 +14,14 @@ class Phrase(str):
 
 
 class Key:
-    """32 bytes, or a passphrase that a key is made of, with Argon2id. Key(…) takes either: bytes are a key, a str is a passphrase."""
+    """32 bytes, or a passphrase that a key is made of, with Argon2id. Key(…) takes either: bytes are a key, a str is a passphrase.
+
+    >>> import numpy
+    >>> key = sluice.Key.random()
+    >>> sluice.save({"a": numpy.ones(2)}, "secret.tensors", key=key)
+    >>> sluice.load("secret.tensors", key=key, framework="numpy")["a"].tolist()
+    [1.0, 1.0]
+    """
 
     def __init__(self, secret: Union[bytes, bytearray, memoryview, str]) -> None:
         if isinstance(secret, str):

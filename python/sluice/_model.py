@@ -25,7 +25,11 @@ FOUND_ALONE = 8  # tensors of which each costs as much as a quarter of all in a 
 
 
 class Meta(NamedTuple):
-    """What is known of a tensor without reading it."""
+    """What is known of a tensor without reading it.
+
+    >>> sluice.open("m.safetensors").meta("w").nbytes
+    96
+    """
 
     name: str
     dtype: str  # "BF16"
@@ -38,7 +42,12 @@ class Meta(NamedTuple):
 
 class OpenTensor(Array):
     """One tensor or data file of an opened model. It is read once, when its memory is asked for; that may be written to, and nobody
-    else sees it."""
+    else sees it.
+
+    >>> tensor = sluice.open("m.safetensors")["w"]
+    >>> tensor.shape, tensor.dtype, tensor.numpy().sum()
+    ((4, 6), 'F32', 276.0)
+    """
 
     def __init__(self, source: Source, entry: Entry) -> None:
         self._source, self._entry = source, entry
@@ -116,7 +125,11 @@ def hold(source: Source, entry: Entry) -> _native.Held:
 
 
 class Slice:
-    """A tensor that brackets take a part of: numbers, ranges with any step, None and an ellipsis. Only what they name is read."""
+    """A tensor that brackets take a part of: numbers, ranges with any step, None and an ellipsis. Only what they name is read.
+
+    >>> sluice.open("m.safetensors", framework="numpy").slice("w")[1:3].sum()
+    138.0
+    """
 
     def __init__(self, model: "Model", entry: Entry) -> None:
         self._model, self._entry = model, entry
@@ -167,6 +180,10 @@ class Model(Mapping[str, Any]):
     read. A copy, also one that was pickled, is opened again, and is of the same version, or an error.
 
     Any thread may use it; close() waits for what is being read.
+
+    >>> with sluice.open("m.safetensors", framework="numpy") as model:
+    ...     print(len(model), "w" in model, model.format, model.nbytes)
+    2 True safetensors 108
     """
 
     def __init__(self, wish: _Wish, progress: _progress.Wanted = None) -> None:

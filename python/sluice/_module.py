@@ -167,6 +167,10 @@ def load_into_module(
 
     What is not here is as of sluice.open(), and counts for a uri alone. RuntimeError: shapes do not fit, or names under strict; SluiceError as
     of sluice.load().
+
+    >>> module = torch.nn.Linear(6, 4)  # doctest: +SKIP
+    >>> sluice.load_into_module(module, "linear.safetensors")  # doctest: +SKIP
+    ([], [])
     """
     with Limit(timeout).step():
         opened = uri if isinstance(uri, Model) else open_model(

@@ -14,7 +14,11 @@ Spec = Union[str, dict[str, Any], None]  # YAML, or what it says
 
 
 class Credentials:
-    """Made by credentials(). Secrets are in memory of this process, which the library reads as files."""
+    """Made by credentials(). Secrets are in memory of this process, which the library reads as files.
+
+    >>> sluice.credentials(endpoint="http://127.0.0.1:7070").source()
+    {'s3': {'endpoint': 'http://127.0.0.1:7070'}}
+    """
 
     def __init__(self, source: dict[str, dict[str, Any]], secrets: dict[tuple[str, str], str]) -> None:
         self._source = {kind: dict(values) for kind, values in source.items()}
@@ -69,7 +73,10 @@ def credentials(
     """Who asks, where the usual places (environment, profiles, metadata servers) do not say it.
 
     The first nine are of S3 and its like; endpoint may be http:// too. source: anything else that stands under `source` of a
-    model's spec, such as {"gs": {"userProject": "p"}}.
+    model's spec, such as {"gs": {"userProject": "p"}}. ValueError: one of two that go together is missing.
+
+    >>> who = sluice.credentials(endpoint="http://127.0.0.1:7070", access_key_id="a", secret_access_key="b")
+    >>> sluice.open("s3://models/m/", credentials=who)  # doctest: +SKIP
     """
     if (access_key_id is None) != (secret_access_key is None):
         raise ValueError("access_key_id and secret_access_key go together")

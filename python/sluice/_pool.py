@@ -100,7 +100,10 @@ def _wait(lease: "_Lease", call: Callable[[int, Error], int], timeout: Optional[
 
 
 class Tensor(Array):
-    """One tensor of a model. Its memory can be had once it is ready: every way to it waits for that."""
+    """One tensor of a model. Its memory can be had once it is ready: every way to it waits for that.
+
+    >>> sluice.attach("gpt-j-6b")["lm_head.weight"].wait().torch()  # doctest: +SKIP
+    """
 
     def __init__(self, lease: _Lease, raw: RawTensor, writable: bool) -> None:
         self._number = raw.number
@@ -141,7 +144,10 @@ class Tensor(Array):
 
 class Part(Array):
     """The part of a tensor that one of several ranks has, on the same memory: nothing is copied, and every way to it waits for the
-    tensor."""
+    tensor.
+
+    >>> sluice.attach("gpt-j-6b").shard("lm_head.weight", dim=0, rank=1, of=8).torch()  # doctest: +SKIP
+    """
 
     def __init__(self, whole: Array, dim: int, rank: int, of: int) -> None:
         count = len(whole.shape)
@@ -217,6 +223,9 @@ class PoolModel(Mapping[str, Any]):
     as long as any array on its memory is in use. A copy, also one that was pickled, attaches again, to the same version.
 
     Names are read when they are asked for, since a model may have tens of thousands.
+
+    >>> with sluice.attach("gpt-j-6b", framework="torch") as model:  # doctest: +SKIP
+    ...     weight = model["lm_head.weight"]
     """
 
     def __init__(self, lease: _Lease, writable: bool, framework: Optional[str] = None) -> None:
@@ -498,6 +507,12 @@ def attach(
     timeout   seconds until the daemon knows what is in the model; a daemon that is not there yet is waited for, too. None waits
               for ever, but not for a daemon that is not there.
     framework "torch" or "numpy": what model[name] gives, on the pool's memory. None: Tensor, which can become any of them.
+
+    SluiceNotFoundError: the daemon has no such model; SluiceConnectionError: there is no daemon; SluicePermissionError, SluiceTimeoutError.
+
+    >>> model = sluice.attach("gpt-j-6b", framework="torch")  # doctest: +SKIP
+    >>> model["lm_head.weight"].shape  # doctest: +SKIP
+    torch.Size([50400, 4096])
     """
     wish = _Wish(name, _device(device), renamed("attach", "key", "deposit", deposit, key), socket, load, writable, register, timeout)
     found = _frameworks.framework_name(framework)
@@ -528,13 +543,20 @@ class _Deposited(Memory):
 
 
 class Room(Array):
-    """Where a tensor of a deposit goes: writable until the commit, read-only from then on."""
+    """Where a tensor of a deposit goes: writable until the commit, read-only from then on.
+
+    >>> room = deposit.room("w", "F32", (4, 6))  # doctest: +SKIP
+    >>> room.torch().fill_(1)  # doctest: +SKIP
+    """
 
 
 class Deposit:
     """A derived model in the making; as a context manager it is committed at the end, unless something failed.
 
     device  where its memory is: that of the source, unless given.
+
+    >>> with sluice.Deposit(model, "fused", nbytes=1 << 30) as deposit:  # doctest: +SKIP
+    ...     deposit.room("w", "F32", (4, 6)).torch().fill_(1)
     """
 
     def __init__(

@@ -110,6 +110,12 @@ class Writer:
     borrow      copy nothing: the arrays stay as they are until finish().
 
     Any thread may use it; one waits for another.
+
+    >>> import numpy
+    >>> with sluice.Writer("written.tensors") as writer:
+    ...     writer.write("a", numpy.zeros((2, 3), numpy.float32))
+    >>> sluice.open("written.tensors").meta("a").dtype
+    'F32'
     """
 
     def __init__(
