@@ -367,8 +367,8 @@ class Model(Mapping[str, Any]):
             shape = _frameworks.stored_shape(entry.dtype, shape)
         if self.keeps(entry):
             return _frameworks.meta_tensor(entry.dtype, shape)
-        if count and self._copies(entry, row, framework, nbytes(row, count)):
-            return _frameworks.turned(framework, self._copied(entry, taken, framework), taken.flips, shape)
+        if count and self._maps(entry, row, framework):
+            return _frameworks.turned(framework, self._of_mapping(entry, taken, framework, nbytes(row, count)), taken.flips, shape)
 
         def read(gpu: Optional[str]) -> Any:
             room = self._room(entry.dtype, taken.read_shape, framework, gpu)
@@ -410,18 +410,25 @@ class Model(Mapping[str, Any]):
             [Read(entry.number, taken.ranges, room.address, job.nbytes) for (entry, taken), room, job in zip(parts, rooms, jobs)], gpu, on_done
         )
 
-    def _copies(self, entry: Entry, row: Dtype, framework: str, size: int) -> bool:
-        """A part of a tensor that may be mapped is copied from there: threads that read it take longer, unless it is large."""
+    def _maps(self, entry: Entry, row: Dtype, framework: str) -> bool:
+        """Can a part of it be taken of its mapping? Threads that read it take longer."""
         can = framework == "torch" or (framework == "numpy" and bool(row.numpy))
-        return can and row.bits >= 8 and size <= COPIED_BYTES and self._wish.device == "cpu" and may_map(self._source, entry)
+        return can and row.bits >= 8 and self._wish.device == "cpu" and may_map(self._source, entry)
 
-    def _copied(self, entry: Entry, taken: _slices.Ranges, framework: str) -> Any:
-        whole = OpenTensor(self._source, entry)
-        part = tuple(builtins.slice(*one) for one in taken.ranges)
+    def _of_mapping(self, entry: Entry, taken: _slices.Ranges, framework: str, size: int) -> Any:
+        """What is large and lies in one piece stays mapped, as a whole tensor does; else a copy."""
+        part = tuple([builtins.slice(*one) for one in taken.ranges])
+        if size > COPIED_BYTES and _slices.in_one_piece(taken.ranges, entry.shape):
+            mapped = OpenTensor(self._source, entry)
+            return (mapped.torch() if framework == "torch" else mapped.numpy())[part]
+        held = self._source.map(entry.number)
         if framework == "torch":
-            return whole.torch()[part].clone(memory_format=library("torch").contiguous_format)
-        array = _frameworks.aligned_array(row_dtype(entry.dtype), taken.read_shape)
-        array[...] = whole.numpy()[part]
+            torch = library("torch")
+            whole = torch.frombuffer(held.buffer(), dtype=torch.uint8).view(torch_dtype(entry.dtype)).view(entry.shape)
+            return whole[part].clone(memory_format=torch.contiguous_format)
+        kind = row_dtype(entry.dtype)
+        array = _frameworks.aligned_array(kind, taken.read_shape)
+        array[...] = library("numpy").frombuffer(held.buffer(), kind).reshape(entry.shape)[part]
         return array
 
     def _room(self, dtype: str, shape: tuple[int, ...], framework: str, gpu: Optional[str]) -> _frameworks.Room:

@@ -143,11 +143,15 @@ class Held(Memory):
     def __del__(self) -> None:
         self._free(self.memory)
 
-    def view(self) -> memoryview:
-        """All of it, writable; it lives as long as anybody looks."""
+    def buffer(self) -> Any:
+        """All of it, writable, as a buffer that lives as long as anybody looks."""
         array = (c_uint8 * self.nbytes).from_address(self.address) if self.nbytes else (c_uint8 * 0)()
         array._sluice_memory = self  # type: ignore[attr-defined]
-        return memoryview(array).cast("B")
+        return array
+
+    def view(self) -> memoryview:
+        """The same as Python's bytes."""
+        return memoryview(self.buffer()).cast("B")
 
 
 def new_memory(nbytes: int) -> Held:

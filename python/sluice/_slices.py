@@ -38,7 +38,7 @@ def _number(part: Any, size: int, dim: int) -> int:
         raise TypeError("a slice is of numbers, ranges, None and an ellipsis, not of truth values")
     try:
         if getattr(part, "ndim", 0):
-            raise TypeError  # a tensor of one element has an index, too, and is no number
+            raise TypeError  # operator.index() would take a tensor of one element for a number
         number = operator.index(part)
     except TypeError:
         raise TypeError(
@@ -84,6 +84,16 @@ def resolve(index: Any, shape: tuple[int, ...]) -> Ranges:
             ranges.append((at, at + 1, 1))
             read.append(1)
     return Ranges(tuple(ranges), tuple(read), tuple(flips), tuple(final))
+
+
+def in_one_piece(ranges: tuple[tuple[int, int, int], ...], shape: tuple[int, ...]) -> bool:
+    """Do the elements lie one behind the other in the tensor?"""
+    behind = False  # a dimension before has more than one index: from here on all is taken
+    for (start, stop, step), size in zip(ranges, shape):
+        if step > 1 or (behind and stop - start < size):
+            return False
+        behind = behind or stop - start > 1
+    return True
 
 
 def part_of(size: int, rank: int, of: int) -> builtins.slice:

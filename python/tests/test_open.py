@@ -83,13 +83,28 @@ class Opened(Case):
                 self.assertEqual(part.tolist(), self.made["wide"][1:3, ::2].tolist())
                 self.assertTrue(part.is_contiguous() if framework == "torch" else part.flags.c_contiguous)
                 part[:] = 9
+                rows = model.slice("wide")[1:3]
+                self.assertEqual(rows.tolist(), self.made["wide"][1:3].tolist())
+                rows[:] = 9
                 self.assertEqual(model.slice("wide")[1:3].tolist(), self.made["wide"][1:3].tolist())
                 for name in set(self.made) - {"scalar", "empty"}:
                     if framework == "torch" or name in ("int8", "float16", "complex64", "bool"):
                         self.assertEqual(model.slice(name)[1].tolist(), self.made[name][1].tolist(), name)
                 self.assertEqual(float(model.slice("scalar")[()]), 2.5)
+                del rows
                 with open("/proc/self/maps", encoding="utf-8") as maps:
                     self.assertNotIn(self.path, maps.read())
+
+    def test_no_slice_of_a_local_file_is_read_by_threads(self):
+        made = {"w": torch.arange(3 << 18).reshape(3, 512, 512)}
+        make(made, self.at("l.safetensors"))
+        for framework, index in itertools.product(
+            ("torch", "numpy"), (numpy.s_[1], numpy.s_[0:2], numpy.s_[:, :, 64:500], numpy.s_[:, 100:400], numpy.s_[:2, ::-2], numpy.s_[2, 7:9, ::3]),
+        ):
+            with self.subTest(framework=framework, index=index), sluice.open(self.at("l.safetensors"), framework=framework) as model:
+                with mock.patch.object(model._source, "read", side_effect=AssertionError("threads")):
+                    part = model.slice("w")[index]
+                self.assertTrue(numpy.array_equal(part, made["w"].numpy()[index]))
 
     def test_one_text_is_one_name_or_one_pattern(self):
         self.assertEqual(list(sluice.open(self.path, include="w*")), ["wide"])
