@@ -284,7 +284,7 @@ class Opened(Case):
             sluice.save(self.made, self.path, replace=False)
         if WRITES:
             sluice.save({"a": torch.ones(2)}, self.at("e.tensors"), key="secret")
-            with self.assertRaisesRegex(sluice.SluiceError, "give key=") as found:
+            with self.assertRaisesRegex(sluice.SluicePermissionError, "'a'.*give key=") as found:
                 sluice.load(self.at("e.tensors"))
             self.assertNotIn("--", str(found.exception))
 
@@ -394,6 +394,15 @@ class Written(Case):
         sluice.save(made, file, format="safetensors")
         with open(self.at("m.safetensors"), "rb") as saved:
             self.assertEqual(file.getvalue(), saved.read())
+
+    @needs_writing
+    def test_an_encrypted_model_is_listed_without_its_key(self):
+        sluice.save({"a": torch.ones(2, 3), "b": torch.ones(4)}, self.at("e.tensors"), key="secret")
+        with sluice.open(self.at("e.tensors"), framework="torch") as model:
+            self.assertEqual((sorted(model), model.encrypted, model.meta("a").shape, model.meta("a").encrypted), (["a", "b"], True, (2, 3), True))
+            for read in (lambda: model["a"], lambda: model.slice("b")[1:2], model.load, lambda: list(model.stream())):
+                with self.assertRaisesRegex(sluice.SluicePermissionError, "is encrypted: give key="):
+                    read()
 
     def test_what_is_wrong_is_said_before_a_bar_begins(self):
         bad = (({"metadata": {"epoch": 3}}, TypeError, "texts"), ({"key": b"x"}, ValueError, "32 bytes"),

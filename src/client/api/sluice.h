@@ -451,7 +451,7 @@ struct sluice_open_options {
     const char *spec; /* YAML: what a model's spec (docs/reference/spec.md) may say beside its URI,
                          such as "source: {s3: {endpoint: …}}\ntensors: {cast: {F32: BF16}}\n".
                          Credentials are found as the program finds them, unless it says so */
-    const struct sluice_key *key; /* NULL: as the spec says */
+    const struct sluice_key *key; /* NULL: as the spec says; without one it is only listed */
     uint32_t verify;              /* enum sluice_verify */
     uint32_t flags;
     int32_t timeout_ms; /* of sluice_open() alone; 0 or less: no limit */

@@ -158,10 +158,12 @@ int sl_index_sort_names(struct sl_index *index, struct sl_err *err);
  * are read. An encrypted file without keys is E_KEY_REQUIRED and keys for a plain one
  * E_NOT_ENCRYPTED (SL_E_AUTH and SL_E_USAGE), even if all tensors are meta; E_KDF as
  * sl_keys_find(). Keys are derived here, once for each derivation; the keys must outlive the index.
- * Indexes that are listed only (`inspect`) need not pass: their encrypted tensors stay refused with
- * E_KEY_REQUIRED.
+ * Indexes that are listed only (`inspect`, what libsluice opens without a key) need not pass: their
+ * encrypted tensors stay refused with E_KEY_REQUIRED.
  */
 int sl_index_unlock(struct sl_index *index, struct sl_keys *keys, struct sl_err *err);
+/** Is it encrypted, and its index did not get a key? */
+bool sl_tensor_waits_for_key(const struct sl_tensor *tensor);
 
 /** How many bytes to ask for when opening an object whose format is not known: one request indexes
  * most files. */

@@ -19,7 +19,7 @@ enum {
     PROBE_BYTES_MAX = 4 * 1024 * 1024,
 };
 
-static bool waits_for_key(const struct sl_tensor *tensor)
+bool sl_tensor_waits_for_key(const struct sl_tensor *tensor)
 {
     return tensor->refused && strcmp(tensor->refused_code, "E_KEY_REQUIRED") == 0;
 }
@@ -86,7 +86,7 @@ static int unlock(struct sl_index *index, struct sl_keys *keys, struct sl_err *e
             return sl_wrap(err, "tensor '%.*s'", SL_NAME_ARGS(tensor->name, tensor->name_bytes));
     }
     for (size_t i = 0; i < index->tensor_count; i++)
-        if (waits_for_key(&index->tensors[i]))
+        if (sl_tensor_waits_for_key(&index->tensors[i]))
             index->tensors[i].refused = 0;
     return 0;
 }

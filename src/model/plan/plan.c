@@ -121,6 +121,8 @@ static int unlock(struct sl_plan *plan, struct sl_err *err)
     if (own->keys) {
         sl_keys_heed(own->keys, sl_store_cancel(own->store));
         sl_keys_defer(own->keys);
+    } else if (own->lists) {
+        return 0; /* names are in the clear, and whoever reads is told */
     }
     for (size_t i = 0; i < own->candidate_count; i++)
         if (own->candidates[i].index &&

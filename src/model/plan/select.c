@@ -53,6 +53,11 @@ int sl_plan_add_sources(struct sl_plan *plan, struct sl_err *err)
 int sl_plan_refuse_unreadable(const struct sl_tensor *tensor, const char *object,
                               struct sl_err *err)
 {
+    if (sl_tensor_waits_for_key(tensor))
+        return sl_fail_code(err, SL_E_AUTH, "E_KEY_REQUIRED",
+                            "tensor '%s' of '%s' is encrypted: give its key with --key-file or its "
+                            "passphrase with --passphrase-file",
+                            tensor->name, object);
     if (tensor->refused)
         return sl_fail_code(
             err, (enum sl_err_kind)tensor->refused,
