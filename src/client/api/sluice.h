@@ -32,11 +32,12 @@
  * Functions return 0, or -1 with an error; error may be NULL. A struct whose first member is `size`
  * is set to its own sizeof by the caller: members are only ever added at its end. SLUICE_USAGE: the
  * size is that of none, or `flags` has one that the library does not know. A cancel_fd is a
- * descriptor that becomes readable: SLUICE_CANCELED; 0 or less is none, everywhere. A timeout_ms of
- * options is no limit at 0 or less; as an argument it is at less than 0, and 0 does not wait. C++
- * has sluice_read_t and sluice_dlpack_t, whose structs share their names with functions. Different
- * models, deposits, sources and writers may be used by different threads at once; of one model or
- * source, all but sluice_detach() and sluice_close() may be. Nothing here raises signals or prints.
+ * descriptor that becomes readable: SLUICE_CANCELED; 0 or less is none, everywhere. In options a
+ * timeout_ms of 0 or less means no limit; as an argument a negative one means that, and 0 means not
+ * to wait. C++ has sluice_read_t and sluice_dlpack_t, whose structs share their names with
+ * functions. Different models, deposits, sources and writers may be used by different threads at
+ * once; of one model or source, all but sluice_detach() and sluice_close() may be. Nothing here
+ * raises signals or prints.
  */
 #ifndef SL_SLUICE_H
 #define SL_SLUICE_H

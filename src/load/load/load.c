@@ -123,7 +123,8 @@ static bool leaves_hashes(const struct sl_plan *plan)
     return false;
 }
 
-/* Where nothing has a hash, as is usual, that is no news: it would hide where it is. */
+/* Are hashes missed? Most models have none: a line for each of them would hide the one that should
+ * have some. */
 static bool wants_hashes(const struct load *load)
 {
     const struct sl_spec_verify *verify = &load->spec->verify;
