@@ -162,19 +162,19 @@ SL_TEST(what_a_load_begins_with)
            64, 64, 256, 4, SL_CONNECTIONS_KNOWN, 0, SL_THREADS_PROCESSORS);
     EXPECT("nothing known of the server", facts.first_byte_ns = 0, 2, 64, 64, 256, 4, 0, 0,
            SL_THREADS_PROCESSORS);
-    EXPECT("30 ms away", facts.first_byte_ns = 30 * SL_NS_PER_MS, 8, 64, 64, 256, 4,
+    EXPECT("30 ms away", facts.first_byte_ns = 30 * SL_NS_PER_MS, 6, 64, 64, 256, 4,
            SL_CONNECTIONS_DISTANT, 0, SL_THREADS_PROCESSORS);
     EXPECT(
         "30 ms away, one turn of 64 ranges",
         (facts.first_byte_ns = 30 * SL_NS_PER_MS, facts.ranges = 64, facts.fetch_bytes = 512 * MIB),
-        8, 64, 64, 256, 4, SL_CONNECTIONS_DISTANT, 0, SL_THREADS_PROCESSORS);
+        6, 64, 64, 256, 4, SL_CONNECTIONS_DISTANT, 0, SL_THREADS_PROCESSORS);
     EXPECT("far, 3 were needed", (facts.first_byte_ns = 30 * SL_NS_PER_MS, facts.known = 3), 3, 64,
            64, 256, 4, SL_CONNECTIONS_KNOWN, 0, SL_THREADS_PROCESSORS);
     EXPECT("tiny requests, far away",
            (facts.planned = (struct sl_connections){16, 128, SL_CONNECTIONS_SMALL, 0},
             facts.ranges = 100000, facts.fetch_bytes = GIB,
             facts.first_byte_ns = 30 * SL_NS_PER_MS),
-           8, 128, 0, 64, 4, SL_CONNECTIONS_DISTANT, 0, SL_THREADS_PROCESSORS);
+           6, 128, 0, 64, 4, SL_CONNECTIONS_DISTANT, 0, SL_THREADS_PROCESSORS);
     EXPECT("files of this machine",
            (facts.planned = (struct sl_connections){2, 8, SL_CONNECTIONS_LOCAL, 0}), 2, 8, 72, 256,
            4, SL_CONNECTIONS_LOCAL, 0, SL_THREADS_PROCESSORS);
@@ -189,7 +189,7 @@ SL_TEST(what_a_load_begins_with)
     EXPECT("tiny requests",
            (facts.planned = (struct sl_connections){16, 128, SL_CONNECTIONS_SMALL, 0},
             facts.ranges = 100000, facts.fetch_bytes = GIB),
-           8, 128, 0, 64, 4, SL_CONNECTIONS_SMALL, 0, SL_THREADS_PROCESSORS);
+           6, 128, 0, 64, 4, SL_CONNECTIONS_SMALL, 0, SL_THREADS_PROCESSORS);
     EXPECT("one range", facts.planned = ((struct sl_connections){1, 1, 0, SL_BOUND_RANGES}), 1, 1,
            65, 256, 1, 0, SL_BOUND_RANGES, SL_THREADS_CONNECTIONS);
     EXPECT("nothing to fetch", (facts.ranges = 0, facts.fetch_bytes = 0), 2, 64, 64, 256, 4, 0, 0,
@@ -213,7 +213,7 @@ SL_TEST(without_processors_a_load_begins_with_one)
     EXPECT("near", facts.cpu = waited, 1, 64, 64, 256, 4, 0, 0, SL_THREADS_PROCESSORS);
     EXPECT("30 ms away", (facts.first_byte_ns = FAR_NS, facts.cpu = waited), 1, 64, 64, 256, 4, 0,
            0, SL_THREADS_PROCESSORS);
-    EXPECT("30 ms away, with processors", (facts.first_byte_ns = FAR_NS, facts.cpu = worked), 8, 64,
+    EXPECT("30 ms away, with processors", (facts.first_byte_ns = FAR_NS, facts.cpu = worked), 6, 64,
            64, 256, 4, SL_CONNECTIONS_DISTANT, 0, SL_THREADS_PROCESSORS);
     EXPECT("16 were given", (facts.connections = 16, facts.cpu = waited), 16, 16, 80, 256, 4,
            SL_CONNECTIONS_GIVEN, 0, SL_THREADS_PROCESSORS);
@@ -351,7 +351,7 @@ SL_TEST(what_is_known_of_the_server_later_counts_as_well)
     sl_concurrency_know_distance(&facts, 0, &is.growth);
     ck_assert_uint_eq(is.growth.connections, 2);
     sl_concurrency_know_distance(&facts, 30 * SL_NS_PER_MS, &is.growth);
-    ck_assert_uint_eq(is.growth.connections, 8);
+    ck_assert_uint_eq(is.growth.connections, 6);
 }
 
 /* ---- while it reads -------------------------------------------------------------------------- */
@@ -366,7 +366,7 @@ SL_TEST(a_server_that_is_near_after_all_has_what_a_near_one_has)
     struct sl_concurrency is;
     sl_concurrency_decide(&facts, &is);
     ck_assert_int_eq(is.connections.why, SL_CONNECTIONS_DISTANT);
-    ck_assert_uint_eq(is.growth.connections, 8);
+    ck_assert_uint_eq(is.growth.connections, 6);
     sl_concurrency_know_distance(&facts, SL_NS_PER_MS / 5, &is.growth);
     ck_assert_uint_eq(is.growth.connections, 1);
     ck_assert_str_eq(sl_growth_why_name(is.growth.why), "nearer");

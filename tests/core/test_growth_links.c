@@ -25,10 +25,11 @@ enum { MOST = 256, FIXED_MOST = 128, SLOW_MOST = 8, SPLIT_BYTES = 1048576 };
 #define LOOK_S 0.005
 
 struct link {
-    double round_trip_s, answer_s; /* answer: what the server takes beside the round trip */
-    double bytes_per_s;            /* of all connections */
-    double connection_bytes_per_s; /* of each; 0: no limit */
-    double burst_bytes;            /* that come at ten times the rate first */
+    double round_trip_s, answer_s;        /* answer: what the server takes beside the round trip */
+    double bytes_per_s;                   /* of all connections */
+    double connection_bytes_per_s;        /* of each; 0: no limit */
+    double burst_bytes;                   /* that come at ten times the rate first */
+    double change_s, changed_bytes_per_s; /* of all connections from then on; 0: no change */
     uint64_t load_bytes, request_bytes;
 };
 struct outcome {
@@ -55,7 +56,9 @@ struct run {
 
 static double link_rate(const struct run *run)
 {
-    double rate = run->link->bytes_per_s;
+    const struct link *link = run->link;
+    bool changed = link->change_s > 0 && run->now_s >= link->change_s;
+    double rate = changed ? link->changed_bytes_per_s : link->bytes_per_s;
     return run->come < run->link->burst_bytes ? 10 * rate : rate;
 }
 
@@ -207,7 +210,6 @@ static struct outcome load_over(const struct link *link, unsigned given)
         double rate = rate_of_each(&run);
         pass(&run, until_next(&run, rate), rate);
         settle(&run, wanted);
-        sl_growth_know_open(&run.is.growth, run.open);
         wanted = sl_growth_tick(&run.is.growth, 1 + (uint64_t)(run.now_s * SL_NS_PER_S),
                                 (uint64_t)run.landed, 0);
     }
@@ -343,4 +345,28 @@ SL_TEST(nor_does_one_that_seems_distant_or_begins_fast_see_many)
                           burst_mb, is.most);
         }
     }
+}
+
+/* Other users of the link go, or come, four seconds after the load began. */
+SL_TEST(a_link_that_changes_is_used_soon)
+{
+    static const double links[][2] = {{125 * MB, 1250 * MB}, {1250 * MB, 125 * MB}},
+                        each[] = {40 * MB, 200 * MB};
+    double worst = 0;
+    for (size_t i = 0; i < SL_COUNT(round_trips_s) * SL_COUNT(links) * SL_COUNT(each); i++) {
+        const double *rates = links[i % 2];
+        const struct link link = {.round_trip_s = round_trips_s[i / 4],
+                                  .bytes_per_s = rates[0],
+                                  .connection_bytes_per_s = each[i / 2 % 2],
+                                  .change_s = 4,
+                                  .changed_bytes_per_s = rates[1],
+                                  .load_bytes = 8 * GIB,
+                                  .request_bytes = 8 * MIB};
+        unsigned fixed = 0;
+        double best = best_fixed(&link, &fixed);
+        struct outcome is = load_over(&link, 0);
+        print_row(&link, &is, best, fixed);
+        worst = fmax(worst, is.seconds / best);
+    }
+    ck_assert_double_le(worst, 1.15);
 }

@@ -68,8 +68,8 @@ const char *sl_connections_bound_name(enum sl_connections_bound bound)
 
 const char *sl_growth_why_name(enum sl_growth_why why)
 {
-    static const char *const names[] = {"begun",      "rose", "same",   "fewer",
-                                        "processors", "busy", "nearer", "most"};
+    static const char *const names[] = {"begun", "rose",   "same", "processors",
+                                        "busy",  "nearer", "most"};
     return NAME_OF(names, why);
 }
 

@@ -1,5 +1,5 @@
 /* How many connections: begin with a few, add while the goodput rises and there are processors left
- * for them, do with fewer where these bring the same, halve when the server is too busy. A distant
+ * for them, halve when the server is too busy. A distant
  * server gets many at once as soon as the few have brought enough to share among them.
  * Computation alone: no clock is read. A struct is for one thread at a time, or under its owner's
  * lock. */
@@ -17,7 +17,6 @@ enum sl_growth_why {
     SL_GROWTH_BEGUN,      /* it has not been tried yet whether more bring more */
     SL_GROWTH_ROSE,       /* more brought more */
     SL_GROWTH_SAME,       /* more brought no more, and were taken back */
-    SL_GROWTH_FEWER,      /* fewer brought the same */
     SL_GROWTH_PROCESSORS, /* the process, or the machine, has no processor left for more */
     SL_GROWTH_BUSY,       /* the server said that they are too many */
     SL_GROWTH_NEARER,     /* connections for a distant server were taken back: it is near */
@@ -30,8 +29,7 @@ struct sl_growth {
     /* the rest is its own */
     unsigned before;         /* the step on trial began here; 0: none */
     unsigned near;           /* as many a server that is near begins with */
-    unsigned least;          /* no step goes below */
-    bool down;               /* the step on trial, or the next one, goes down */
+    bool fixed;              /* it never changes, but where the server is too busy */
     unsigned ceiling;        /* a server said that more is too many; 0: none */
     uint64_t window_ns;      /* when this window began; 0: not yet */
     uint64_t window_bytes;   /* bytes landed until then */
@@ -46,13 +44,11 @@ struct sl_growth {
     bool fed;        /* each had its share when it was looked at last */
     uint64_t answer_ns; /* that the server takes to begin an answer */
     uint64_t request_bytes;
-    bool doubted;      /* it began with more than a few need to be, and the server may be slow */
     uint64_t began_ns; /* the first call */
     uint64_t first_ns; /* when bytes first landed, and how many; 0: not yet */
     uint64_t first_bytes;
     bool reaching;                   /* the step on trial is that to the target */
     uint64_t reached_ns;             /* when it was begun */
-    unsigned open;                   /* connections; 0: not known */
     size_t requests;                 /* that the load will make, 0: not known */
     uint64_t all_bytes;              /* that will land, 0: not known */
     struct sl_cpu_time (*cpu)(void); /* of the process so far; NULL: not known */
@@ -99,9 +95,6 @@ bool sl_growth_waits(struct sl_cpu_time cpu);
  * thread is busy all the time another connection of its own brings nothing, so the next step is to
  * these. */
 void sl_growth_know_threads(struct sl_growth *growth, unsigned second_thread);
-/** So many connections are open: those that are too many end their ranges before they go, and until
- * then it is not known what fewer bring. */
-void sl_growth_know_open(struct sl_growth *growth, unsigned open);
 /** Another load came or went: what is on trial can no longer be judged. It is taken back, but for
  * what a distance has brought. */
 void sl_growth_restart(struct sl_growth *growth);

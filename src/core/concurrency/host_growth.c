@@ -15,7 +15,6 @@ struct sl_reading_host {
     struct sl_host_share *loads; /* NULL: the place is free */
     unsigned count;
     struct sl_growth growth;
-    unsigned least;      /* that the first load would go down to */
     uint64_t gone_bytes; /* landed by loads that have left */
 };
 static struct {
@@ -50,7 +49,6 @@ static struct sl_reading_host *find(const char *key)
 static void keep_one_each(struct sl_reading_host *host)
 {
     struct sl_growth *growth = &host->growth;
-    growth->least = SL_MIN(SL_MAX(growth->least, host->count), growth->maximum);
     growth->connections = SL_MIN(SL_MAX(growth->connections, host->count), growth->maximum);
 }
 
@@ -74,7 +72,6 @@ static void fit(struct sl_reading_host *host)
     for (const struct sl_host_share *load = host->loads; load; load = load->next)
         maximum = SL_MAX(maximum, load->own.maximum);
     growth->maximum = maximum;
-    growth->least = host->least;
     keep_one_each(host);
     sl_growth_know_bytes(growth, all_bytes(host));
     /* Of several loads each has a thread of its own. */
@@ -108,18 +105,13 @@ static void part(struct sl_reading_host *host)
     }
 }
 
-static bool is_fixed(const struct sl_growth *growth)
-{
-    return growth->least == growth->maximum && growth->connections == growth->maximum;
-}
-
 unsigned sl_host_growth_join(struct sl_host_share *share, const char *uri)
 {
     char key[SL_HOST_KEY_BYTES] = "";
     if (uri)
         sl_host_memory_key(uri, key);
     SL_LOCKED(&table.mutex);
-    struct sl_reading_host *host = *key && !is_fixed(&share->own) ? find(key) : NULL;
+    struct sl_reading_host *host = *key && !share->own.fixed ? find(key) : NULL;
     if (!host)
         return share->own.connections;
     struct sl_host_share **last = &host->loads;
@@ -127,12 +119,10 @@ unsigned sl_host_growth_join(struct sl_host_share *share, const char *uri)
         (*last)->shared = share->shared = true;
     *last = share;
     share->host = host;
-    if (host->count++) {
+    if (host->count++)
         take_in(&host->growth, &share->own);
-    } else {
+    else
         host->growth = share->own;
-        host->least = share->own.least;
-    }
     fit(host);
     part(host);
     return share->part;
@@ -184,14 +174,11 @@ unsigned sl_host_growth_tick(struct sl_host_share *share, uint64_t now_ns, uint6
     struct sl_reading_host *host = share->host;
     share->bytes = bytes;
     share->open = open;
-    if (!host) {
-        sl_growth_know_open(&share->own, open);
+    if (!host)
         return sl_growth_tick(&share->own, now_ns, bytes, throttled);
-    }
     uint64_t all = host->gone_bytes;
     for (const struct sl_host_share *load = host->loads; load; load = load->next)
         all += load->bytes;
-    sl_growth_know_open(&host->growth, count_open(host));
     keep_one_each(host); /* its distance may be known now */
     sl_growth_tick(&host->growth, now_ns, all, throttled);
     keep_one_each(host); /* the server may be too busy */

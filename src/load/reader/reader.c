@@ -206,8 +206,7 @@ static void remember_host(const struct sl_reader *reader, uint64_t requests)
         come < requests * WHOLE_REQUEST_BYTES)
         return;
     const struct sl_growth *growth = &reader->locked.growth.own;
-    bool tried = growth->why == SL_GROWTH_ROSE || growth->why == SL_GROWTH_SAME ||
-                 growth->why == SL_GROWTH_FEWER;
+    bool tried = growth->why == SL_GROWTH_ROSE || growth->why == SL_GROWTH_SAME;
     bool alone = !reader->locked.growth.shared;
     const struct sl_host_needs needs = {
         .bytes_per_s = alone ? (double)come * (double)SL_NS_PER_S / (double)ns : 0,
