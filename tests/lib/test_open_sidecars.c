@@ -1,6 +1,7 @@
 /* Parts of tensors of an object that has a sidecar: a wrong byte within the part is found, and
  * fetched again where that helps; one elsewhere is nobody's business. */
 #include "claims.h"
+#include "gguf_maker.h"
 #include "metrics.h"
 #include "oms_maker.h"
 #include "open_case.h"
@@ -128,6 +129,43 @@ SL_TEST(a_part_that_no_range_covers_is_refused_where_hashes_are_required)
     ck_assert_int_eq(error.kind, SLUICE_INTEGRITY);
     ck_assert_msg(strstr(error.message, "without a hash"), "%s", error.message);
     sluice_close(source);
+}
+
+/* Of GGUF: a value that is not kept is read once more, when it is asked for. */
+SL_TEST(a_wrong_byte_of_a_long_value_is_found)
+{
+    enum { COUNT = 300 * 1024, WRONG = 200 * 1024 };
+    static const uint32_t ways[] = {SLUICE_VERIFY_DEFAULT, SLUICE_VERIFY_ALL};
+    static uint8_t value[COUNT];
+    const uint64_t ne[] = {16};
+    struct sl_buf file;
+    sl_autobuf text = SL_BUF_INIT(1024 * 1024);
+    begin(&file, 1, 1);
+    put_string(&file, "long");
+    put_number(&file, SLUICE_VALUE_ARRAY, 4);
+    put_number(&file, SLUICE_VALUE_U8, 4);
+    put_number(&file, COUNT, 8);
+    put_zeros(&file, COUNT);
+    put_tensor(&file, "w", 1, ne, 0, 0);
+    put_zeros(&file, 63 + 64);
+    struct sl_sidecar *sidecar = make_sidecar_of("m.gguf", (uint8_t *)file.data, file.used);
+    ck_assert_int_eq(sl_sidecar_write(sidecar, &text, &err), 0);
+    sl_sidecar_free(sidecar);
+    ck_assert_int_eq(sl_tree_write(scratch_fd, "m.gguf.sluice.json", text.data, text.used, &err),
+                     0);
+    for (size_t i = 0; i < 2 * SL_COUNT(ways); i++) {
+        bool wrong = i % 2;
+        ((uint8_t *)file.data)[WRONG] = wrong;
+        ck_assert_int_eq(sl_tree_write(scratch_fd, "m.gguf", file.data, file.used, &err), 0);
+        struct sluice_source *source = open_folder(ways[i / 2]);
+        int done = sluice_source_value_read(source, 0, value, 0, &error);
+        ck_assert_int_eq(done, wrong ? -1 : 0);
+        if (wrong)
+            ck_assert_msg(error.kind == SLUICE_INTEGRITY && strstr(error.message, "m.gguf"), "%s",
+                          error.message);
+        sluice_close(source);
+    }
+    sl_buf_release(&file);
 }
 
 /* ---- a way that is wrong for once ------------------------------------------------------------ */

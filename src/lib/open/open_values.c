@@ -1,6 +1,7 @@
 /*
  * What a model says of itself: texts of safetensors, values of GGUF. Long ones, such as
- * vocabularies, are not kept: they are read from their place in the object once more.
+ * vocabularies, are not kept: they are read from their place in the object once more, by way of its
+ * sidecar, if there is one.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -58,9 +59,13 @@ static int read_it(void *arg, struct sl_cancel *cancel, struct sl_err *err)
 {
     (void)cancel; /* the source's own */
     const struct value_read *read = arg;
-    struct sl_source *object = sl_open_index(read->source)->sources[0];
+    const struct sl_plan *plan = read->source->plan;
+    const struct sl_source *object = sl_open_index(read->source)->sources[0];
+    uint32_t number = 0;
+    while (plan->sources[number].source != object)
+        number++;
     SL_LOCKED(&read->source->lock);
-    return sl_source_read(object, read->value->begin, read->to, read->value->bytes, err);
+    return sl_plan_read_proved(plan, number, read->value->begin, read->to, read->value->bytes, err);
 }
 
 int sluice_source_value_read(struct sluice_source *source, uint64_t number, void *to, int cancel_fd,

@@ -3,7 +3,8 @@
  * verified reader each, which all threads that compose share. Together they keep as much as one of
  * a conversion, but two ranges each: pieces of neighbouring tensors lie in one range. Where that is
  * more than KEPT_BYTES_MAX, or half of what the load may take, there are none. A part of a plan
- * shares its sources with others that read them, and gets none.
+ * shares its sources with others that read them, and gets none. A single read has a clone and a
+ * reader of its own.
  */
 #include "composed_reads.h"
 
@@ -87,6 +88,16 @@ bool sl_plan_proves_composed(const struct sl_plan *plan, const struct sl_mapping
     return true;
 }
 
+static struct sl_verified_reader *new_guard(const struct sl_plan *plan, uint32_t number,
+                                            struct sl_source *source, uint64_t memory_bytes,
+                                            struct sl_progress *progress, struct sl_err *err)
+{
+    const struct sl_plan_own *own = plan->own;
+    bool strong = own->authentic[number] || own->spec->verify.hashes == SL_HASHES_ALL;
+    return sl_verified_reader_new(source, own->sidecars[number], strong, memory_bytes, progress,
+                                  err);
+}
+
 int sl_plan_guard_composed(const struct sl_plan *plan, struct sl_progress *progress,
                            struct sl_err *err)
 {
@@ -96,15 +107,27 @@ int sl_plan_guard_composed(const struct sl_plan *plan, struct sl_progress *progr
     own->guards = sl_alloc_array(plan->source_count, sizeof(*own->guards), err);
     if (!own->guards)
         return -1;
-    for (uint32_t i = 0; i < plan->source_count; i++) {
-        bool strong = own->authentic[i] || own->spec->verify.hashes == SL_HASHES_ALL;
-        if (own->guarded[i] &&
-            !(own->guards[i] = sl_verified_reader_new(
-                  plan->sources[i].source, own->sidecars[i], strong,
-                  SL_VERIFIED_READER_BYTES_MAX / own->guard_count, progress, err)))
+    uint64_t each_bytes = SL_VERIFIED_READER_BYTES_MAX / own->guard_count;
+    for (uint32_t i = 0; i < plan->source_count; i++)
+        if (own->guarded[i] && !(own->guards[i] = new_guard(plan, i, plan->sources[i].source,
+                                                            each_bytes, progress, err)))
             return -1;
-    }
     return 0;
+}
+
+int sl_plan_read_proved(const struct sl_plan *plan, uint32_t number, uint64_t begin, void *to,
+                        size_t bytes, struct sl_err *err)
+{
+    struct sl_source *source = plan->sources[number].source;
+    SL_AUTO(sl_verified_reader) guard = NULL; /* freed after the clone that it guards */
+    SL_AUTO(sl_source) clone = NULL;
+    if (!is_guarded(plan, number))
+        return sl_source_read(source, begin, to, bytes, err);
+    if (sl_source_known(sl_source_store(source), sl_source_name(source), sl_source_bytes(source),
+                        sl_source_version(source), &clone, err) < 0)
+        return -1;
+    guard = new_guard(plan, number, clone, 0, NULL, err);
+    return guard ? sl_source_read(clone, begin, to, bytes, err) : -1;
 }
 
 void sl_plan_free_guards(struct sl_plan *plan)
