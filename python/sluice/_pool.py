@@ -508,7 +508,7 @@ def attach(
               for ever, but not for a daemon that is not there.
     framework "torch" or "numpy": what model[name] gives, on the pool's memory. None: Tensor, which can become any of them.
 
-    SluiceNotFoundError: the daemon has no such model; SluiceConnectionError: there is no daemon; SluicePermissionError, SluiceTimeoutError.
+    SluiceNotFoundError: the daemon does not know this model. SluiceConnectionError: no daemon answers. SluicePermissionError and SluiceTimeoutError.
 
     >>> model = sluice.attach("gpt-j-6b", framework="torch")  # doctest: +SKIP
     >>> model["lm_head.weight"].shape  # doctest: +SKIP

@@ -248,6 +248,16 @@ static void print_row(const struct link *link, const struct outcome *is, double 
     fflush(stdout);
 }
 
+/* As the program decides; best: the seconds of the best number. Prints a row. */
+static struct outcome compare(const struct link *link, double *best)
+{
+    unsigned fixed = 0;
+    *best = best_fixed(link, &fixed);
+    struct outcome is = load_over(link, 0);
+    print_row(link, &is, *best, fixed);
+    return is;
+}
+
 SL_CASE(.seconds = 300) /* computation alone, much of it */
 
 static const double round_trips_s[] = {0.0001, 0.001, 0.01, 0.05};
@@ -263,10 +273,8 @@ SL_TEST(on_every_link_a_load_is_as_fast_as_with_the_best_number)
                                   .connection_bytes_per_s = each[i % 2],
                                   .load_bytes = loads[i / 2 % 3] * GIB,
                                   .request_bytes = 16 * MIB};
-        unsigned fixed = 0;
-        double best = best_fixed(&link, &fixed);
-        struct outcome is = load_over(&link, 0);
-        print_row(&link, &is, best, fixed);
+        double best;
+        struct outcome is = compare(&link, &best);
         worst = fmax(worst, is.seconds / best);
     }
     ck_assert_double_le(worst, 1.05);
@@ -284,10 +292,8 @@ SL_TEST(small_requests_soon_have_many_connections_where_these_help)
                                   .connection_bytes_per_s = 40 * MB,
                                   .load_bytes = i % 2 ? GIB : 64 * MIB,
                                   .request_bytes = 100000};
-        unsigned fixed = 0;
-        double best = best_fixed(&link, &fixed);
-        struct outcome is = load_over(&link, 0);
-        print_row(&link, &is, best, fixed);
+        double best;
+        struct outcome is = compare(&link, &best);
         ck_assert_double_le(is.seconds, best * 1.1 + 2 * link.round_trip_s);
         if (i % 2 == 0) /* 50 ms away a request waits for longer than it takes */
             ck_assert_uint_le(is.most, i < 6 ? SLOW_MOST : 2 * SLOW_MOST);
@@ -303,10 +309,8 @@ SL_TEST(a_short_load_from_far_away_loses_two_round_trips)
                                   .connection_bytes_per_s = i % 2 ? 0 : 40 * MB,
                                   .load_bytes = GIB,
                                   .request_bytes = 8 * MIB};
-        unsigned fixed = 0;
-        double best = best_fixed(&link, &fixed);
-        struct outcome is = load_over(&link, 0);
-        print_row(&link, &is, best, fixed);
+        double best;
+        struct outcome is = compare(&link, &best);
         ck_assert_double_le(is.seconds, best * 1.05 + 2 * link.round_trip_s);
     }
 }
@@ -320,10 +324,8 @@ SL_TEST(a_store_that_is_slow_in_all_sees_a_few_connections)
                             .connection_bytes_per_s = each[i % 2],
                             .load_bytes = 512 * MIB,
                             .request_bytes = 8 * MIB};
-        unsigned fixed = 0;
-        double best = best_fixed(&link, &fixed);
-        struct outcome is = load_over(&link, 0);
-        print_row(&link, &is, best, fixed);
+        double best;
+        struct outcome is = compare(&link, &best);
         ck_assert_double_le(is.seconds, best * 1.05);
         ck_assert_uint_le(is.most, SLOW_MOST);
     }
@@ -362,10 +364,8 @@ SL_TEST(a_link_that_changes_is_used_soon)
                                   .changed_bytes_per_s = rates[1],
                                   .load_bytes = 8 * GIB,
                                   .request_bytes = 8 * MIB};
-        unsigned fixed = 0;
-        double best = best_fixed(&link, &fixed);
-        struct outcome is = load_over(&link, 0);
-        print_row(&link, &is, best, fixed);
+        double best;
+        struct outcome is = compare(&link, &best);
         worst = fmax(worst, is.seconds / best);
     }
     ck_assert_double_le(worst, 1.15);

@@ -289,7 +289,8 @@ SL_TEST_LOOP(a_token_does_not_go_over_plain_http_to_another_machine, 0, 3)
     if (_i != 1)
         return;
     static const char *const codes[] = {"RepoNotFound", "GatedRepo"};
-    for (size_t i = 0; i < SL_COUNT(codes); i++) { /* "give a token" is no help: it was given */
+    for (size_t i = 0; i < SL_COUNT(codes);
+         i++) { /* the user gave one already, so none is asked for */
         const struct sl_hf_refusal refusal = {.status = 401, .code = codes[i]};
         sl_hf_refuse(store->impl, &refusal, "cannot read", &err);
         ck_assert_str_eq(err.code, codes[i]);

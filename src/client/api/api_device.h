@@ -39,8 +39,7 @@ void sl_api_device_close(struct sl_api_device *device);
 /** "GPU-1c8a2b9e-…": what the daemon is asked for. */
 void sl_api_device_text(const struct sl_api_device *device, char text[SL_API_DEVICE_TEXT_BYTES]);
 
-/** At least this many bytes, a multiple of the GPU memory's granularity; 0: there is no such
- * number. */
+/** Round bytes up to the granularity of the GPU's memory; 0: the result would overflow. */
 uint64_t sl_api_device_round(const struct sl_api_device *device, uint64_t bytes);
 
 /** Memory that another process exported, to be read: one piece behind another in a range of

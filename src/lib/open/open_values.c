@@ -26,7 +26,8 @@ static int find_value(const struct sluice_source *source, uint64_t number,
         return 0;
     }
     if (!index || number - texts >= index->value_count)
-        return sl_fail(err, SL_E_USAGE, "there is no value %" PRIu64, number);
+        return sl_fail(err, SL_E_USAGE, "value %" PRIu64 " does not exist: see value_count",
+                       number);
     *value = index->values[number - texts];
     return 0;
 }

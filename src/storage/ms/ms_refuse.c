@@ -34,18 +34,19 @@ static int refuse(const struct sl_ms *ms, const struct sl_ms_refusal *refusal, c
                        what, ms->token_from, said, ms->endpoint);
     if (ms->token_from && status == 404)
         return sl_fail(err, SL_E_NOT_FOUND,
-                       "%s: there is no such repository, revision or file, or the account of the "
+                       "%s: the repository, revision or file does not exist, or the account of the "
                        "token (from %s) may not see it%s: check the name, and the token's rights",
                        what, ms->token_from, said);
     if (ms->withheld && (status == 401 || status == 403 || status == 404))
-        return sl_fail(err, SL_E_NOT_FOUND,
-                       "%s: there is no such repository, revision or file, or it is private%s, and "
-                       "the token from MODELSCOPE_API_TOKEN was not sent, since '%s' is plain "
-                       "http: use https",
-                       what, said, ms->endpoint);
+        return sl_fail(
+            err, SL_E_NOT_FOUND,
+            "%s: the repository, revision or file does not exist, or it is private%s, and "
+            "the token from MODELSCOPE_API_TOKEN was not sent, since '%s' is plain "
+            "http: use https",
+            what, said, ms->endpoint);
     if (status == 401 || status == 403 || status == 404)
         return sl_fail(err, SL_E_NOT_FOUND,
-                       "%s: there is no such repository, revision or file, or it is private%s: "
+                       "%s: the repository, revision or file does not exist, or it is private%s: "
                        "check the name; if it is right, give a token by source.ms.tokenFile or "
                        "MODELSCOPE_API_TOKEN",
                        what, said);

@@ -344,8 +344,7 @@ static int update_labels(const struct labeller *labeller, json_t *node, const st
     return done;
 }
 
-/* ---- the startup taint ------------------------------------------------------------------------
- */
+/* ---- the startup taint ----------------------------------------------------------------------- */
 
 /* 1, 0; -1: it cannot be told. */
 static int is_registered(const struct labeller *labeller, struct sl_err *err)

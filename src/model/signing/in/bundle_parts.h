@@ -22,7 +22,7 @@ int sl_bundle_signed_head(const struct sl_bundle *bundle, struct sl_buf *text, s
 const EVP_MD *sl_signing_hash(const EVP_PKEY *key);
 /** Which kinds it knows, for messages. */
 #define SL_SIGNING_KINDS "ECDSA over P-256, P-384 and P-521 is supported"
-/** Seconds since 1970; `broken` of NULL, and of what is no time. */
+/** Seconds since 1970, or `broken` where time is NULL or malformed. */
 int64_t sl_signing_seconds(const ASN1_TIME *time, int64_t broken);
 /** Always -1, SL_E_NO_SPACE: forgets what OpenSSL noted of it. */
 int sl_signing_no_memory(struct sl_err *err);
