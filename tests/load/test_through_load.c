@@ -366,6 +366,78 @@ SL_TEST_LOOP(wrong_bytes_everywhere_are_refused, 0, KINDS)
     ck_assert(!sl_model_exists(path, ".sluice/ready") && !sl_model_exists(path, "m.bin"));
 }
 
+/* ---- what a liar costs ----------------------------------------------------------------------- */
+
+/* Ways not to give what the origin has; a_failure_has_its_kind() has those of a cache that stalls.
+ */
+static const struct lie {
+    struct sl_step step; /* what else becomes of its answers */
+    const char *etag;
+    bool flips, other; /* one bit of each block, or all of them */
+    unsigned cost;     /* ranges that it may have fetched again, for each connection */
+} lies[] = {
+    {.etag = "\"v1\"", .flips = true, .cost = 1},
+    {.etag = "\"v1\"", .other = true, .cost = 1},
+    {.etag = "\"v0\"", .other = true},
+    {.etag = "\"v1\"", .step = {.fault = SL_FAULT_RESET, .after = BLOCK / 2}},
+    {.etag = "\"v1\"",
+     .step = {.fault = SL_FAULT_RESET, .after = BLOCK / 2},
+     .flips = true,
+     .cost = 1},
+};
+
+static void let_lie(struct sl_server *cache, const struct lie *lie)
+{
+    struct sl_step step = lie->step;
+    sl_autofree uint8_t *other = sl_model_noise(BYTES, 12);
+    const uint8_t *bytes = lie->other ? other : data;
+    sl_server_put(cache, "/bucket/m.bin", lie->flips ? wrong : bytes, BYTES, lie->etag);
+    step.first = 1;
+    step.last = MANY;
+    if (step.fault)
+        sl_server_script(cache, &step, 1);
+}
+
+static unsigned count_said(const char *words)
+{
+    unsigned count = 0;
+    for (const char *at = said; (at = strstr(at, words)); at += strlen(words))
+        count++;
+    return count;
+}
+
+static unsigned fetched_again(void)
+{
+    return count_said("fetching them again") + count_said("fetching that range again");
+}
+
+static void must_name(unsigned cache, const struct lie *lie)
+{
+    char words[128];
+    snprintf(words, sizeof(words), "the cache '%s' ", sl_server_url(caches[cache], ""));
+    ck_assert_msg(lie->cost ? is_named(cache) : strstr(said, words) && !is_named(cache), "%s",
+                  said);
+}
+
+/* _i: the lie; how many of three caches tell it; one connection, or two. */
+SL_TEST_LOOP(a_liar_costs_a_range_for_each_connection, 0, SL_COUNT(lies) * CACHES * 2)
+{
+    const struct lie *lie = &lies[_i / 2 / CACHES];
+    unsigned liars = _i / 2 % CACHES + 1, connections = _i % 2 + 1;
+    char more[128];
+    snprintf(more, sizeof(more), "%sreaders: {connections: %u}\n", check_of(RANGES), connections);
+    for (unsigned i = 0; i < liars; i++)
+        let_lie(caches[i], lie);
+    ck_assert_msg(load(uri_of(RANGES), CACHES, "", more) == 0, "%s", err.message);
+    ck_assert(sl_model_same(path, "m.bin", data, BYTES));
+    ck_assert_msg(fetched_again() <= liars * connections * lie->cost, "%u liars, %u again:\n%s",
+                  liars, fetched_again(), said);
+    for (unsigned i = 0; i < liars; i++)
+        must_name(i, lie);
+    for (unsigned i = liars; i < CACHES && !lie->step.fault; i++)
+        ck_assert_msg(!is_named(i), "%s", said);
+}
+
 /* ---- who gave what --------------------------------------------------------------------------- */
 
 static const struct sl_supplier *place_of(const char *name)
@@ -840,6 +912,29 @@ static void must_run(const char *const *arguments)
     ran_release(&ran);
 }
 #define MUST_RUN(...) must_run((const char *const[]){__VA_ARGS__, NULL})
+
+/* What does not open need not be the cache's fault. */
+SL_TEST(a_wrong_key_names_no_cache)
+{
+    size_t plain_bytes, bytes;
+    char more[2 * SL_SCRATCH_PATH_BYTES + 256];
+    sl_autofree uint8_t *plain = make_model(&plain_bytes);
+    ck_assert_int_eq(sl_tree_write(scratch_fd, "m.safetensors", plain, plain_bytes, &err), 0);
+    MUST_RUN("convert", at("m.safetensors"), at("m.tensors"));
+    MUST_RUN("keygen", at("key"));
+    MUST_RUN("encrypt", at("m.tensors"), at("sealed.tensors"), "--key-file", at("key"));
+    MUST_RUN("keygen", at("other"));
+    sl_autofree uint8_t *sealed = sl_model_read(scratch, "sealed.tensors", &bytes);
+    put("/bucket/m.tensors", sealed, bytes);
+    snprintf(more, sizeof(more),
+             "sink: {tmpfs: {path: \"%s\", layout: safetensors}}\ndecrypt: {keyFile: \"%s\"}\n"
+             "tensors: {include: [\"*\"]}\n",
+             path, at("other"));
+    ck_assert_int_eq(load(sl_server_url(origin, "/bucket/m.tensors"), 1, "", more), -1);
+    ck_assert_int_eq(err.kind, SL_E_INTEGRITY);
+    ck_assert_uint_gt(asked_of_caches(), 0);
+    ck_assert_msg(!is_named(0), "%s", said);
+}
 
 /* A .tensors file, each tensor of which has a hash; sealed: or pieces with MACs. */
 static void must_load_tensors(bool sealed_one, bool bad)

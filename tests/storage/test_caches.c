@@ -281,4 +281,47 @@ SL_TEST(who_waits_for_the_origin_takes_a_cache_that_is_back)
     ck_assert_int_eq(choose(&asks[1], 1), SL_ASKED_CACHE);
 }
 
+/* ---- whose wrong bytes are ------------------------------------------------------------------- */
+
+static int asked_for(uint64_t block)
+{
+    sl_caches_drop(&caches, &asks[0]);
+    choose(&asks[0], block);
+    return asks[0].cache;
+}
+
+/* _i: it turns out to have given what the origin gives, or what it does not. */
+SL_TEST_LOOP(a_cache_that_is_doubted_is_asked_for_nothing, 0, 2)
+{
+    uint64_t block = block_of(5, 0);
+    ck_assert_int_eq(choose(&asks[1], block), SL_ASKED_CACHE);
+    ck_assert_int_eq(asks[1].cache, 5);
+    sl_caches_doubt(&caches, 5);
+    for (uint64_t i = 0; i < BLOCKS; i++)
+        ck_assert_int_ne(asked_for(i), 5);
+    now += 3600 * SL_NS_PER_S; /* time tells nothing */
+    ck_assert_int_ne(asked_for(block), 5);
+    sl_caches_came(&caches, &asks[1], now); /* what it was asked for before may come */
+    sl_caches_done(&caches, &asks[1], true, now);
+    ck_assert_int_ne(asked_for(block), 5);
+    ck_assert_int_eq(sl_caches_owner(&caches, map, block), 5);
+    if (_i)
+        ck_assert(sl_caches_leave(&caches, 5));
+    sl_caches_believe(&caches, 5);
+    ck_assert_int_eq(asked_for(block) == 5, _i == 0);
+}
+
+/* It rests, and would be tried with one block. */
+SL_TEST(a_cache_that_rests_is_doubted_all_the_same)
+{
+    uint64_t block = block_of(5, 0);
+    choose(&asks[0], block);
+    sl_caches_failed(&caches, &asks[0], now);
+    sl_caches_doubt(&caches, 5);
+    now += 3600 * SL_NS_PER_S;
+    ck_assert_int_ne(asked_for(block), 5);
+    sl_caches_believe(&caches, 5);
+    ck_assert_int_eq(asked_for(block), 5);
+}
+
 SL_CASE(.setup = setup, .teardown = teardown)

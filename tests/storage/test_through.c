@@ -324,7 +324,9 @@ SL_TEST(who_gave_wrong_bytes_is_left)
         if (read_range(at, end, false) == 0)
             continue;
         again++;
+        sl_source_doubt(source, at, end);
         ck_assert_msg(read_range(at, end, true) == 0, "%s", err.message);
+        sl_source_settle(source, at, end, true);
     }
     ck_assert_uint_eq(again, 1);
     sl_through_states(sl_store_through(store), states, CACHES);

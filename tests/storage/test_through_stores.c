@@ -210,7 +210,9 @@ SL_TEST_LOOP(what_a_cache_has_wrong_comes_from_the_store, 0, ROWS)
     open_at(cloud.uri);
     ck_assert_int_eq(read_some(BLOCK, false), 1);
     unsigned before = asked_of_caches();
+    sl_source_doubt(source, BLOCK, BLOCK + SOME);
     ck_assert_int_eq(read_some(BLOCK, true), 0);
+    sl_source_settle(source, BLOCK, BLOCK + SOME, true);
     ck_assert_int_eq(read_some(BLOCK, false), 0); /* who gave wrong ones is left */
     ck_assert_uint_eq(asked_of_caches(), before);
     end(_i);

@@ -42,6 +42,13 @@ struct sl_gpu_repair {
 
 /* ---- one piece; the thread ------------------------------------------------------------------- */
 
+static uint64_t begin_of(const struct sl_mapping *mapping, uint64_t number, uint64_t *end)
+{
+    uint64_t begin = mapping->begin + number * mapping->piece_bytes;
+    *end = SL_MIN(begin + mapping->piece_bytes, mapping->end);
+    return begin;
+}
+
 struct piece {
     struct sl_opening opening;
     uint8_t *data;
@@ -131,11 +138,12 @@ static int repair_one(struct sl_gpu_repair *repair, const struct sl_gpu_bad *bad
                       struct sl_err *err)
 {
     const struct sl_mapping *mapping = bad->mapping;
-    uint64_t begin = mapping->begin + bad->number * mapping->piece_bytes;
-    uint64_t bytes = SL_MIN(mapping->piece_bytes, mapping->end - begin);
-    sl_autofree uint8_t *data = sl_alloc_aligned(4096, (size_t)bytes, err);
-    struct piece piece = {.data = data, .begin = begin, .bytes = bytes};
-    if (!data || fetch_again(repair, bad, &piece, err) < 0)
+    uint64_t end, begin = begin_of(mapping, bad->number, &end);
+    sl_autofree uint8_t *data = sl_alloc_aligned(4096, (size_t)(end - begin), err);
+    struct piece piece = {.data = data, .begin = begin, .bytes = end - begin};
+    int failed = data ? fetch_again(repair, bad, &piece, err) : -1;
+    sl_source_settle(repair->config.plan->sources[mapping->source].source, begin, end, !failed);
+    if (failed)
         return -1;
     sl_counter_add(&repair->opened, 1);
     return put(repair, bad, &piece, err);
@@ -178,6 +186,8 @@ void sl_gpu_repair_decrypted(struct sl_gpu_repair *repair, uint64_t pieces)
 int sl_gpu_repair_add(struct sl_gpu_repair *repair, const struct sl_mapping *mapping,
                       uint64_t number, struct sl_err *err)
 {
+    uint64_t end, begin = begin_of(mapping, number, &end);
+    sl_source_doubt(repair->config.plan->sources[mapping->source].source, begin, end);
     SL_LOCKED(&repair->lock);
     /* With a wrong key all are bad, which is found out before long. */
     if (repair->locked.waiting >= WAITING_MAX && sl_counter_get(&repair->opened) > 0)

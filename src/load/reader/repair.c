@@ -107,20 +107,9 @@ static int note_repaired(struct sl_reader *reader, const struct sl_check *check,
     return 0;
 }
 
-/* What vouched bytes came from is left, before they are asked for again. */
-static void blame(const struct sl_reader *reader, const struct sl_check *check)
-{
-    struct sl_source *source = reader->plan->sources[check->source].source;
-    struct sl_err why = SL_ERR_INIT;
-    sl_fail(&why, SL_E_INTEGRITY, "%s is not what its hash says", check->what);
-    sl_store_blame_mirrors(sl_source_store(source), &why);
-}
-
 static int fetch_again(struct sl_reader *reader, const struct sl_check *check, struct sl_err *err)
 {
     const char *uri = sl_source_uri(reader->plan->sources[check->source].source);
-    if (sl_reader_vouch(reader, check->source) == SL_VOUCH_WHOLE)
-        blame(reader, check);
     for (unsigned tries = 1; tries <= SL_REREAD_TRIES_MAX; tries++) {
         uint32_t crc32c;
         struct sl_err why = SL_ERR_INIT;
@@ -159,6 +148,8 @@ static void *run(void *arg)
     while ((check = take(&reader->repair))) {
         struct sl_err err = SL_ERR_INIT;
         int failed = fetch_again(reader, check, &err);
+        sl_source_settle(reader->plan->sources[check->source].source, check->begin, check->end,
+                         !failed);
         sl_verify_settle(reader->verify, check, failed ? &err : NULL);
         if (!failed)
             continue;
@@ -168,12 +159,26 @@ static void *run(void *arg)
     return NULL;
 }
 
+/* Before anything more is asked for: what vouched bytes came from is left, and what gave others
+ * rests until it is known whether they were wrong at the origin. */
+static void doubt(const struct sl_reader *reader, const struct sl_check *check)
+{
+    struct sl_source *source = reader->plan->sources[check->source].source;
+    struct sl_err why = SL_ERR_INIT;
+    sl_source_doubt(source, check->begin, check->end);
+    if (sl_reader_vouch(reader, check->source) != SL_VOUCH_WHOLE)
+        return;
+    sl_fail(&why, SL_E_INTEGRITY, "%s is not what its hash says", check->what);
+    sl_store_blame_mirrors(sl_source_store(source), &why);
+}
+
 int sl_repair_add(struct sl_reader *reader, const struct sl_check *check, struct sl_err *err)
 {
     struct sl_repair *repair = &reader->repair;
     SL_LOCKED(&repair->lock);
     if (repair->locked.stop)
         return sl_fail(err, SL_E_CANCELED, "the load has ended");
+    doubt(reader, check);
     if (repair->locked.count - repair->locked.next == WAITING_MAX)
         return sl_fail(err, SL_E_INTEGRITY,
                        "more than %d ranges of '%s' do not match their checksums: the store or the "

@@ -184,12 +184,15 @@ void sl_slot_waste(struct sl_slot *slot)
     sl_progress_add_wasted(slot->reader->config->progress, wasted);
 }
 
+struct sl_source *sl_slot_source(const struct sl_slot *slot)
+{
+    return slot->reader->plan->sources[slot->range.source].source;
+}
+
 int sl_slot_fetch(struct sl_slot *slot, uint64_t begin, uint64_t end, struct sl_err *err)
 {
-    const struct sl_reader *reader = slot->reader;
-    uint32_t source = slot->range.source;
-    sl_fetch_vouch(slot->fetch, sl_reader_vouch(reader, source));
-    return sl_fetch_start(slot->fetch, reader->plan->sources[source].source, begin, end, err);
+    sl_fetch_vouch(slot->fetch, sl_reader_vouch(slot->reader, slot->range.source));
+    return sl_fetch_start(slot->fetch, sl_slot_source(slot), begin, end, err);
 }
 
 /* Fetch what is left of the row at this place, or the next one, with as many behind it as are
@@ -266,6 +269,8 @@ uint64_t sl_slot_unfinished(const struct sl_slot *slot)
 static enum sl_slot_state leave_range(struct sl_slot *slot, struct sl_err *err)
 {
     sl_slot_set_request(slot, SL_REQUEST_NONE);
+    if (slot->wrongs) /* and all has opened now */
+        sl_source_settle(sl_slot_source(slot), slot->wrong_begin, slot->wrong_end, true);
     int failed = sl_writer_flush(&slot->writer, err);
     sl_reader_ended(slot->reader, sl_slot_weight(slot, slot->range.begin, slot->range.end),
                     sl_now_ns() - slot->started_ns, slot->longest_gap_ns);

@@ -191,6 +191,11 @@ static int reread_from(struct sl_slot *slot, uint64_t place, struct sl_err *err)
     sl_metric_add(SL_M_REFETCHED_RANGES, 1);
     sl_progress_add_refetched(reader->config->progress);
     memset(err, 0, sizeof(*err));
+    uint64_t begin = place > slot->at ? place : sl_slot_unfinished(slot);
+    slot->wrong_begin = slot->wrongs > 1 ? SL_MIN(slot->wrong_begin, begin) : begin;
+    slot->wrong_end =
+        slot->wrongs > 1 ? SL_MAX(slot->wrong_end, slot->window_end) : slot->window_end;
+    sl_source_doubt(sl_slot_source(slot), slot->wrong_begin, slot->wrong_end);
     slot->window_end = place;
     sl_slot_set_window(slot, SL_WINDOW_WRONG);
     return 0;

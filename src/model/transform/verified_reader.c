@@ -10,6 +10,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "fetch.h"
 #include "hash.h"
 #include "log.h"
 #include "lower_bound.h"
@@ -58,30 +59,43 @@ static struct sl_check check_of(const struct sl_verified_reader *verified, uint6
     return check;
 }
 
-static int fetch_range(const struct sl_verified_reader *verified, struct sl_source *source,
-                       uint64_t number, uint8_t *data, struct sl_err *err)
+/* *tries: 1 at first. */
+static int fetch_until_right(const struct sl_verified_reader *verified, struct sl_source *source,
+                             const struct sl_check *check, uint8_t *data, unsigned *tries,
+                             struct sl_err *err)
 {
-    struct sl_check check = check_of(verified, number);
-    size_t bytes = (size_t)(check.end - check.begin);
-    for (unsigned tries = 1;; tries++) {
+    size_t bytes = (size_t)(check->end - check->begin);
+    for (;; ++*tries) {
         uint8_t digest[SL_HASH_BYTES_MAX] = {0};
-        if (sl_source_read_checked(source, check.begin, data, bytes, tries > 1, err) < 0 ||
+        if (sl_source_read_checked(source, check->begin, data, bytes, *tries > 1, err) < 0 ||
             sl_digest_of(verified->kind, NULL, 0, data, bytes, digest, err) < 0)
             return -1;
-        if (sl_verify_agrees(&check, digest))
+        if (sl_verify_agrees(check, digest))
             return 0;
         sl_metric_add(SL_M_VERIFY_FAILURES, 1);
-        if (tries == TRIES_MAX) {
-            sl_verify_mismatch(&check, digest, err);
+        if (*tries == TRIES_MAX) {
+            sl_verify_mismatch(check, digest, err);
             return sl_wrap(err, "fetched %d times", TRIES_MAX);
         }
         sl_log(SL_LOG_WARN,
                "%s: checksum mismatch in bytes %" PRIu64 " to %" PRIu64
                " of '%s': fetching them again",
-               verified->what, check.begin, check.end, sl_source_uri(source));
+               verified->what, check->begin, check->end, sl_source_uri(source));
         sl_metric_add(SL_M_REFETCHED_RANGES, 1);
         sl_progress_add_refetched(verified->progress);
+        sl_source_doubt(source, check->begin, check->end);
     }
+}
+
+static int fetch_range(const struct sl_verified_reader *verified, struct sl_source *source,
+                       uint64_t number, uint8_t *data, struct sl_err *err)
+{
+    struct sl_check check = check_of(verified, number);
+    unsigned tries = 1;
+    int failed = fetch_until_right(verified, source, &check, data, &tries, err);
+    if (tries > 1)
+        sl_source_settle(source, check.begin, check.end, !failed);
+    return failed;
 }
 
 /* ---- what was read before -------------------------------------------------------------------- */

@@ -353,6 +353,19 @@ bool sl_caches_lacks(struct sl_caches_ask *ask, struct sl_caches_map *map)
     return true;
 }
 
+void sl_caches_doubt(struct sl_caches *caches, int number)
+{
+    struct sl_cache *cache = &caches->of[number];
+    if (cache->state == SL_CACHE_IN_USE || cache->state == SL_CACHE_RESTS)
+        set_state(cache, SL_CACHE_DOUBTED);
+}
+
+void sl_caches_believe(struct sl_caches *caches, int number)
+{
+    if (caches->of[number].state == SL_CACHE_DOUBTED)
+        set_state(&caches->of[number], SL_CACHE_IN_USE);
+}
+
 bool sl_caches_leave(struct sl_caches *caches, int number)
 {
     if (caches->of[number].state == SL_CACHE_LEFT)

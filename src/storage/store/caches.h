@@ -24,14 +24,21 @@ enum {
 /*
  *     IN_USE ──failed, silent, late──▶ RESTS ──a block came whole, in time──▶ IN_USE
  *        └───────┬─────────────────────┘ ▲ │ each time that its rest is over
- *                ▼                       └─┘ one block is asked of it
- *              GONE ──is there again──▶ IN_USE       from all three, for good: LEFT
+ *        │       ▼                       └─┘ one block is asked of it
+ *        │     GONE ──is there again──▶ IN_USE
+ *        └──doubt(), also where it rests──▶ DOUBTED ──believe()──▶ IN_USE
+ *                                               from all four, for good: LEFT
+ *
+ * What does not match its hash is wrong, by the cache or at the origin. A cache that is DOUBTED
+ * goes on with what was asked of it before: so a liar costs at most the block that each connection
+ * reads of it when the first hash is known.
  */
 enum sl_cache_state {
     SL_CACHE_IN_USE,
     SL_CACHE_RESTS,
-    SL_CACHE_GONE, /* it is not there any more, and owns nothing */
-    SL_CACHE_LEFT, /* it gave what is wrong */
+    SL_CACHE_DOUBTED, /* it is asked for nothing until that is settled */
+    SL_CACHE_GONE,    /* it is not there any more, and owns nothing */
+    SL_CACHE_LEFT,    /* it gave what is wrong */
 };
 
 struct sl_cache {
@@ -70,7 +77,7 @@ struct sl_caches_map {
     uint64_t epoch;   /* of the owners; 0: there are none yet */
     uint64_t lacking; /* caches without the object, a bit each of the first 64 */
     struct {
-        uint16_t owner, giver; /* a cache's number and 1, or 0 */
+        uint16_t owner, givers[SL_CACHES_TURNS]; /* a cache's number and 1, or 0 */
     } blocks[];
 };
 struct sl_caches_map *sl_caches_map_new(uint64_t key, uint64_t blocks);
@@ -131,7 +138,11 @@ enum sl_caches_verdict sl_caches_judge(struct sl_caches *caches, struct sl_cache
                                        uint64_t now_ns);
 /** When to judge again, unless bytes come; UINT64_MAX: never. */
 uint64_t sl_caches_judge_ns(const struct sl_caches *caches, const struct sl_caches_ask *ask);
-/** It gave what is wrong. True: it was not left before. */
+/** What it gave does not match its hash. */
+void sl_caches_doubt(struct sl_caches *caches, int cache);
+/** So does what the origin gives. */
+void sl_caches_believe(struct sl_caches *caches, int cache);
+/** The origin gives what matches. True: it was not left before. */
 bool sl_caches_leave(struct sl_caches *caches, int cache);
 
 /** The rank of a cache for a block; the highest comes first. */

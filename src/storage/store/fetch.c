@@ -336,6 +336,21 @@ uint64_t sl_fetch_route(struct sl_source *source, enum sl_vouch vouch, uint64_t 
     return block_end(source, at, end);
 }
 
+void sl_source_doubt(struct sl_source *source, uint64_t begin, uint64_t end)
+{
+    struct sl_through *through = source->store->through;
+    if (through)
+        sl_through_doubt(through, map_of(source), source->piece_at + begin, source->piece_at + end);
+}
+
+void sl_source_settle(struct sl_source *source, uint64_t begin, uint64_t end, bool wrong)
+{
+    struct sl_through *through = source->store->through;
+    if (through)
+        sl_through_settle(through, map_of(source), source->piece_at + begin, source->piece_at + end,
+                          wrong, source->uri);
+}
+
 /* A connection that leads there, if one is idle. */
 static void turn_channel(struct sl_fetch *fetch)
 {
@@ -587,9 +602,6 @@ int sl_fetch_start(struct sl_fetch *fetch, struct sl_source *source, uint64_t be
         set_phase(fetch, FROM_MEMORY);
         return 0;
     }
-    if (fetch->again && fetch->store->through)
-        sl_through_wrong(fetch->store->through, map_of(source), source->piece_at + begin,
-                         source->piece_at + end, source->uri);
     if (take_channel(fetch, err) < 0)
         return -1;
     if (start_try(fetch, &problem) < 0) {

@@ -27,6 +27,13 @@ struct sl_fetch *sl_fetch_new(struct sl_store *store, struct sl_err *err);
  * its first range in another way where the store knows one (by links where Xet brought them). */
 struct sl_fetch *sl_fetch_new_apart(struct sl_store *store, struct sl_err *err);
 /**
+ * Bytes [begin, end) came, and do not match their hash: the caches that gave any of their blocks
+ * are asked for nothing more until that is settled. wrong: what came apart does match, and they are
+ * left for good, with a warning. Else it is not their fault. Any thread.
+ */
+void sl_source_doubt(struct sl_source *source, uint64_t begin, uint64_t end);
+void sl_source_settle(struct sl_source *source, uint64_t begin, uint64_t end, bool wrong);
+/**
  * Its requests have no siblings that would tell how long an answer takes, and somebody waits for
  * them: one that is not answered in time is sent once more on another connection, and what answers
  * first is taken (exchange.c). Before the first range.

@@ -314,6 +314,16 @@ size_t sl_through_count(struct sl_through *through)
 
 /* ---- what came of it ------------------------------------------------------------------------- */
 
+/* Two caches give a block where one breaks off, and nobody knows then whose a wrong byte is. */
+static void note_giver(uint16_t givers[SL_CACHES_TURNS], int giver)
+{
+    for (unsigned i = 0; i < SL_CACHES_TURNS; i++)
+        if (givers[i] == giver)
+            return;
+    memmove(givers + 1, givers, (SL_CACHES_TURNS - 1) * sizeof(*givers));
+    givers[0] = (uint16_t)giver;
+}
+
 void sl_through_came(struct sl_through *through, const struct sl_caches_ask *ask,
                      struct sl_caches_map *map, uint64_t block, uint64_t bytes)
 {
@@ -323,7 +333,7 @@ void sl_through_came(struct sl_through *through, const struct sl_caches_ask *ask
     from->blamed = false;
     sl_caches_came(&through->locked.caches, ask, sl_now_ns());
     if (map && block < map->count)
-        map->blocks[block].giver = (uint16_t)(ask->cache + 1);
+        note_giver(map->blocks[block].givers, ask->cache + 1);
 }
 
 void sl_through_done(struct sl_through *through, struct sl_caches_ask *ask, bool whole)
@@ -406,20 +416,39 @@ static void leave(struct sl_through *through, int number, const struct sl_err *w
     place->wrong++;
 }
 
-void sl_through_wrong(struct sl_through *through, struct sl_caches_map *map, uint64_t begin,
-                      uint64_t end, const char *object)
+/* What becomes of whoever gave any of the blocks of these bytes. why: they are wrong. */
+static void judge_givers(struct sl_through *through, struct sl_caches_map *map, uint64_t begin,
+                         uint64_t end, void (*judge)(struct sl_caches *caches, int cache),
+                         const struct sl_err *why)
 {
-    struct sl_err why = SL_ERR_INIT;
     if (!map || begin >= end)
         return;
-    sl_fail(&why, SL_E_INTEGRITY, "bytes %" PRIu64 "-%" PRIu64 " of '%s'", begin, end - 1, object);
     SL_LOCKED(&through->mutex);
     uint64_t last = SL_MIN((end - 1) / through->block_bytes, (uint64_t)map->count - 1);
     for (uint64_t i = begin / through->block_bytes; i <= last; i++) {
-        if (map->blocks[i].giver)
-            leave(through, map->blocks[i].giver - 1, &why);
-        map->blocks[i].giver = 0;
+        uint16_t *givers = map->blocks[i].givers;
+        for (unsigned k = 0; k < SL_CACHES_TURNS; k++) {
+            if (givers[k] && why)
+                leave(through, givers[k] - 1, why);
+            else if (givers[k])
+                judge(&through->locked.caches, givers[k] - 1);
+            givers[k] = why ? 0 : givers[k];
+        }
     }
+}
+
+void sl_through_doubt(struct sl_through *through, struct sl_caches_map *map, uint64_t begin,
+                      uint64_t end)
+{
+    judge_givers(through, map, begin, end, sl_caches_doubt, NULL);
+}
+
+void sl_through_settle(struct sl_through *through, struct sl_caches_map *map, uint64_t begin,
+                       uint64_t end, bool wrong, const char *object)
+{
+    struct sl_err why = SL_ERR_INIT;
+    sl_fail(&why, SL_E_INTEGRITY, "bytes %" PRIu64 "-%" PRIu64 " of '%s'", begin, end - 1, object);
+    judge_givers(through, map, begin, end, sl_caches_believe, wrong ? &why : NULL);
 }
 
 bool sl_through_blame(struct sl_through *through, const struct sl_err *why)

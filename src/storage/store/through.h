@@ -9,7 +9,8 @@
  * owns more than a 64th more than its share. The owner is asked at first, the highest of the
  * others where that failed, was silent or late, then the origin, but for no more than a part of the
  * blocks at a time. A cache that failed has a rest, longer each time, and one block after it; one
- * that gave a wrong byte, or another version, is left for good.
+ * that gave a wrong byte is asked for nothing from then on, and left for good when it is known that
+ * the origin has the right one.
  *
  * Names that stand for several addresses, as that of a headless Service, are as many caches; they
  * are looked up anew while a store is open. Any thread; none blocks but for a lock.
@@ -83,9 +84,14 @@ void sl_through_past(struct sl_through *through, const char *object, const char 
 /** sl_caches_lacks(). */
 bool sl_through_lacks(struct sl_through *through, struct sl_caches_ask *ask,
                       struct sl_caches_map *map);
-/** Bytes [begin, end) of an object are wrong: who gave any of their blocks is left. */
-void sl_through_wrong(struct sl_through *through, struct sl_caches_map *map, uint64_t begin,
-                      uint64_t end, const char *object);
+/** Bytes [begin, end) of an object do not match their hash: who gave any of their blocks is
+ * doubted.
+ */
+void sl_through_doubt(struct sl_through *through, struct sl_caches_map *map, uint64_t begin,
+                      uint64_t end);
+/** wrong: the origin has others, and whoever was doubted is left; else it is believed again. */
+void sl_through_settle(struct sl_through *through, struct sl_caches_map *map, uint64_t begin,
+                       uint64_t end, bool wrong, const char *object);
 /** Bytes of caches are wrong, and nobody knows whose: all that gave any are left. False: none did
  * since the last time. */
 bool sl_through_blame(struct sl_through *through, const struct sl_err *why);

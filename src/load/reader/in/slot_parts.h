@@ -31,8 +31,9 @@ struct sl_slot {
     size_t buffer_bytes, window_most; /* the longest window; that of the next one */
     enum sl_slot_request request;
     enum sl_slot_window window;
-    struct sl_range range;   /* its end may come nearer: sl_slot_split() */
-    unsigned hedges, wrongs; /* requests sent again; how often its bytes did not open */
+    struct sl_range range;           /* its end may come nearer: sl_slot_split() */
+    unsigned hedges, wrongs;         /* requests sent again; how often its bytes did not open */
+    uint64_t wrong_begin, wrong_end; /* around these bytes, if any */
     uint64_t fetch_end, started_ns;
     uint64_t asked_ns, longest_gap_ns; /* when its request was sent; within its answer */
     bool fresh;                        /* its connection may have to be made */
@@ -64,6 +65,8 @@ const struct sl_mapping *sl_slot_sparse(const struct sl_slot *slot);
 uint64_t sl_slot_weight(const struct sl_slot *slot, uint64_t begin, uint64_t end);
 /** The extent of the range that this place is within, NULL for a gap or a boundary. */
 const struct sl_extent *sl_slot_extent_around(const struct sl_slot *slot, uint64_t place);
+/** What its range is of. */
+struct sl_source *sl_slot_source(const struct sl_slot *slot);
 /** From where on another slot must read: what changes on its way begins with its unit. */
 uint64_t sl_slot_unfinished(const struct sl_slot *slot);
 /** The first byte that has not come. */
