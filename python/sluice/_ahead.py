@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ._model import Model
 
 AHEAD_BYTES = 64 << 20  # of a group; two of them are in memory, or the largest tensor
-FIRST_BYTES = 1 << 20
+FIRST_BYTES = 16 << 20  # of the first one; the next is begun when something of it was taken
 IN_ORDER = 2  # tensors, after which more are read than were asked for
 MISSING: Any = object()
 
@@ -29,14 +29,14 @@ class Job(NamedTuple):
     taken: Optional[_slices.Ranges]  # None: all of it
 
 
-def _groups(jobs: Sequence[Job], first: int) -> Iterator[list[Job]]:
-    """Each twice as large as the one before: who stops early has read little for nothing."""
+def _groups(jobs: Sequence[Job]) -> Iterator[list[Job]]:
+    """The first one is smaller: who asked for two in order may want no third."""
     group: list[Job] = []
-    size, most = 0, max(first, FIRST_BYTES)
+    size, most = 0, min(FIRST_BYTES, AHEAD_BYTES)
     for job in jobs:
-        if group and size + job.nbytes > min(most, AHEAD_BYTES):
+        if group and size + job.nbytes > most:
             yield group
-            group, size, most = [], 0, 2 * most
+            group, size, most = [], 0, AHEAD_BYTES
         group.append(job)
         size += job.nbytes
     if group:
@@ -47,10 +47,10 @@ class Ahead:
     """Some jobs, in the order in which they will be asked for. What is not there, for whatever reason, is for the caller to read. reading: it
     must not know who owns this, so that who drops that ends the thread."""
 
-    def __init__(self, reading: Model, jobs: Sequence[Job], first: int) -> None:
+    def __init__(self, reading: Model, jobs: Sequence[Job]) -> None:
         self._jobs = jobs
         self._at = 0
-        self._stream = Stream(reading, list(_groups(jobs, first)), None, read=reading.read_jobs)
+        self._stream = Stream(reading, list(_groups(jobs)), None, read=reading.read_jobs, threads=2)
         self._stream.__enter__()
 
     def take(self, name: Any) -> Any:
@@ -77,7 +77,7 @@ class InOrder:
         self._lock = threading.Lock()
         self._orders: list[tuple[list[Entry], dict[int, int]]] = []
         self._last: Optional[tuple[int, int]] = None  # thread, number
-        self._run = self._bytes = 0
+        self._run = 0
         self._ahead: Optional[Ahead] = None
 
     def _successors(self, number: int) -> Iterator[list[Entry]]:
@@ -101,11 +101,11 @@ class InOrder:
         self.drop()
         behind = last is not None and last[0] == here[0]
         rest = [order for order in self._successors(last[1]) if order and order[0].number == entry.number] if behind and last else []
-        self._run, self._bytes = (self._run + 1, self._bytes + entry.nbytes) if rest else (1, entry.nbytes)
+        self._run = self._run + 1 if rest else 1
         if self._run >= IN_ORDER:
             jobs = [Job(each.number, each.nbytes, each, None) for each in rest[0][1:]]
             if jobs:
-                self._ahead = Ahead(self._reading, jobs, self._bytes)
+                self._ahead = Ahead(self._reading, jobs)
 
     def take(self, entry: Entry) -> Any:
         """What was read ahead; MISSING: read it."""
@@ -142,7 +142,6 @@ class Foreseen:
         self._known: dict[Any, list[_slices.Ranges]] = {}
         self._learned: dict[int, list[_slices.Ranges]] = {}
         self._ahead: Optional[Ahead] = None
-        self._bytes = 0
 
     @staticmethod
     def _kind(entry: Entry) -> Any:
@@ -173,7 +172,6 @@ class Foreseen:
         parts = self._learned.setdefault(entry.number, [])
         parts.append(taken)
         self._known[self._kind(entry)] = parts
-        self._bytes += self._reading.nbytes_of(entry, taken)
 
     def passed(self, entry: Entry) -> None:
         """All is taken of it that will be."""
@@ -182,7 +180,7 @@ class Foreseen:
     def _begin(self, entry: Entry) -> None:
         jobs = self._jobs(self._places[entry.number] + 1, self._reading.nbytes_of)
         if jobs:
-            self._ahead = Ahead(self._reading, jobs, self._bytes)
+            self._ahead = Ahead(self._reading, jobs)
 
     def close(self) -> None:
         """Nothing is read any more."""

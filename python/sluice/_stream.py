@@ -5,6 +5,7 @@ import atexit
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Optional
 
 from . import _cancel, _fork, _frameworks, _progress
@@ -34,30 +35,38 @@ Reads = Callable[[Any, Optional[Callable[[int, Any], object]], Optional[_progres
 
 
 class Stream:
-    """One thread reads group after group; at most one is read ahead of what was taken."""
+    """Threads read group after group, each its own; one or two of them are in memory, the second as soon as something was taken. Of two
+    threads one fetches while the other waits for the last bytes of its group: then whoever takes must name what it takes, in order."""
 
     def __init__(
         self, model: Model, groups: Sequence[Sequence[Any]], tell: Optional[_progress.Progress], limit: Optional[_cancel.Limit] = None,
-        read: Optional[Reads] = None,
+        read: Optional[Reads] = None, threads: int = 1,
     ) -> None:
         self._read_many: Reads = read or model.get_many
-        self._groups, self._tell, self._limit = groups, tell, limit or _cancel.Limit(None)
+        self._tell, self._limit = tell, limit or _cancel.Limit(None)
+        sizes = [sum(entry.nbytes for entry in group) for group in groups]
+        self._total = sum(sizes)
+        self._waiting = deque(zip(groups, accumulate(sizes, initial=0)))  # groups, and how many bytes come before each
         self._cancel = _cancel.current() or _cancel.Cancel()
         self._as_here = _frameworks.as_here(model.device)
         self._changed = threading.Condition()
         self._ready: deque[tuple[str, Any]] = deque()
         self._left: deque[int] = deque()  # of each group that was begun, how many tensors were not taken
-        self._ended = self._stopped = False
+        self._begun = 0  # groups
+        self._being_read: set[int] = set()  # their numbers: what was taken of them is also with who reads them
+        self._taken = self._ended = self._stopped = False
         self._raised = _cancel.Raised()
-        self._thread: Optional[threading.Thread] = threading.Thread(
-            target=_cancel.under, args=(self._cancel, self._run), name="sluice stream", daemon=True
-        )
+        self._reading = min(threads, max(len(groups), 1))  # how many threads are at work
+        self._threads = [
+            threading.Thread(target=_cancel.under, args=(self._cancel, self._run), name="sluice stream", daemon=True)
+            for _ in range(self._reading)
+        ]
 
     def __enter__(self) -> "Stream":
         _streams.add(self)
         _fork.known(self)
-        if self._thread is not None:
-            self._thread.start()
+        for thread in self._threads:
+            thread.start()
         return self
 
     def __exit__(self, kind: Any, value: Any, trace: Any) -> None:
@@ -65,17 +74,18 @@ class Stream:
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
-            if not self._ended:
+            if self._reading:
                 self._cancel.cancel()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
+        if threading.current_thread() not in self._threads:  # the collector of cycles can come here on one of them, with the lock
+            for thread in self._threads:
+                thread.join()
         self._raised.keep(None)
         self._ready.clear()
 
     def forked(self) -> None:
-        """Its thread is not here, and what it waits for is the parent's."""
+        """Its threads are not here, and what they wait for is the parent's."""
         _streams.discard(self)
-        self._changed, self._thread, self._ended = threading.Condition(), None, True
+        self._changed, self._threads, self._reading, self._ended = threading.Condition(), [], 0, True
         self._ready.clear()
         self._raised.keep(SluiceError("this stream was begun before this process was forked: begin it again here", "USAGE", "forked"))
 
@@ -86,28 +96,45 @@ class Stream:
             self._ready.append((name, array))
             self._changed.notify_all()
 
-    def _await_room(self) -> bool:
+    def _in_memory(self) -> int:
+        """How many groups are. The lock is held."""
+        taken = self._begun - len(self._left)
+        return len(self._left) + sum(number < taken for number in self._being_read)
+
+    def _may_go_on(self) -> bool:
+        return self._in_memory() < 1 + self._taken or self._stopped or self._ended or not self._waiting
+
+    def _next_group(self, read: int) -> Optional[tuple[int, Sequence[Any], int]]:
+        """Behind the one that was read: its number, and how many bytes come before it. As soon as there is room for it; None: there is none,
+        or nobody wants it."""
         with self._changed:
-            self._changed.wait_for(lambda: len(self._left) < 2 or self._stopped)
-            return not self._stopped
+            self._being_read.discard(read)
+            self._changed.notify_all()
+            self._changed.wait_for(self._may_go_on)
+            if self._stopped or self._ended or not self._waiting:
+                return None
+            number, (group, before) = self._begun, self._waiting.popleft()
+            self._begun += 1
+            self._being_read.add(number)
+            self._left.append(len(group))
+            return number, group, before
 
     def _run(self) -> None:
-        sizes = [sum(entry.nbytes for entry in group) for group in self._groups]
-        total, before = sum(sizes), 0
+        number = -1
         try:
-            for group, size in zip(self._groups, sizes):
-                if not self._await_room():
-                    return
-                with self._changed:
-                    self._left.append(len(group))
+            while (begun := self._next_group(number)) is not None:
+                number, group, before = begun
                 with self._limit.step(), self._as_here():
-                    self._read(group, _progress.within(self._tell, before, total))
-                before += size
+                    self._read(group, _progress.within(self._tell, before, self._total))
         except BaseException as error:  # raised again where the stream is taken from
-            self._raised.keep(error)
+            with self._changed:
+                if not self._ended:
+                    self._raised.keep(error)
+                self._ended = True
         finally:
             with self._changed:
-                self._ended = True
+                self._reading -= 1
+                self._ended = self._ended or not self._reading
                 self._changed.notify_all()
 
     def _read(self, group: Sequence[Any], tell: Optional[_progress.Progress]) -> None:
@@ -123,6 +150,7 @@ class Stream:
 
     def _count(self) -> None:
         """One of the first group was taken. The lock is held."""
+        self._taken = True
         self._left[0] -= 1
         if not self._left[0]:
             self._left.popleft()
@@ -161,7 +189,7 @@ def arriving(
         yield from stream
 
 
-_streams: set[Stream] = set()  # that have a thread
+_streams: set[Stream] = set()  # that have threads
 
 
 @atexit.register

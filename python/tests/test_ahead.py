@@ -24,6 +24,10 @@ def value(name):
     return float(name.rpartition(".")[2])
 
 
+def living(threads):
+    return sum(thread.is_alive() for thread in threads)
+
+
 class Case(Case):
     def serve(self, tensors):
         make(tensors, self.at("m.safetensors"))
@@ -71,6 +75,76 @@ class Ahead(Case):
             self.assertEqual([file.get_tensor(name)[0] for name in file.keys()], [value(name) for name in file.keys()])
             self.assertLess(file._inner.model.requests, COUNT / 3)
 
+    def test_one_alone_is_one_request_and_nothing_more(self):
+        for picked in ((-9,), (-9, -30), (-9, -10), (-9, -5, -1)):
+            with self.subTest(picked=picked), sluice.open(self.url, framework="numpy") as model:
+                names = model.offset_keys()
+                requests, fetched = model.requests, model.bytes_fetched
+                for at in picked:
+                    self.assertEqual(model[names[at]][3], value(names[at]))
+                self.assertEqual((model.requests, model.bytes_fetched), (requests + len(picked), fetched + len(picked) * NBYTES))
+                self.assertIsNone(model._in_order._ahead)
+
+    def test_groups_are_large_from_the_start(self):
+        """Small ones would be fetched one after another, each a round trip."""
+        jobs = [_ahead.Job(at, 100 << 10, None, None) for at in range(3000)]
+        sizes = [sum(job.nbytes for job in group) for group in _ahead._groups(jobs)]
+        self.assertEqual([size >> 20 for size in sizes], [15, 63, 63, 63, 63, 21])
+        with sluice.open(self.url, framework="numpy") as model:
+            before, many = model.requests, {name: array[0] for name, array in model.items()}
+            self.assertEqual(many, {name: value(name) for name in many})
+            self.assertLess(model.requests - before, 6)
+
+    def by_hand(self, first, second):
+        """A model of which two tensors were read, so that those behind them are read in groups of eight; first(jobs, done) and
+        second(jobs, done) run before the first two groups are. And the groups that were begun."""
+        begun, lock, read = [], threading.Lock(), sluice.Model.read_jobs
+
+        def reading(model, jobs, done, progress):
+            with lock:
+                begun.append(jobs)
+                which = len(begun)
+            if which <= 2:
+                (first, second)[which - 1](jobs, done)
+            return read(model, jobs, done, progress)
+
+        self.enterContext_(mock.patch.multiple(_ahead, AHEAD_BYTES=8 * NBYTES, FIRST_BYTES=8 * NBYTES))
+        self.enterContext_(mock.patch.object(sluice.Model, "read_jobs", reading))
+        model = self.enterContext_(sluice.open(self.url, framework="numpy"))
+        for name in model.offset_keys()[:2]:
+            model[name]
+        return model, begun
+
+    def enterContext_(self, context):
+        """As of Python 3.11."""
+        self.addCleanup(context.__exit__, None, None, None)
+        return context.__enter__()
+
+    def test_who_asked_for_two_in_order_may_want_no_third(self):
+        model, begun = self.by_hand(lambda jobs, done: None, lambda jobs, done: None)
+        stream = model._in_order._ahead._stream
+        with stream._changed:
+            stream._changed.wait_for(lambda: len(stream._ready) == 8)
+        self.assertEqual(len(begun), 1)
+        self.assertEqual(model[model.offset_keys()[2]][3], value(model.offset_keys()[2]))
+        self.awaited(model)
+        self.assertEqual(len(begun), 2)
+
+    def test_two_groups_are_fetched_at_a_time(self):
+        both, met = threading.Event(), []
+        model, begun = self.by_hand(lambda jobs, done: (done(0, numpy.full(ITEMS, 7.0)), met.append(both.wait(60))), lambda jobs, done: both.set())
+        self.assertEqual([model[name][5] for name in model.offset_keys()[2:]], [7.0] + [value(name) for name in model.offset_keys()[3:]])
+        self.assertEqual(met, [True])
+
+    def test_where_one_group_fails_the_other_waits_for_nobody(self):
+        def fails(jobs, done):
+            raise OSError("the wire")
+
+        for which in range(2):
+            with self.subTest(fails=which):
+                model, begun = self.by_hand(*((fails, lambda jobs, done: None) if which == 0 else (lambda jobs, done: None, fails)))
+                self.assertEqual([model[name][5] for name in model.offset_keys()[2:]], [value(name) for name in model.offset_keys()[2:]])
+
     def test_memory_is_bounded_and_given_back_when_the_order_is_left(self):
         alive = Alive()
         alive.watch(self)
@@ -81,13 +155,13 @@ class Ahead(Case):
             self.awaited(model)
             self.assertGreater(alive.bytes, 0)
             self.assertLessEqual(alive.peak, (1 + 2 * 4) * NBYTES)
-            thread = model._in_order._ahead._stream._thread
+            threads = model._in_order._ahead._stream._threads
             self.assertEqual(model[names[90]][3], value(names[90]))
-            self.assertEqual((alive.bytes, model._in_order._ahead, thread.is_alive()), (0, None, False))
+            self.assertEqual((alive.bytes, model._in_order._ahead, living(threads)), (0, None, 0))
             for name in names[91:95]:
                 self.assertEqual(model[name][3], value(name))
-            thread = model._in_order._ahead._stream._thread
-        self.assertEqual((alive.bytes, thread.is_alive()), (0, False))
+            threads = model._in_order._ahead._stream._threads
+        self.assertEqual((alive.bytes, living(threads)), (0, 0))
 
     def test_who_drops_a_model_ends_what_is_on_its_way(self):
         gc.collect()
@@ -96,9 +170,9 @@ class Ahead(Case):
         model = sluice.open(self.url, framework="torch")
         for name in list(model)[:4]:
             model[name]
-        thread, source = model._in_order._ahead._stream._thread, weakref.ref(model._source)
+        threads, source = model._in_order._ahead._stream._threads, weakref.ref(model._source)
         del model
-        self.assertEqual((thread.is_alive(), source()), (False, None))
+        self.assertEqual((living(threads), source()), (0, None))
 
     def test_the_same_one_again_and_any_order_are_right(self):
         with sluice.open(self.url, framework="numpy") as model:

@@ -79,7 +79,7 @@ class Stalled(Case):
         with self.assertRaises(KeyError), stream:
             self.server.stalled.wait()
             raise KeyError("a reason of its own")
-        self.assertFalse(stream._thread.is_alive())
+        self.assertFalse(stream._threads[0].is_alive())
 
     def test_another_thread_ends_what_is_read(self):
         model = self.stalled_model()
