@@ -23,9 +23,9 @@ class Object(NamedTuple):
 
 def _source(
     uri: Any, who: Optional[Credentials], include: Optional[Texts], exclude: Optional[Texts],
-    timeout: Optional[float], verify: str = "auto",
+    timeout: Optional[float], verify: str = "auto", as_is: Optional[Texts] = None,
 ) -> Source:
-    wanted = {"include": texts(include, "include"), "exclude": texts(exclude, "exclude")}
+    wanted = {"include": texts(include, "include"), "exclude": texts(exclude, "exclude"), "asIs": texts(as_is, "as_is")}
     chosen = {key: value for key, value in wanted.items() if value}
     text = spec_text(who, {"source": chosen} if chosen else None)
     return Source(uri, text, None, verify, _native.AS_FILES, timeout)
@@ -49,8 +49,9 @@ def ls(
 
 
 def version_of(uri: Any, *, include: Texts, credentials: Optional[Credentials] = None, timeout: Optional[float] = None) -> str:
-    """32 hex digits that are equal for equal versions of the objects below a prefix."""
-    source = _source(uri, credentials, include, None, timeout)
+    """32 hex digits that are equal for equal versions of the objects below a prefix. None is looked into: where a listing has versions, it
+    is all that the store is asked for."""
+    source = _source(uri, credentials, include, None, timeout, as_is=include)
     try:
         return bytes(source.told("identity")).hex()[:32]
     finally:

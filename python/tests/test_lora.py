@@ -11,6 +11,7 @@ import unittest
 from unittest import mock
 
 import torch
+from bucket import Bucket
 from case import Case, make
 
 import sluice
@@ -61,6 +62,13 @@ class Stored(Case):
         self.addCleanup(lambda: [lease.end() for lease in found._leases.values()])
         return found
 
+    def bucket(self):
+        """What was put, as a bucket, and adapters out of it."""
+        found = Bucket(self.uri)
+        self.addCleanup(found.close)
+        self.uri = "s3://models/"
+        return found, self.adapters(credentials=sluice.credentials(endpoint=found.endpoint, anonymous=True))
+
     def refused(self, adapters, name, words, base=BASE):
         with self.assertLogs("sluice", "WARNING") as said:
             self.assertIsNone(adapters.fetch(name, base))
@@ -92,6 +100,18 @@ class Lora(Stored):
         self.assertEqual(os.path.dirname(first.path), os.path.join(self.there, "sql"))
         self.assertGreater(first.number, 0)
         self.assertEqual(self.adapters().fetch("sql").number, first.number, "in another process, too")
+
+    def test_a_store_that_lists_versions_is_asked_for_a_list(self):
+        self.put("sql")
+        bucket, adapters = self.bucket()
+        found = adapters.fetch("sql", BASE)
+        bucket.asked.clear()
+        self.assertEqual(adapters.fetch("sql", BASE), found)
+        self.assertEqual(bucket.asked, ["list"])
+        folder, self.uri = self.uri, bucket.directory
+        self.put("sql", 2.0)
+        self.uri = folder
+        self.assertNotEqual(adapters.fetch("sql", BASE).version, found.version)
 
     def test_another_version_is_another_folder(self):
         self.put("sql")
