@@ -75,4 +75,10 @@ struct sl_exchange {
     struct sl_bandwidth pace; /* turn_ns: nothing is read before */
 };
 
+struct sl_url;
+/** Put a request to `url` into exchange->out. forward: the proxy that it is sent to; NULL: none.
+ * SL_E_USAGE, SL_E_NO_SPACE. */
+int sl_exchange_build(struct sl_exchange *exchange, const struct sl_request *request,
+                      const struct sl_url *url, const struct sl_url *forward, struct sl_err *err);
+
 #endif
