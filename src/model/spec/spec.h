@@ -177,6 +177,7 @@ struct sl_spec_readers {
     uint64_t request_price;        /* bytes */
     uint64_t bandwidth;            /* bytes/s, 0 none: of the process */
     uint64_t connections_per_host; /* SL_AUTO_VALUE or 1..4096: of the process */
+    uint64_t idle_seconds;         /* of its connections, in the process; 0: closed at once */
     uint64_t timeout_seconds;      /* of the whole load; 0 none. SL_E_TIMEOUT */
     char *fixed;                   /* as it was written; struct sl_spec.fixed is what it says */
 };

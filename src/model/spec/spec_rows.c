@@ -269,6 +269,10 @@ static const struct sl_option readers_rows[] = {
               "connections of this process to one host at the same time, all its loads together; "
               "auto is 128, or as many as 'connections' says",
               .minimum = 1, .maximum = 4096, .flag = "connections-per-host"),
+    SL_OPTION(sl_spec_readers, idle_seconds, UINT, "0",
+              "HTTP connections without use are kept for so long, for what else this process reads "
+              "with this option: at most 16 to one origin, 64 in all. 0: they are closed",
+              .maximum = 300),
     SL_OPTION(sl_spec_readers, timeout_seconds, UINT, "0", "limit for the whole load; 0 is none",
               .minimum = 0, .maximum = 31536000, .flag = "timeout-seconds"),
     SL_OPTION(sl_spec_readers, fixed, STRING, "",

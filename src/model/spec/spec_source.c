@@ -265,6 +265,7 @@ void sl_spec_source_config(const struct sl_spec *spec, struct sl_cancel *cancel,
         .hedge = (enum sl_hedge)spec->readers.hedge,
         .host_connections =
             sl_concurrency_per_host(spec->readers.connections_per_host, spec->readers.connections),
+        .idle_seconds = (unsigned)spec->readers.idle_seconds,
         .preconnect_always = spec->fixed.on,
         .openings = sl_concurrency_openings(&spec->fixed, spec->readers.connections),
         .bandwidth = spec->readers.bandwidth,

@@ -32,6 +32,7 @@
 #include <sys/ioctl.h>
 
 #include "exchange_state.h"
+#include "idle_links.h"
 #include "latency.h"
 #include "log.h"
 #include "metrics.h"
@@ -126,14 +127,27 @@ struct sl_exchange *sl_exchange_new(const struct sl_connect *connect, struct sl_
     return exchange->link ? sl_steal(&exchange) : NULL;
 }
 
+/* For whoever connects there next, if it is between two requests, or made before there was one. */
+static void keep_link(struct sl_exchange *exchange)
+{
+    if (!exchange->connect.idle_seconds)
+        return;
+    bool made = exchange->preconnected && exchange->phase == SL_X_CONNECTING &&
+                sl_link_connect(exchange->link, NULL) == SL_IO_DATA;
+    if (made || exchange->phase == SL_X_DRAINED)
+        sl_idle_links_keep(sl_steal(&exchange->link), exchange->connect.idle_seconds);
+}
+
 void sl_exchange_free(struct sl_exchange *exchange)
 {
     if (!exchange)
         return;
     if (exchange->link) {
         check(exchange);
-        sl_exchange_abort(exchange);
+        keep_link(exchange);
     }
+    if (exchange->link)
+        sl_exchange_abort(exchange);
     sl_link_free(exchange->link);
     sl_buf_release(&exchange->out);
     free(exchange->route);
@@ -208,6 +222,26 @@ static int reconnect(struct sl_exchange *exchange, struct sl_err *err)
     return -1;
 }
 
+/* Go on with a connection that another exchange has left. */
+static bool take_link(struct sl_exchange *exchange)
+{
+    if (!exchange->connect.idle_seconds || exchange->anew)
+        return false;
+    struct sl_link *link =
+        sl_idle_links_take(&exchange->connect, exchange->open_url, exchange->open_proxy);
+    if (!link)
+        return false;
+    sl_link_free(exchange->link);
+    exchange->link = link;
+    exchange->answers = 1; /* it may break, as idle ones do */
+    exchange->preconnected = false;
+    exchange->in_begin = exchange->in_end = 0;
+    exchange->sent = 0;
+    sl_link_expect(link, 1);
+    set_phase(exchange, SL_X_CONNECTING);
+    return true;
+}
+
 static char *name_subject(const struct sl_request *request, const char *url,
                           const struct sl_url *forward, struct sl_err *err)
 {
@@ -254,7 +288,7 @@ static int start(struct sl_exchange *exchange, const struct sl_request *request,
     if (preconnected)
         return 0;
     if (!reuse)
-        return reconnect(exchange, err);
+        return take_link(exchange) ? 0 : reconnect(exchange, err);
     sl_link_expect(exchange->link, 1);
     exchange->sent = 0;
     set_phase(exchange, SL_X_SENDING);
@@ -339,10 +373,16 @@ static void drop_hedged(struct sl_exchange *exchange)
     sl_exchange_free(sl_steal(&exchange->hedged));
 }
 
-void sl_exchange_abort(struct sl_exchange *exchange)
+static void give_up(struct sl_exchange *exchange)
 {
     drop_hedged(exchange);
     drop(exchange);
+}
+
+void sl_exchange_abort(struct sl_exchange *exchange)
+{
+    exchange->anew = true;
+    give_up(exchange);
 }
 
 int sl_exchange_start(struct sl_exchange *exchange, const struct sl_request *request,
@@ -350,7 +390,7 @@ int sl_exchange_start(struct sl_exchange *exchange, const struct sl_request *req
 {
     bool preconnected = exchange->phase == SL_X_CONNECTING && exchange->preconnected;
     if (exchange->phase != SL_X_DRAINED && !preconnected)
-        sl_exchange_abort(exchange);
+        give_up(exchange);
     exchange->answer_ns = 0;
     free(sl_steal(&exchange->head_text));
     exchange->head_bytes = 0;
@@ -394,6 +434,7 @@ static enum sl_io_state fail_link(struct sl_exchange *exchange)
 {
     if (exchange->phase > SL_X_CONNECTING && exchange->phase < SL_X_DRAINED)
         sl_link_note_trouble(exchange->link);
+    exchange->anew = true;
     drop(exchange);
     return SL_IO_FAILED;
 }
@@ -917,7 +958,7 @@ int sl_exchange_connect(struct sl_exchange *exchange, const struct sl_exchange *
 {
     if (exchange->phase != SL_X_IDLE || exchange->route)
         return sl_fail(err, SL_E_INTERNAL, "a connection that was used cannot be preconnected");
-    if (follow(exchange, like, err) < 0 || reconnect(exchange, err) < 0)
+    if (follow(exchange, like, err) < 0 || (!take_link(exchange) && reconnect(exchange, err) < 0))
         return -1;
     if (!sl_link_has_room(exchange->link) || sl_link_connect(exchange->link, err) == SL_IO_FAILED ||
         sl_link_awaits_permit(exchange->link)) {

@@ -34,6 +34,8 @@ struct sl_connect {
     bool direct;               /* never through a proxy: metadata services */
     const void *owner;         /* whose load it serves: permits of a host are shared among loads */
     unsigned host_connections; /* of this process to one host; 0: any number */
+    unsigned idle_seconds;     /* its connection is kept for others of the process for so long when
+                                  it is freed, and taken from those: idle_links.h; 0: neither */
     uint64_t bandwidth;        /* bytes/s of all loads of the process; 0: no limit */
     struct sl_progress *progress; /* may be NULL: requests sent twice are counted there */
     /* Called once for a request that may be hedged whose server turns out to be far away, while its
@@ -136,7 +138,8 @@ enum sl_io_state sl_exchange_body(struct sl_exchange *exchange, void *data, size
 /** What WAIT waits for, as sl_fetch_poll(). */
 int sl_exchange_poll(struct sl_exchange *exchange, struct pollfd fds[SL_IO_POLL_MAX],
                      uint64_t *deadline_ns);
-/** Give up the request, if there is one, and close the connection. */
+/** Give up the request, if there is one, and close the connection. Whatever comes next goes by one
+ * that nobody has used. */
 void sl_exchange_abort(struct sl_exchange *exchange);
 struct sl_host;
 /** Whether it holds a connection to this host, or a permit for one. */

@@ -421,20 +421,33 @@ static void unlink_permit(struct sl_host *host, struct sl_permit *permit)
     *(permit->next ? &permit->next->before : &host->permits_last) = permit->before;
 }
 
+static unsigned bound(unsigned limit)
+{
+    unsigned most = sl_descriptors_for_connections();
+    return limit ? SL_MIN(limit, most) : most;
+}
+
+void sl_host_pass_permit(struct sl_permit *permit, const void *owner, unsigned limit)
+{
+    unsigned bounded = bound(limit);
+    if (!permit->host)
+        return;
+    SL_LOCKED(&sl_hosts_lock);
+    permit->owner = owner;
+    permit->limit = bounded;
+}
+
 int sl_host_ask_permit(struct sl_permit *permit, const char *name, unsigned port, const void *owner,
                        unsigned limit, struct sl_err *err)
 {
-    unsigned most = sl_descriptors_for_connections();
+    unsigned bounded = bound(limit);
     sl_host_leave(permit);
     SL_LOCKED(&sl_hosts_lock);
     struct sl_host *host = find(name, port, err);
     if (!host)
         return -1;
-    *permit = (struct sl_permit){.host = host,
-                                 .owner = owner,
-                                 .limit = limit ? SL_MIN(limit, most) : most,
-                                 .address = -1,
-                                 .asked_ns = sl_now_ns()};
+    *permit = (struct sl_permit){
+        .host = host, .owner = owner, .limit = bounded, .address = -1, .asked_ns = sl_now_ns()};
     append(host, permit);
     host->users++;
     host->waiting++;

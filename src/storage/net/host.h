@@ -43,6 +43,8 @@ int sl_host_ask_permit(struct sl_permit *permit, const char *name, unsigned port
 bool sl_host_is_permitted(struct sl_permit *permit);
 /** Whether it would be, and nobody has to make room or wait. */
 bool sl_host_has_room(const struct sl_permit *permit);
+/** One that is given, of another load from now on, with that one's limit; none is fine. */
+void sl_host_pass_permit(struct sl_permit *permit, const void *owner, unsigned limit);
 /** Give up the permit, or the waiting for it; none is fine. */
 void sl_host_leave(struct sl_permit *permit);
 /** Another load waits for a permit here and has far fewer: between two requests this one should

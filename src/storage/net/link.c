@@ -38,6 +38,7 @@
 #include "metrics.h"
 #include "proxy.h"
 #include "retry.h"
+#include "trust.h"
 
 enum {
     DRIVE_ROUNDS_MAX = 64,
@@ -321,6 +322,42 @@ void sl_link_close(struct sl_link *link)
     end(link);
     sl_host_leave(&link->permit);
     set_stage(link, SL_LINK_CLOSED);
+}
+
+/* ---- from one owner to another --------------------------------------------------------------- */
+
+void sl_link_leave(struct sl_link *link)
+{
+    link->connect = (struct sl_connect){.direct = link->connect.direct};
+    sl_host_pass_permit(&link->permit, NULL, 0);
+}
+
+void sl_link_enter(struct sl_link *link, const struct sl_connect *connect)
+{
+    link->connect = *connect;
+    sl_host_pass_permit(&link->permit, connect->owner, connect->host_connections);
+}
+
+static bool is_trusted_alike(const struct sl_link *link, const struct sl_tls_options *tls)
+{
+    const struct sl_ca_choice choice = sl_ca_choose(tls ? tls->ca_file : NULL);
+    struct sl_trust *trust = sl_trust_take(&choice, NULL);
+    bool same = trust == link->trust && link->verified == (!tls || tls->verify);
+    sl_trust_release(trust);
+    return same;
+}
+
+bool sl_link_serves(const struct sl_link *link, const struct sl_connect *connect, const char *url,
+                    const char *proxy)
+{
+    return link->connect.direct == connect->direct && strcmp(link->url, url) == 0 &&
+           strcmp(link->proxy, proxy) == 0 &&
+           (!link->trust || is_trusted_alike(link, connect->tls));
+}
+
+bool sl_link_leads_as(const struct sl_link *link, const struct sl_link *other)
+{
+    return strcmp(link->url, other->url) == 0 && strcmp(link->proxy, other->proxy) == 0;
 }
 
 /* ---- failing --------------------------------------------------------------------------------- */

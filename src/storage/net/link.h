@@ -41,6 +41,18 @@ bool sl_link_idle(struct sl_link *link);
 /** Its permit is given up, too. One that is closed is fine. */
 void sl_link_close(struct sl_link *link);
 
+/* Of an open link, for idle_links.c. */
+
+/** It borrows nothing of whoever had it any more, and its permit is of no load. */
+void sl_link_leave(struct sl_link *link);
+/** It is another's from now on; connect as of sl_link_new(). */
+void sl_link_enter(struct sl_link *link, const struct sl_connect *connect);
+/** Was it connected as one would be that opens with this? url and proxy as of sl_link_open(). */
+bool sl_link_serves(const struct sl_link *link, const struct sl_connect *connect, const char *url,
+                    const char *proxy);
+/** Do both lead to the same origin by the same proxy? */
+bool sl_link_leads_as(const struct sl_link *link, const struct sl_link *other);
+
 enum { SL_LINK_AGAIN = -2 };
 /** Bytes taken (at least 1), SL_LINK_AGAIN, or -1 with SL_E_NET. */
 ssize_t sl_link_send(struct sl_link *link, const void *data, size_t bytes, struct sl_err *err);

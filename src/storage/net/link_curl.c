@@ -213,6 +213,7 @@ int sl_link_curl_begin(struct sl_link *link, uint64_t left_ms, struct sl_err *er
     link->trust = sl_trust_take(&choice, err);
     if (!link->trust)
         return -1;
+    link->verified = !tls || tls->verify;
     link->refused = link->begun = false;
     link->trouble[0] = 0;
     link->timer_ns = 0;

@@ -174,6 +174,8 @@ static struct sl_fetch *make(struct sl_store *store, bool apart, struct sl_err *
         free(fetch);
         return NULL;
     }
+    if (apart)
+        store->transport->channel_abort(fetch->channel); /* it takes none of other stores' */
     return fetch;
 }
 

@@ -15,6 +15,7 @@
 #include "fetch.h"
 #include "fork_guard.h"
 #include "hash.h"
+#include "idle_links.h"
 #include "log.h"
 #include "metrics.h"
 #include "places.h"
@@ -62,6 +63,8 @@ static struct sl_channel *take_leading_to(struct sl_store *store, const struct s
 /* Somebody waits for a place at this host: close one that is idle, whichever load it is of. */
 static void shed_idle(const struct sl_host *host)
 {
+    if (sl_idle_links_shed(host))
+        return;
     SL_LOCKED(&open_stores.mutex);
     for (struct sl_store *store = open_stores.first; store; store = store->next) {
         struct sl_channel *channel = take_leading_to(store, host);
@@ -280,6 +283,7 @@ struct sl_connect sl_store_connect(struct sl_store *store)
         .once = store->config.hedge == SL_HEDGE_OFF,
         .owner = &store->config,
         .host_connections = store->config.host_connections,
+        .idle_seconds = store->config.idle_seconds,
         .bandwidth = store->config.bandwidth,
         .progress = store->config.progress,
     };

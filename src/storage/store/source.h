@@ -57,6 +57,8 @@ struct sl_source_config {
     unsigned unresolved_seconds;  /* if it is shorter, while the host's name does not exist; 0: the
                                      same */
     unsigned host_connections;    /* of this process to one host; 0: any number */
+    unsigned idle_seconds;  /* connections outlive the store for so long, for others of the process
+                               that say so, too; 0: they do not */
     unsigned preconnect;    /* connections made at once to a server that turns out to be far away,
                           while the store's first request is out; 0: none */
     bool preconnect_always; /* they are made whether it is far away or not */

@@ -33,6 +33,7 @@ struct sl_exchange {
     char *subject;     /* "GET https://host/path", for messages */
     bool forwarded;    /* the request goes to a proxy, which answers for the host */
     unsigned answers;  /* on this connection */
+    bool anew;         /* something went wrong: it takes no connection that others have used */
     bool preconnected; /* it was made before there was a request, and has not answered one yet */
     uint64_t preconnected_ns; /* when */
     enum sl_exchange_phase phase;

@@ -52,6 +52,7 @@ struct sl_link {
 
     struct sl_dial dial;
     struct sl_trust *trust; /* while there are handles of libcurl's */
+    bool verified;          /* by that */
     bool begun;             /* they were driven */
     CURLM *multi;
     CURL *easy;
