@@ -23,11 +23,14 @@ class Object(NamedTuple):
 
 def _source(
     uri: Any, who: Optional[Credentials], include: Optional[Texts], exclude: Optional[Texts],
-    timeout: Optional[float], verify: str = "auto", as_is: Optional[Texts] = None,
+    timeout: Optional[float], verify: str = "auto", as_is: Optional[Texts] = None, idle_seconds: int = 0,
 ) -> Source:
     wanted = {"include": texts(include, "include"), "exclude": texts(exclude, "exclude"), "asIs": texts(as_is, "as_is")}
     chosen = {key: value for key, value in wanted.items() if value}
-    text = spec_text(who, {"source": chosen} if chosen else None)
+    spec: dict[str, Any] = {"source": chosen} if chosen else {}
+    if idle_seconds:
+        spec["readers"] = {"idleSeconds": idle_seconds}
+    text = spec_text(who, spec or None)
     return Source(uri, text, None, verify, _native.AS_FILES, timeout)
 
 
@@ -48,10 +51,12 @@ def ls(
         source.close()
 
 
-def version_of(uri: Any, *, include: Texts, credentials: Optional[Credentials] = None, timeout: Optional[float] = None) -> str:
+def version_of(
+    uri: Any, *, include: Texts, credentials: Optional[Credentials] = None, timeout: Optional[float] = None, idle_seconds: int = 0,
+) -> str:
     """32 hex digits that are equal for equal versions of the objects below a prefix. None is looked into: where a listing has versions, it
     is all that the store is asked for."""
-    source = _source(uri, credentials, include, None, timeout, as_is=include)
+    source = _source(uri, credentials, include, None, timeout, as_is=include, idle_seconds=idle_seconds)
     try:
         return bytes(source.told("identity")).hex()[:32]
     finally:

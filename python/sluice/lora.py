@@ -39,6 +39,7 @@ INCLUDED = [
 ]
 TEXT_BYTES_MAX = 1 << 20
 TRIES = 3
+IDLE_SECONDS = 15  # connections wait for the next adapter for so long
 BOOT = "/proc/sys/kernel/random/boot_id"
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 LEASE, GONE = ".lease", ".gone"
@@ -228,13 +229,13 @@ class Adapters:
         raise SluiceError(f"adapter '{name}' of '{self.uri}' changes while it is fetched, or its store has no versions", "INTEGRITY")
 
     def _version_of(self, name: str) -> str:
-        return version_of(f"{self.uri}{name}/", include=INCLUDED, **self._options)
+        return version_of(f"{self.uri}{name}/", include=INCLUDED, idle_seconds=IDLE_SECONDS, **self._options)
 
     def _load(self, name: str, version: str, folder: str) -> bool:
         """The version into its folder, unless it lies there. False: another one came, which has no place under this name."""
         if _is_whole(folder):
             return True
-        pull(f"{self.uri}{name}/", folder, include=INCLUDED, **self._options)
+        pull(f"{self.uri}{name}/", folder, include=INCLUDED, spec={"readers": {"idleSeconds": IDLE_SECONDS}}, **self._options)
         if self._version_of(name) == version:
             return True
         os.unlink(os.path.join(folder, ".sluice", "ready"))

@@ -15,7 +15,7 @@ class Bucket(http.server.ThreadingHTTPServer):
     daemon_threads = True
 
     class Handler(http.server.BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+        protocol_version, wbufsize, disable_nagle_algorithm = "HTTP/1.1", 1 << 16, True  # an answer is sent at once
 
         def setup(self):
             super().setup()

@@ -113,6 +113,17 @@ class Lora(Stored):
         self.uri = folder
         self.assertNotEqual(adapters.fetch("sql", BASE).version, found.version)
 
+    def test_adapters_one_after_another_come_by_the_same_connections(self):
+        names = [f"a{i}" for i in range(20)]
+        for name in names:
+            self.put(name)
+        bucket, adapters = self.bucket()
+        with mock.patch.object(lora, "IDLE_SECONDS", 300):
+            for name in names:
+                self.assertIsNotNone(adapters.fetch(name, BASE))
+        self.assertEqual(bucket.asked.count("list"), 3 * len(names))
+        self.assertLess(bucket.connections, len(names))
+
     def test_another_version_is_another_folder(self):
         self.put("sql")
         adapters = self.adapters()
