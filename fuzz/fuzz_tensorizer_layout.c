@@ -85,11 +85,12 @@ static void take_shape(struct input *in, struct chance *chance)
 static void seal(struct sl_layout_header *header, uint64_t bytes, uint8_t *data)
 {
     static const uint8_t nonce[SL_NONCE_BYTES] = "a nonce";
-    memcpy(sl_layout_header_nonce(header), nonce, sizeof(nonce));
+    memcpy(header->data + header->nonce_at, nonce, sizeof(nonce));
     for (uint64_t i = 0; i < header->mac_count; i++) {
         uint64_t begin = i * header->piece_bytes;
         sl_crypt_seal(key, nonce, i, data + begin, data + begin,
-                      SL_MIN(header->piece_bytes, bytes - begin), sl_layout_header_mac(header, i));
+                      SL_MIN(header->piece_bytes, bytes - begin),
+                      header->data + header->macs_at + i * SL_MAC_BYTES);
     }
 }
 

@@ -30,12 +30,12 @@ static void seal(const struct sl_layout_place *place, const struct content *cont
 {
     struct sl_layout_header *header = place->header;
     uint8_t nonce[crypto_secretbox_NONCEBYTES];
-    memcpy(sl_layout_header_nonce(header), content->nonce, sizeof(nonce));
+    memcpy(header->data + header->nonce_at, content->nonce, sizeof(nonce));
     memcpy(nonce, content->nonce, sizeof(nonce));
     for (uint64_t i = 0; i < header->mac_count; i++) {
         uint64_t begin = i * header->piece_bytes;
         uint64_t bytes = SL_MIN(header->piece_bytes, place->bytes - begin);
-        crypto_secretbox_detached(out + begin, sl_layout_header_mac(header, i),
+        crypto_secretbox_detached(out + begin, header->data + header->macs_at + i * SL_MAC_BYTES,
                                   content->plain + begin, bytes, nonce, content->key);
         sodium_increment(nonce, sizeof(nonce));
     }

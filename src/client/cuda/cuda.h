@@ -64,7 +64,6 @@ enum sl_cuda_result {
 /** Attributes of a device (CUdevice_attribute). */
 enum sl_cuda_attribute {
     SL_CUDA_MULTIPROCESSORS = 16,
-    SL_CUDA_COMPUTE_MODE = 20, /* 2: prohibited */
     SL_CUDA_COMPUTE_MAJOR = 75,
     SL_CUDA_COMPUTE_MINOR = 76,
     SL_CUDA_HOST_REGISTER = 99,

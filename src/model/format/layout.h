@@ -26,15 +26,6 @@ struct sl_layout_header {
 /** Put the hashes where the header has them; those of tensors without data are there already. */
 void sl_layout_header_hashes(struct sl_layout_header *header, uint32_t crc32,
                              const uint8_t sha256[32]);
-/** Encrypted data: where their first nonce goes, and where the MAC of piece `number`; else NULL. */
-static inline uint8_t *sl_layout_header_nonce(const struct sl_layout_header *header)
-{
-    return header->nonce_at ? header->data + header->nonce_at : NULL;
-}
-static inline uint8_t *sl_layout_header_mac(const struct sl_layout_header *header, uint64_t number)
-{
-    return header->macs_at ? header->data + header->macs_at + number * SL_MAC_BYTES : NULL;
-}
 
 struct sl_layout_place {
     const struct sl_tensor *tensor;

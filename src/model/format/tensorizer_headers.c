@@ -30,7 +30,6 @@
 /* What a crypt block says; pointers into the block. */
 struct crypt {
     unsigned ciphers, derivations;
-    bool parallel; /* type 2: piece_bytes and mac_count are stored */
     uint64_t piece_bytes, mac_count;
     const uint8_t *nonce, *macs;
     struct sl_kdf kdf; /* if derivations > 0 */
@@ -66,7 +65,6 @@ static const char *take_parallel(struct sl_cursor *chunk, struct crypt *crypt)
     const uint8_t *fixed = sl_take(chunk, 8 + SL_NONCE_BYTES + 8);
     if (!fixed)
         return "its cipher block is cut off";
-    crypt->parallel = true;
     crypt->piece_bytes = sl_get_le64(fixed);
     crypt->nonce = fixed + 8;
     crypt->mac_count = sl_get_le64(fixed + 8 + SL_NONCE_BYTES);

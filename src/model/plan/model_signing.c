@@ -28,7 +28,7 @@
 #include "uri_text.h"
 #include "verify.h"
 
-enum { NAMED_MAX = 10, TRUST_BYTES_MAX = 4 * 1024 * 1024, URI_BYTES_MAX = 64 * 1024 };
+enum { NAMED_MAX = 10, TRUST_BYTES_MAX = 4 * 1024 * 1024 };
 
 struct sl_plan_signature {
     struct sl_oms *oms;              /* NULL: a manifest is signed, which has all digests */

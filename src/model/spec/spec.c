@@ -13,8 +13,6 @@
 #include "spec_decode.h"
 #include "stores.h"
 
-enum { COMPLAINT_TEXT_MAX = 128 * 1024 };
-
 struct reading {
     const char *file_name;
     const struct sl_spec_setting *settings;

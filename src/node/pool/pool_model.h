@@ -20,8 +20,6 @@
 enum {
     SL_POOL_SLABS_MAX = 4096, /* of a copy */
     SL_POOL_COPIES_MAX = SL_SPACES_MAX - SL_SPACE_GPU,
-    SL_POOL_NAME_BYTES_MAX = 255, /* of a model's name */
-    SL_POOL_KEY_BYTES_MAX = 4096, /* of a derived model's key */
 };
 
 /** The numbers are those of the protocol. */

@@ -15,8 +15,6 @@
 #include "tokens.h"
 #include "url.h"
 
-enum { CONNECTION_BYTES_MAX = 16 * 1024 };
-
 /* Azurite's, known to everybody. */
 static const char near_account[] = "devstoreaccount1", near_base[] = "http://127.0.0.1:10000/";
 static const char near_key[] =

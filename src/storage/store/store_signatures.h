@@ -38,7 +38,5 @@ int sl_store_signatures(struct sl_store *store, struct sl_store_signatures *foun
                         struct sl_err *err);
 /** Frees what it holds; fine on zeroes. Any thread. */
 void sl_store_signatures_release(struct sl_store_signatures *found);
-#define sl_autosignatures                                                                          \
-    __attribute__((cleanup(sl_store_signatures_release))) struct sl_store_signatures
 
 #endif

@@ -73,8 +73,8 @@ struct sl_plan_own {
     struct sl_keys *keys;                /* NULL: none; the indexes' tensors point to them */
     struct sl_buf texts;                 /* `what` texts of the whole-object checks */
     uint64_t *covered;                   /* per source: bytes below a check */
-    size_t source_capacity, covered_capacity, file_capacity, extent_capacity, range_capacity,
-        literal_capacity, check_capacity, tensor_capacity;
+    size_t source_capacity, file_capacity, extent_capacity, range_capacity, literal_capacity,
+        check_capacity, tensor_capacity;
     uint8_t nonce[16];       /* of the identity, if there are unversioned sources; else zeros */
     uint64_t left_out_bytes; /* of objects that the plan does not read at all */
     char **passed; /* of objects that were listed and left out: names, or folders with their '/' */
