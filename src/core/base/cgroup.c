@@ -76,7 +76,7 @@ uint64_t sl_cgroup_number(const struct sl_cgroup *group, const char *file)
     return *text != '-' && sscanf(text, "%" SCNu64, &value) == 1 ? value : UINT64_MAX;
 }
 
-uint64_t sl_cgroup_member(const struct sl_cgroup *group, const char *file, const char *word)
+static uint64_t member(const struct sl_cgroup *group, const char *file, const char *word)
 {
     char path[FOLDER_BYTES + 64];
     snprintf(path, sizeof(path), "%s/%s", group->folder, file);
@@ -235,7 +235,7 @@ static void look_at_memory(const struct sl_cgroup *group, void *arg)
     uint64_t current = sl_cgroup_number(group, files->current);
     if (current == UINT64_MAX)
         return;
-    uint64_t inactive = sl_cgroup_member(group, "memory.stat", files->inactive);
+    uint64_t inactive = member(group, "memory.stat", files->inactive);
     uint64_t used = current - SL_MIN(current, inactive);
     for (size_t i = 0; files->limits[i]; i++) {
         uint64_t limit = sl_cgroup_number(group, files->limits[i]);

@@ -22,8 +22,6 @@ void sl_cgroup_each(const char *controller, void (*visit)(const struct sl_cgroup
 
 /** The number in a file of the group; UINT64_MAX for "max", "-1", nonsense and absence. */
 uint64_t sl_cgroup_number(const struct sl_cgroup *group, const char *file);
-/** The number after a word at the beginning of a line: "inactive_file 4096"; 0 if absent. */
-uint64_t sl_cgroup_member(const struct sl_cgroup *group, const char *file, const char *word);
 
 /** Show every limit of memory, and how much of it is free: page cache that can be dropped
  * (inactive_file) counts as free. */
@@ -42,7 +40,8 @@ double sl_cgroup_cpus_recent(void);
 enum { SL_CGROUP_TEXT_BYTES = 16 * 1024 };
 /** A file of /proc or /sys, as a string. -1: it cannot be read. */
 int sl_cgroup_read(const char *path, char text[SL_CGROUP_TEXT_BYTES]);
-/** As sl_cgroup_member, of any such file; the word may end in a colon. */
+/** The number after a word at the beginning of a line of a file: "inactive_file 4096"; 0 if absent.
+ * The word may end in a colon. */
 uint64_t sl_cgroup_file_member(const char *path, const char *word);
 
 #endif

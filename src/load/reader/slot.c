@@ -76,7 +76,7 @@ static void check(const struct sl_slot *slot)
 }
 #endif
 
-void sl_slot_set_request(struct sl_slot *slot, enum sl_slot_request to)
+static void set_request(struct sl_slot *slot, enum sl_slot_request to)
 {
     assert(request_steps[slot->request] & 1U << to);
     slot->request = to;
@@ -154,7 +154,7 @@ void sl_slot_asks(struct sl_slot *slot, uint64_t now_ns)
 {
     slot->asked_ns = now_ns;
     slot->doubted = false;
-    sl_slot_set_request(slot, SL_REQUEST_ASKED);
+    set_request(slot, SL_REQUEST_ASKED);
 }
 
 uint64_t sl_slot_awaits(const struct sl_slot *slot)
@@ -268,7 +268,7 @@ uint64_t sl_slot_unfinished(const struct sl_slot *slot)
  * ranges that are being read. */
 static enum sl_slot_state leave_range(struct sl_slot *slot, struct sl_err *err)
 {
-    sl_slot_set_request(slot, SL_REQUEST_NONE);
+    set_request(slot, SL_REQUEST_NONE);
     if (slot->wrongs) /* and all has opened now */
         sl_source_settle(sl_slot_source(slot), slot->wrong_begin, slot->wrong_end, true);
     int failed = sl_writer_flush(&slot->writer, err);
@@ -329,7 +329,7 @@ static void note_wait(struct sl_slot *slot, uint64_t now_ns)
     else if (slot->request == SL_REQUEST_BEGUN)
         slot->longest_gap_ns = SL_MAX(slot->longest_gap_ns, now_ns - slot->moved_ns);
     /* else it asked again since it was last looked at: when is not known */
-    sl_slot_set_request(slot, SL_REQUEST_BEGUN);
+    set_request(slot, SL_REQUEST_BEGUN);
     slot->fresh = false;
     slot->moved_ns = now_ns;
 }
@@ -430,7 +430,7 @@ int sl_slot_poll(struct sl_slot *slot, struct pollfd fds[SL_IO_POLL_MAX], uint64
         sl_slot_asks(slot, slot->moved_ns);
     }
     if (!count) { /* its next request is another one */
-        sl_slot_set_request(slot, SL_REQUEST_BACKS_OFF);
+        set_request(slot, SL_REQUEST_BACKS_OFF);
         slot->fresh = true;
     }
     return count;

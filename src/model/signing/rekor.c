@@ -147,8 +147,11 @@ static void join(const uint8_t left[32], const uint8_t right[32], uint8_t out[32
     EVP_Digest(both, sizeof(both), out, NULL, EVP_sha256(), NULL);
 }
 
-bool sl_merkle_root(uint64_t index, uint64_t size, const uint8_t leaf[32], const uint8_t *proof,
-                    size_t count, uint8_t computed[32])
+/* RFC 9162 section 2.1.3.2: is a leaf's hash at `index` of a tree of `size` leaves? proof: `count`
+ * hashes, from the leaf up; computed: out, the root that they lead to. false: they are too many or
+ * too few, or index is outside of the tree. */
+static bool merkle_root(uint64_t index, uint64_t size, const uint8_t leaf[32], const uint8_t *proof,
+                        size_t count, uint8_t computed[32])
 {
     if (index >= size)
         return false;
@@ -198,8 +201,7 @@ static int check_proof(const struct sl_rekor_entry *entry, const json_t *proof, 
         return sl_signature_fail(err, "the inclusion proof of the log entry cannot be read");
     if (hash_leaf(&entry->body, leaf, err) < 0)
         return -1;
-    if (!sl_merkle_root(index, size, leaf, hashes, count, computed) ||
-        memcmp(computed, root, 32) != 0)
+    if (!merkle_root(index, size, leaf, hashes, count, computed) || memcmp(computed, root, 32) != 0)
         return sl_signature_fail(err, "the signature is not in the log: its inclusion proof does "
                                       "not lead to the log's root");
     return 0;

@@ -716,6 +716,7 @@ void registry_abandon(struct sl_registry *registry, struct model *model)
     end_load(registry, model);
 }
 
+/* As sl_registry_withdraw(); not for good: who left will ask again, and the load goes on. */
 static bool leave(struct sl_registry *registry, const void *arg, bool for_good)
 {
     struct model *model;
@@ -737,11 +738,6 @@ static bool leave(struct sl_registry *registry, const void *arg, bool for_good)
 bool sl_registry_withdraw(struct sl_registry *registry, const void *arg)
 {
     return leave(registry, arg, true);
-}
-
-bool sl_registry_leave(struct sl_registry *registry, const void *arg)
-{
-    return leave(registry, arg, false);
 }
 
 static bool has_reference(const struct resident *resident, const void *body)
@@ -963,7 +959,7 @@ static struct sl_model_ref *await(struct waiting *waiting, struct sl_cancel *can
     await_any(waiting, cancel, until_ns);
     struct sl_model_ref *ref;
     bool raised = sl_cancel_raised(cancel);
-    if ((raised || sl_now_ns() >= until_ns) && sl_registry_leave(waiting->registry, waiting)) {
+    if ((raised || sl_now_ns() >= until_ns) && leave(waiting->registry, waiting, false)) {
         waiting_free(waiting);
         return fail_left(raised, err);
     }

@@ -146,8 +146,6 @@ int sl_registry_ask(struct sl_registry *registry, const struct sl_ask *ask, stru
  * does not answer holds up nobody.
  */
 bool sl_registry_withdraw(struct sl_registry *registry, const void *arg);
-/** The same for who will ask again: the load goes on. */
-bool sl_registry_leave(struct sl_registry *registry, const void *arg);
 /**
  * As sl_registry_ask(), waiting for the answer: blocks.
  *

@@ -178,7 +178,10 @@ bool volumes_is_proof(const struct sl_err *why)
     return why->kind == SL_E_NOT_FOUND || why->kind == SL_E_USAGE || *why->code;
 }
 
-size_t volumes_devices(struct sl_volumes *volumes, dev_t devices[VOLUMES_DEVICES])
+enum { DEVICES = 2 };
+
+/* Every file system of which volumes are: the models', the pool's socket's. */
+static size_t list_devices(struct sl_volumes *volumes, dev_t devices[DEVICES])
 {
     struct stat status;
     size_t count = 0;
@@ -357,9 +360,9 @@ int sl_volumes_publish(struct sl_volumes *volumes, const struct sl_volume_ask *a
  * the daemon may have had another node.directory. */
 static int remove_unknown(struct sl_volumes *volumes, const char *target, struct sl_err *err)
 {
-    dev_t devices[VOLUMES_DEVICES];
+    dev_t devices[DEVICES];
     struct sl_err why = SL_ERR_INIT;
-    size_t count = volumes_devices(volumes, devices);
+    size_t count = list_devices(volumes, devices);
     if (sl_mounting_undo(&volumes->mounting, target, devices, count, &why) == 0)
         return 0;
     if (strcmp(why.code, "precondition") == 0) {

@@ -144,8 +144,6 @@ void sl_exchange_abort(struct sl_exchange *exchange);
 struct sl_host;
 /** Whether it holds a connection to this host, or a permit for one. */
 bool sl_exchange_leads_to(const struct sl_exchange *exchange, const struct sl_host *host);
-/** The cancellation it was made with; may be NULL. */
-struct sl_cancel *sl_exchange_cancel(const struct sl_exchange *exchange);
 /** Sleep, unless cancel or stop ends it: -1 with SL_E_CANCELED. */
 int sl_exchange_pause(struct sl_exchange *exchange, unsigned ms, struct sl_err *err);
 /** From now on the answer to a request that was sent is waited for so long after the cancellation:
@@ -153,9 +151,6 @@ int sl_exchange_pause(struct sl_exchange *exchange, unsigned ms, struct sl_err *
 void sl_exchange_linger(struct sl_exchange *exchange, unsigned seconds);
 /** Block until there is something to do; -1 with SL_E_CANCELED. */
 int sl_exchange_wait(struct sl_exchange *exchange, struct sl_err *err);
-
-/** All header lines of the answer, each ended by "\r\n", the status line first. free() it. */
-char *sl_exchange_head_lines(const struct sl_exchange *exchange, struct sl_err *err);
 
 /** A small answer read whole. */
 struct sl_answer {

@@ -14,11 +14,6 @@ bool sl_exchange_leads_to(const struct sl_exchange *exchange, const struct sl_ho
     return sl_link_leads_to(exchange->link, host);
 }
 
-struct sl_cancel *sl_exchange_cancel(const struct sl_exchange *exchange)
-{
-    return exchange->connect.cancel;
-}
-
 struct sl_answered sl_exchange_answered(const struct sl_exchange *exchange)
 {
     return (struct sl_answered){.ns = exchange->answer_ns, .twice = exchange->twice};
@@ -42,7 +37,8 @@ const char *sl_exchange_header(const struct sl_exchange *exchange, const char *n
                : NULL;
 }
 
-char *sl_exchange_head_lines(const struct sl_exchange *exchange, struct sl_err *err)
+/* All header lines of the answer, each ended by "\r\n", the status line first. */
+static char *head_lines(const struct sl_exchange *exchange, struct sl_err *err)
 {
     char *lines =
         sl_strndup(exchange->head_text ? exchange->head_text : "", exchange->head_bytes, err);
@@ -54,8 +50,7 @@ char *sl_exchange_head_lines(const struct sl_exchange *exchange, struct sl_err *
 
 static int check_end(struct sl_exchange *exchange, struct sl_err *err)
 {
-    struct sl_cancel *cancel = sl_exchange_cancel(exchange);
-    if (sl_cancel_check(cancel, err) < 0)
+    if (sl_cancel_check(exchange->connect.cancel, err) < 0)
         return -1;
     return sl_cancel_check(exchange->connect.stop, err);
 }
@@ -132,7 +127,7 @@ int sl_exchange_answer(struct sl_exchange *exchange, size_t body_limit, struct s
             break;
     if (state == SL_IO_DATA) {
         answer->status = sl_exchange_status(exchange);
-        answer->head = sl_exchange_head_lines(exchange, err);
+        answer->head = head_lines(exchange, err);
         if (answer->head && read_body(exchange, &answer->body, err) == 0)
             return 0;
     }

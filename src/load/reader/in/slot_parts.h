@@ -55,8 +55,7 @@ struct sl_slot {
     struct sl_transform transform;
 };
 
-/** Steps of its request and of its window, drawn in slot.c and window.c. */
-void sl_slot_set_request(struct sl_slot *slot, enum sl_slot_request to);
+/** A step of its window, drawn in window.c. */
 void sl_slot_set_window(struct sl_slot *slot, enum sl_slot_window to);
 /** Of a range that is sparse, else NULL. */
 const struct sl_mapping *sl_slot_sparse(const struct sl_slot *slot);

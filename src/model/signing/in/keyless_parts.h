@@ -105,10 +105,5 @@ int sl_rekor_check_inclusion(const struct sl_rekor_entry *entry,
 /** Is it the entry of this bundle: its payload, signature and certificate? */
 int sl_rekor_check_body(const struct sl_rekor_entry *entry, const struct sl_bundle *bundle,
                         struct sl_err *err);
-/** RFC 9162 section 2.1.3.2: is a leaf's hash at `index` of a tree of `size` leaves? proof: so many
- * hashes, from the leaf up; computed: out, the root that they lead to. false: they are too many or
- * too few, or it is outside. */
-bool sl_merkle_root(uint64_t index, uint64_t size, const uint8_t leaf[32], const uint8_t *proof,
-                    size_t count, uint8_t computed[32]);
 
 #endif

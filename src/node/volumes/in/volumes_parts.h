@@ -90,9 +90,6 @@ int volumes_source(struct sl_volumes *volumes, const struct sl_volume_record *re
 bool volumes_is_proof(const struct sl_err *why);
 /** For people: who has a model. */
 void volumes_who(const struct sl_volume_record *record, char who[SL_REF_WHO_BYTES]);
-/** Every file system of which volumes are: the models', the pool's socket's. */
-enum { VOLUMES_DEVICES = 2 };
-size_t volumes_devices(struct sl_volumes *volumes, dev_t devices[VOLUMES_DEVICES]);
 
 /** volumes_ask.c: which model it is, and known to the registry; credentials are kept. */
 int volumes_resolve(struct sl_volumes *volumes, const struct sl_volume_request *request,
