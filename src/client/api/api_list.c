@@ -1,5 +1,4 @@
 /* For people: rows and holders, unpacked one by one. Every length is judged before it is used. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "pool_list.h"

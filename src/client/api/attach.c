@@ -7,7 +7,6 @@
  *
  * A model on a GPU may have slabs on the host, too: of data files.
  */
-#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>

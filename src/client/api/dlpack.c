@@ -12,7 +12,6 @@
 
 #include "api_memory.h"
 #include "api_parts.h"
-#include "pool_words.h"
 
 enum { DLPACK_MAJOR = 1, DLPACK_MINOR = 0, RANK_MAX = 64 };
 

@@ -1,7 +1,6 @@
 /* Memory with owners: a mapping, and how many have it. */
 #include "api_mapped.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 

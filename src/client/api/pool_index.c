@@ -7,7 +7,6 @@
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
-#include <string.h>
 
 __attribute__((format(printf, 2, 3))) static int refuse(char why[SL_POOL_WHY_BYTES],
                                                         const char *format, ...)

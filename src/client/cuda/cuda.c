@@ -11,7 +11,6 @@
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 enum { ASK_DEFAULT = 0 };

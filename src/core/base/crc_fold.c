@@ -14,7 +14,6 @@
 #include "crc_fold.h"
 
 #include <pthread.h>
-#include <string.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
 #define NARROW __attribute__((target("pclmul,sse2")))

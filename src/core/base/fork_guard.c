@@ -5,7 +5,6 @@
  */
 #include "fork_guard.h"
 
-#include <stdbool.h>
 #include <stddef.h>
 
 static struct sl_fork_guard *guards; /* complete before main() */

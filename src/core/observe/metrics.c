@@ -7,10 +7,8 @@
 
 #include <assert.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "fork_guard.h"
 #include "metrics_write.h"

@@ -3,7 +3,6 @@
  * not bytes: names may hold UTF-8, and what the bar itself adds is one column a character.
  */
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -10,11 +10,8 @@
  */
 #include "gpu_crcs.h"
 
-#include <string.h>
-
 #include "gpu_kernels.h"
 #include "gpu_task.h"
-#include "hash.h"
 #include "lower_bound.h"
 #include "metrics.h"
 

@@ -18,7 +18,6 @@
  *
  * All calls to the driver are in this file's second half, and made by the GPU's thread.
  */
-#include <errno.h>
 #include <string.h>
 
 #include "gpu_ring_parts.h"

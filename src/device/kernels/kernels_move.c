@@ -5,7 +5,6 @@
  * kernel's own bound is only a second lock.
  */
 #include <inttypes.h>
-#include <string.h>
 
 #include "kernels_launch.h"
 

@@ -7,7 +7,6 @@
  */
 #include <string.h>
 
-#include "arena.h"
 #include "edit.h"
 #include "hash.h"
 #include "tensorizer_compose.h"

@@ -24,7 +24,6 @@
  * instead. Lock and journal are a service of storage/file, since all readers of files ask for it.
  */
 #include <string.h>
-#include <sys/stat.h>
 
 #include "edit.h"
 #include "file_edit.h"

@@ -4,7 +4,6 @@
  */
 #include <inttypes.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/mman.h>
 
 #include "keys.h"

@@ -3,7 +3,6 @@
  * ranges, retries, hashes, casts and decryption. What it lacks is a destination that others see, so
  * neither journal nor publishing is needed; what is complete is told by what the run tells.
  */
-#include <string.h>
 
 #include "concurrency.h"
 #include "mapping.h"

@@ -8,7 +8,6 @@
  * version or with another spec starts over, and so does every load of an object without a version
  * (plan/versions.c).
  */
-#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 

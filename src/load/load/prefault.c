@@ -6,8 +6,6 @@
  */
 #include "prefault.h"
 
-#include <string.h>
-
 #include "thread.h"
 
 enum {

@@ -4,7 +4,6 @@
  * believed only after every file has been read and compared with its CRC32C. What lies in memory
  * does not outlive a boot.
  */
-#include <fcntl.h>
 #include <linux/magic.h>
 #include <stdio.h>
 #include <string.h>

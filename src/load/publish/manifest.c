@@ -8,7 +8,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "hash.h"
 #include "json_pull.h"

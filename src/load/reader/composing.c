@@ -3,7 +3,6 @@
  * within a byte. They are pulled through the format's own reader, block by block, cast and written
  * here. Every thread of a load takes such blocks until none is left, and reads ranges then.
  */
-#include <string.h>
 
 #include "cast.h"
 #include "reader_parts.h"

@@ -9,7 +9,6 @@
  * since, and reads it again, or wrong still, and fetches it again then.
  */
 #include <inttypes.h>
-#include <stdio.h>
 
 #include "hash.h"
 #include "log.h"

@@ -6,7 +6,6 @@
 
 #include <inttypes.h>
 
-#include "crypt.h"
 #include "fetch.h"
 #include "tensor_reader.h"
 

@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "sets_parts.h"
-#include "stores.h"
 
 enum { LISTED_MAX = 100000 };
 static const char BEGIN[] = "sets/", END[] = "/latest.json";

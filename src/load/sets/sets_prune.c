@@ -10,7 +10,6 @@
 
 #include "removal.h"
 #include "sets_parts.h"
-#include "stores.h"
 
 enum { BLOBS_MAX = 100000, SECONDS_A_DAY = 86400 };
 static const char BEGIN[] = "blobs/", END[] = ".tar.zst";

@@ -6,9 +6,6 @@
  * Whatever goes wrong leaves an empty folder, with which the engine starts cold.
  */
 #include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "deadline.h"
 #include "log.h"

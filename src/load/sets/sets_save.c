@@ -6,7 +6,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "log.h"
 #include "metrics.h"
 #include "sets_parts.h"
 

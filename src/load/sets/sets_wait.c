@@ -6,8 +6,6 @@
  * compiles, and writes. So what it wrote tells whether a restored set was of use.
  */
 #include <inttypes.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "deadline.h"
 #include "exchange.h"

@@ -2,7 +2,6 @@
 #include "packed_file.h"
 
 #include <errno.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "packed_stream.h"

@@ -4,7 +4,6 @@
  */
 #include <errno.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/statvfs.h>
 
 #include "descriptors.h"

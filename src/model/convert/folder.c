@@ -6,7 +6,6 @@
  */
 #include <fnmatch.h>
 #include <string.h>
-#include <strings.h>
 
 #include "format.h"
 #include "job.h"

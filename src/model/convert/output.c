@@ -6,7 +6,6 @@
  * its objects are sent one after another, each with the head first, by whichever thread has the
  * next bytes.
  */
-#include <string.h>
 
 #include "job.h"
 #include "stores.h"

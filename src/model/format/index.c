@@ -6,8 +6,6 @@
  */
 #include "index.h"
 
-#include <string.h>
-
 #include "arena.h"
 #include "lower_bound.h"
 #include "names.h"

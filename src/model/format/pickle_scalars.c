@@ -2,7 +2,6 @@
  * Opcodes of a pickle that push one number or string. Integers of any length are two's complement,
  * those of the text protocols too, so that a caller compares bytes; strings stay where they are.
  */
-#include <string.h>
 
 #include "buf.h"
 #include "pickle_parts.h"

@@ -14,7 +14,6 @@
 
 #include "buf.h"
 #include "format.h"
-#include "names.h"
 #include "zip.h"
 
 enum {

@@ -9,7 +9,6 @@
 
 #include "format.h"
 #include "log.h"
-#include "names.h"
 #include "pytorch.h"
 #include "zip.h"
 

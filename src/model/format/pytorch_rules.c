@@ -4,7 +4,6 @@
  * a value of ours (section 5), a persistent id a storage (section 6).
  */
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "names.h"

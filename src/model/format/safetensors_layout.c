@@ -12,7 +12,6 @@
 #include "json.h"
 #include "layout.h"
 #include "names.h"
-#include "safetensors.h"
 
 enum {
     HEADER_ALIGN_BYTES = 64,

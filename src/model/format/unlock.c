@@ -6,7 +6,6 @@
  * so a few small ones are tried before the key or the data are blamed.
  */
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "index.h"

@@ -6,7 +6,6 @@
  */
 #include "weights.h"
 
-#include <inttypes.h>
 #include <string.h>
 #include <strings.h>
 

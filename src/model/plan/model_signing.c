@@ -19,7 +19,6 @@
 #include "hash.h"
 #include "log.h"
 #include "metrics.h"
-#include "names.h"
 #include "oms.h"
 #include "plan_parts.h"
 #include "sidecar.h"

@@ -3,9 +3,7 @@
  * listing is as hostile as a file, and sorted, so that equal listings make equal plans whatever
  * order the store answers in.
  */
-#include <errno.h>
 #include <fnmatch.h>
-#include <stdio.h>
 
 #include "format.h"
 #include "log.h"

@@ -9,7 +9,6 @@
  * and `verify.hashes` is `off`: then it is plain data, with a warning.
  */
 #include <inttypes.h>
-#include <stdio.h>
 
 #include "mapping.h"
 #include "plan_parts.h"

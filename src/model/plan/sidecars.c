@@ -15,7 +15,6 @@
 #include "sidecar.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 
 #include "format.h"
 #include "log.h"

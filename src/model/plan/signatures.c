@@ -8,7 +8,6 @@
  * nothing here is an object like any other, and needs its own.
  */
 #include <inttypes.h>
-#include <stdio.h>
 
 #include "format.h"
 #include "hash.h"

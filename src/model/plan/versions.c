@@ -8,14 +8,12 @@
  * keeps its bytes from being taken for those of another load, wherever identities are compared.
  */
 #include <inttypes.h>
-#include <stdio.h>
 #include <sys/random.h>
 
 #include "log.h"
 #include "lower_bound.h"
 #include "mapping.h"
 #include "plan_parts.h"
-#include "sidecar.h"
 
 /* Bytes [begin, end) of a source. */
 struct stretch {

@@ -22,7 +22,6 @@
 #include "plan_parts.h"
 #include "rank_name.h"
 #include "shard_map.h"
-#include "weights.h"
 
 enum {
     NAMES_TEXT_BYTES_MAX = 64 * 1024 * 1024, /* of .metadata */

@@ -2,8 +2,6 @@
  * signatures to a manifest, so that one of them is wrong says nothing about the next. */
 #include "cosign.h"
 
-#include <stdio.h>
-
 #include "keyless_parts.h"
 
 enum { SIGNATURE_BYTES_MAX = 4096 };

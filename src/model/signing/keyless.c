@@ -11,7 +11,6 @@
 #include <openssl/err.h>
 #include <openssl/x509_vfy.h>
 #include <openssl/x509v3.h>
-#include <stdio.h>
 
 #include "bundle_parts.h"
 #include "keyless_parts.h"

@@ -9,7 +9,6 @@
 #include <inttypes.h>
 #include <openssl/evp.h>
 #include <sodium.h>
-#include <stdio.h>
 
 #include "keyless_parts.h"
 

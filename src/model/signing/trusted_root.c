@@ -5,7 +5,6 @@
  */
 #include <openssl/err.h>
 #include <openssl/x509.h>
-#include <stdio.h>
 #include <time.h>
 
 #include "keyless_parts.h"

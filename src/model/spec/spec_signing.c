@@ -2,7 +2,6 @@
  * `verify.modelSigning`: which bundle, who may have signed it, and what becomes of files that it
  * does not name. A spec and the rules of a node are made of the same rows.
  */
-#include <string.h>
 
 #include "spec_decode.h"
 

@@ -7,7 +7,6 @@
 #include <string.h>
 #include <yaml.h>
 
-#include "spec.h"
 #include "spec_node.h"
 
 enum {

@@ -7,7 +7,6 @@
  */
 #include "hash_workers.h"
 
-#include <errno.h>
 #include <time.h>
 
 #include "hash.h"

@@ -3,8 +3,6 @@
  * pack, count, log. The log tells method, code and the failure's words, never attributes or
  * secrets.
  */
-#include <limits.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "csi_parts.h"

@@ -9,7 +9,6 @@
  * call by other names, are here and in one line of grpc_stream.c.
  */
 #include <errno.h>
-#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 

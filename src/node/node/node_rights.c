@@ -8,7 +8,6 @@
 #include <ctype.h>
 #include <openssl/crypto.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "buf.h"
 #include "hash.h"

@@ -13,7 +13,6 @@
 #include <string.h>
 
 #include "stores.h"
-#include "uri_text.h"
 #include "url.h"
 
 enum { NAME_MAX_BYTES = 8192 };

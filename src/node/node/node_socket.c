@@ -18,7 +18,6 @@
 #include "log.h"
 #include "node_folder.h"
 #include "selinux_label.h"
-#include "tree.h"
 
 #define BOUND "socket"
 

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "fill.h"
-#include "mapping.h"
 #include "pool_index_write.h"
 #include "pool_parts.h"
 

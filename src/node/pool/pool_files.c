@@ -22,7 +22,6 @@
 #include "log.h"
 #include "pool_index.h"
 #include "pool_parts.h"
-#include "pool_words.h"
 #include "tree.h"
 
 enum { MANIFEST_BYTES_MAX = 1024 * 1024, VERSION = 1, FILE_NAME_BYTES = 32 };

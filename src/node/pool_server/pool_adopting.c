@@ -7,7 +7,6 @@
  * nobody waits any more frees it.
  */
 #include <string.h>
-#include <unistd.h>
 
 #include "pool_server_parts.h"
 

@@ -8,7 +8,6 @@
  * A place is taken from a connection that is idle, without a lease, and so loses nothing but a
  * greeting. Where none is, the new one is still heard, so that it can be told why it is refused.
  */
-#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 

@@ -24,7 +24,6 @@
 #include "log.h"
 #include "mem.h"
 #include "metrics.h"
-#include "web_http.h"
 #include "web_parts.h"
 
 enum { WEB_THREADS = 2, TICK_MS = 100, IDLE_TICK_MS = 1000, DRAIN_STEP_MS = 10 };

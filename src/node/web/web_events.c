@@ -7,7 +7,6 @@
  * cannot fall between looking for an event and going to sleep. The library is called with it held;
  * it does not call back from suspend and resume.
  */
-#include <stdio.h>
 #include <string.h>
 
 #include "mem.h"

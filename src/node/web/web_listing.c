@@ -3,9 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

@@ -10,7 +10,6 @@
 #include <strings.h>
 
 #include "az_store.h"
-#include "hash.h"
 #include "thread.h"
 #include "url.h"
 #include "xml.h"

@@ -1,6 +1,5 @@
 /* Where the token comes from, in the order of the hub's client, and where it may go. */
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 #include <unistd.h>

@@ -6,7 +6,6 @@
 #include "xet.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "hf_store.h"

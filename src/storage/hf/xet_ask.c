@@ -7,7 +7,6 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 enum { ANSWER_BYTES_MAX = 4 * 1024 * 1024, PIECE_BYTES = 16 * 1024, HEADER_BYTES = 64 };
 

@@ -3,12 +3,10 @@
 #include "xet_plan.h"
 
 #include <pthread.h>
-#include <string.h>
 
 #include "json.h"
 #include "thread.h"
 #include "xet_chunk.h"
-#include "xet_hash.h"
 
 enum {
     TERMS_MAX = 64 * 1024,

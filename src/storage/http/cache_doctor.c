@@ -11,7 +11,6 @@
 #include "cache_doctor.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/random.h>

@@ -2,7 +2,6 @@
 #include "http_expiry.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <time.h>

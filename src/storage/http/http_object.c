@@ -8,7 +8,6 @@
  * first requests go out side by side, unless they go by caches, which know no redirects. Places are
  * numbered, so that a late refusal of an old link does not take the new one away.
  */
-#include <stdio.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>

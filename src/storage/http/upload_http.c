@@ -18,7 +18,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 #include "http_call.h"
 #include "http_store.h"

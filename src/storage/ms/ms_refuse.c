@@ -1,10 +1,8 @@
 /* What a ModelScope hub's refusals mean. What is private is answered as if it were not there. */
 #include <stdio.h>
-#include <string.h>
 
 #include "json.h"
 #include "ms_store.h"
-#include "retry.h"
 
 enum { SAID_BYTES = 200, HEADER_BYTES = 64 };
 

@@ -27,7 +27,6 @@
 #include <ctype.h>
 #include <inttypes.h>
 #include <limits.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
 
@@ -38,7 +37,6 @@
 #include "metrics.h"
 #include "progress.h"
 #include "proxy.h"
-#include "retry.h"
 #include "url.h"
 
 enum {

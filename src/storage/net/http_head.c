@@ -6,7 +6,6 @@
 #include "http_head.h"
 
 #include <ctype.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 

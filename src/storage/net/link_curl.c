@@ -6,10 +6,6 @@
  * multi that is driven for others. Names are looked up by us (host.h), and curl is given the
  * addresses in our order; only proxies of tunnels it looks up itself.
  */
-#include <errno.h>
-#include <netinet/in.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 

@@ -11,7 +11,6 @@
 
 #include "log.h"
 #include "oci_channel.h"
-#include "oci_unpack.h"
 #include "url.h"
 
 static int check_mirror(const char *text, struct sl_err *err)

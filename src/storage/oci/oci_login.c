@@ -1,7 +1,6 @@
 /* Logins as container tools keep them: which file, and which of its entries is of a repository. */
 #include <errno.h>
 #include <openssl/evp.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 

@@ -4,7 +4,6 @@
  * Layers that are tars are noted, packed or not: oci_layers.c reads them.
  */
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/utsname.h>
 

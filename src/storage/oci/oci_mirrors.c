@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "oci_store.h"
-#include "url.h"
 
 static int add_mirror(struct sl_oci *oci, const struct sl_oci_mirror *mirror, bool plain,
                       struct sl_err *err)

@@ -11,7 +11,6 @@
  * head tells: it was renamed, or it is still there.
  */
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "log.h"

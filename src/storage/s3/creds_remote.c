@@ -16,7 +16,6 @@
 
 #include "buf.h"
 #include "exchange.h"
-#include "json.h"
 #include "url.h"
 #include "xml.h"
 

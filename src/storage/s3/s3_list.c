@@ -8,7 +8,6 @@
  * A store that knows only the first version of the listing passes over list-type and answers
  * without a token: it is asked on after the last key, as that version has it.
  */
-#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -8,7 +8,6 @@
 #include "source.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "cgroup.h"

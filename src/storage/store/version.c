@@ -6,7 +6,6 @@
  */
 #include "version.h"
 
-#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 #include <time.h>

@@ -4,7 +4,6 @@
  * network once a destination is prepared beforehand. The memory is anonymous and every page of it
  * is touched before the clock starts.
  */
-#include <string.h>
 #include <unistd.h>
 
 #include "bench_parts.h"

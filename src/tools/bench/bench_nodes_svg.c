@@ -2,7 +2,6 @@
  * of what the bare network of the same node did. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "bench_parts.h"
 

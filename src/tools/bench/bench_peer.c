@@ -3,7 +3,6 @@
  * each. A row says what a program can read; its arguments are a vector, with {uri} and the like
  * replaced, and never go through a shell.
  */
-#include <stdio.h>
 #include <string.h>
 
 #include "bench_parts.h"
@@ -11,7 +10,6 @@
 #include "http_store.h"
 #include "s3_options.h"
 #include "stores.h"
-#include "url.h"
 
 enum { ARGUMENT_BYTES_MAX = 16 * 1024, PROBE_SECONDS = 60 };
 

@@ -1,7 +1,6 @@
 /* Figures of several runs: best, median and worst, since a mean is moved by one run that another
  * tenant of the machine has disturbed. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "bench_parts.h"
 

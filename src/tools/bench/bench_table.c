@@ -1,7 +1,6 @@
 /* The terminal: a table of settings, the network, the store and sluice side by side, then peers,
  * then bars. */
 #include <stdio.h>
-#include <string.h>
 
 #include "bench_parts.h"
 

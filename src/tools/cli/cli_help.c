@@ -2,7 +2,6 @@
  * Help for a terminal, from the rows. Nothing about a flag is written twice: the text, the default,
  * the bounds and the spec key all come from its row.
  */
-#include <ctype.h>
 #include <inttypes.h>
 #include <string.h>
 #include <sys/ioctl.h>

@@ -5,7 +5,6 @@
 
 #include "cli.h"
 #include "json.h"
-#include "operand.h"
 #include "sets.h"
 
 enum { JSON_BYTES_MAX = 64 * 1024 * 1024, AGE_BYTES = 32 };

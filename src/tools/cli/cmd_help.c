@@ -1,6 +1,5 @@
 /* sluice help: the commands, one of them, or a page of the reference. */
 #include <stdio.h>
-#include <string.h>
 
 #include "cli_flags.h"
 

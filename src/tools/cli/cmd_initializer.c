@@ -11,7 +11,6 @@
 #include "log.h"
 #include "progress.h"
 #include "storage_env.h"
-#include "termination.h"
 
 enum { RESULT_BYTES_MAX = 4 * 1024 * 1024 };
 

@@ -23,7 +23,6 @@
 #include "log.h"
 #include "tls.h"
 #include "tokens.h"
-#include "url.h"
 
 enum {
     LISTING_BYTES_MAX = 16 * 1024 * 1024,

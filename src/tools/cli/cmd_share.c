@@ -1,7 +1,6 @@
 /* sluice share: the server of web/ on a directory, until a signal. */
 #include <poll.h>
 #include <stdio.h>
-#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 

@@ -1,7 +1,6 @@
 /* libcurl speaks HTTP over a unix socket by itself; nothing here is a model's byte. */
 #include "control.h"
 
-#include <errno.h>
 #include <string.h>
 #include <unistd.h>
 

@@ -6,7 +6,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 
 #include "json.h"

@@ -3,7 +3,6 @@
 #include "doctor_host.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <time.h>

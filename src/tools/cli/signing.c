@@ -2,7 +2,6 @@
 #include "signing.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 
 #include "hash_ranges.h"
 #include "log.h"

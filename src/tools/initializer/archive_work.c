@@ -9,14 +9,11 @@
  */
 #include "archive_work.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "owners.h"
-#include "tree.h"
 #include "unpack.h"
 
 struct attempt {

@@ -7,9 +7,7 @@
  */
 #include "choosing.h"
 
-#include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 #include "log.h"
 #include "stores.h"

@@ -3,7 +3,6 @@
  * are the parameters of the service's own `storage` section. Together they stand for variables, and
  * only if they are of type s3. They hold secrets: a complaint says where, never what.
  */
-#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 

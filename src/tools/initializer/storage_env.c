@@ -9,9 +9,7 @@
 #include "storage_env.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
-#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/mman.h>
