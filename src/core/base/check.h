@@ -43,7 +43,7 @@ struct sl_check {
     bool ordered; /* its bytes change before they land: whoever changes them hashes them, in
                      order, and verify passes it over */
     enum sl_check_repair repair;
-    enum sl_stage_side crc_on; /* who computes it; a device by sl_verify_take_crc() */
+    enum sl_stage_side crc_on; /* who computes it; a device calls sl_verify_take_crc() */
     bool of_signature;         /* a signature of the model has it */
     bool range;                /* of the object that `what` names: messages say which bytes */
     bool delivery;             /* a delivery that was checked does as well */

@@ -36,7 +36,7 @@ struct sl_gpu_fill_config {
     size_t target_count;                      /* 1..SL_GPU_FILL_TARGETS_MAX */
     struct sl_cancel *cancel;                 /* borrowed; may be NULL */
     struct sl_progress *progress;             /* the same */
-    /** Expect this many bytes of the files from casts on their way, not through the sink. The
+    /** This many bytes of the files come of values cast on their way, not through the sink. The
      * reader's threads. */
     void (*count_cast)(void *arg, uint64_t bytes);
     void *arg;

@@ -64,7 +64,7 @@ struct sl_gpu_memory {
     uint64_t address; /* of the device; 0: not mapped here */
     uint64_t handle;
     uint64_t bytes;
-    int fd; /* handle for importers, which alone keeps the memory; -1: none */
+    int fd; /* for importers; it alone keeps the memory; -1: none */
 };
 /* clang-format off */
 #define SL_GPU_MEMORY_INIT {.fd = -1}

@@ -14,8 +14,7 @@ struct sl_layout_header {
     uint64_t offset; /* in the file; the data begin where it ends */
     uint8_t *data;   /* owned by the layout; hash values, nonce and MACs are zero so far */
     size_t bytes;
-    const uint8_t
-        *prefix; /* the bytes that both hashes begin with, before the plaintext of the data */
+    const uint8_t *prefix; /* begin of what both hashes cover, before the data's plaintext */
     size_t prefix_bytes;
     size_t crc32_at, sha256_at; /* where the values go in data (CRC32 as u32, little-endian); 0:
                                    it has none. Hashes of tensors without data, and of meta ones

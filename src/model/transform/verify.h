@@ -83,7 +83,7 @@ int sl_verify_feed(struct sl_verify *verify, uint32_t source, uint64_t begin, co
  */
 int sl_verify_feed_landed(struct sl_verify *verify, uint32_t source, uint64_t begin, uint64_t bytes,
                           struct sl_err *err);
-/** config.repair has ended: why is NULL if the check is right now. Any thread. */
+/** A repair that config.repair began has ended: why is NULL if the check is right. Any thread. */
 void sl_verify_settle(struct sl_verify *verify, const struct sl_check *check,
                       const struct sl_err *why);
 /** As these two for bytes of which more is known. Checks that are `placed` see only such that

@@ -112,7 +112,7 @@ void sl_grpc_connection_write(struct sl_grpc_connection *connection);
 /** No new streams; it closes when the last has ended. */
 void sl_grpc_connection_end(struct sl_grpc_connection *connection);
 void sl_grpc_connection_free(struct sl_grpc_connection *connection);
-/** End calls that are late. */
+/** End calls that are late, or the connection if it is. */
 void sl_grpc_connection_turn(struct sl_grpc_connection *connection, uint64_t now_ns);
 /** When something of it is late; UINT64_MAX: never. */
 uint64_t sl_grpc_connection_next(const struct sl_grpc_connection *connection);
