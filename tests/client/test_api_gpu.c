@@ -64,6 +64,45 @@ static void refused(const char *device, uint32_t flags, int kind, const char *wo
     gpu_script_check_held(fake);
 }
 
+/* ---- names of GPUs: UUIDs as numbers ----------------------------------------------------------
+ */
+
+SL_TEST(a_gpu_is_named_by_its_uuid_too)
+{
+    static const char *const names[] = {"GPU-fb020910-171e-252c-333a-41484f565d64",
+                                        "GPU-FB020910-171E-252C-333A-41484F565D64",
+                                        "MIG-fb020910-171e-252c-333a-41484f565d64"};
+    char asked[SL_WIRE_DEVICE_BYTES + 1];
+    int32_t ordinal;
+    gpu_script_start(&script, cuda, 1);
+    for (size_t i = 0; i < SL_COUNT(names); i++) {
+        struct sluice_tensor tensor = {.size = sizeof(tensor)};
+        struct sluice_model *model = attached(names[i], 0);
+        pool_script_asked(&script, asked);
+        ck_assert_str_eq(asked, names[0]);
+        ck_assert_int_eq(sluice_find(model, "a", &tensor, &error), 0);
+        ck_assert_int_eq(tensor.device, 1);
+        sluice_detach(model);
+        ck_assert_int_eq(sluice_device(names[i], &ordinal, &error), 0);
+        ck_assert_int_eq(ordinal, 1);
+    }
+}
+
+SL_TEST(a_uuid_that_is_none_or_of_no_gpu_here_is_told)
+{
+    int32_t ordinal = 7;
+    gpu_script_start(&script, cuda, 0);
+    refused("GPU-fb020910-171e-252c-333a-41484f565d65", 0, SLUICE_GPU,
+            "there is no 'GPU-fb020910-171e-252c-333a-41484f565d65' among the 2 GPUs");
+    fake->set_devices(1);
+    refused("GPU-fb020910-171e-252c-333a-41484f565d64", 0, SLUICE_GPU, "among the 1 GPUs");
+    refused("GPU-fb020910", 0, SLUICE_USAGE, "'GPU-fb020910' does not name a GPU");
+    refused("GPU-fb020910-171e-252c-333a-41484f565d64-", 0, SLUICE_USAGE, "does not name a GPU");
+    refused("MIG-GPU-fb020910-171e-252c-333a-41484f565d64/1/0", 0, SLUICE_USAGE, "UUID");
+    ck_assert_int_eq(sluice_device("cpu", &ordinal, &error), -1);
+    ck_assert(error.kind == SLUICE_USAGE && ordinal == 7);
+}
+
 /* ---- attaching ------------------------------------------------------------------------------ */
 
 SL_TEST(a_daemon_of_another_version_is_refused_in_one_sentence)
