@@ -21,7 +21,6 @@
 #include "node_rights.h"
 #include "peer.h"
 #include "pool_case.h"
-#include "tree.h"
 
 enum { CHILDREN = 12, NOBODY = 4009, TIMEOUT_MS = 60000, CANNOT_CONNECT = 3 };
 #define MODEL NODE_CASE_MODEL("m", "object.safetensors")
@@ -174,23 +173,6 @@ static unsigned mode_of_socket(void)
     return status.st_mode & 0777;
 }
 
-static void reload(const char *keys)
-{
-    char text[2048];
-    struct sl_err err = SL_ERR_INIT;
-    struct sl_node_config config;
-    sl_autobuf complaints = SL_BUF_INIT(1 << 20);
-    snprintf(text, sizeof(text),
-             "apiVersion: sluice/v1alpha1\nkind: Node\ndirectory: %s/models\nbudgetBytes: 1MiB\n"
-             "pool: {socket: %s%s}\n" MODEL,
-             c.path, c.socket, keys);
-    ck_assert_int_eq(sl_tree_write(c.scratch, "node.yaml", text, strlen(text), &err), 0);
-    snprintf(text, sizeof(text), "%s/node.yaml", c.path);
-    ck_assert_int_eq(sl_node_config_read(text, &config, &complaints, &err), 0);
-    sl_node_pool_reload(c.pool, &config.spec);
-    sl_node_config_release(&config);
-}
-
 SL_TEST(members_of_every_listed_group_may_attach)
 {
     if (!have_others)
@@ -239,11 +221,11 @@ SL_TEST(a_mode_that_is_given_stays)
     ck_assert_uint_eq(mode_of_socket(), 0660);
     expect((struct order){ATTACH, 4001, 4101, {0}}, SLUICE_AUTH);
     expect_told_by("cannot connect");
-    reload(", mode: \"0666\", gids: [4102]");
+    node_case_reload(&c, ", mode: \"0666\", gids: [4102]", MODEL);
     expect((struct order){ATTACH, 4001, 4101, {0}}, SLUICE_AUTH);
     expect_told_by("may not attach");
     expect((struct order){ATTACH, 4001, 4102, {0}}, 0);
-    reload(", mode: \"0666\"");
+    node_case_reload(&c, ", mode: \"0666\"", MODEL);
     expect((struct order){ATTACH, 4001, NOBODY, {0}}, 0);
 }
 
@@ -253,9 +235,9 @@ SL_TEST(a_new_config_opens_and_closes_the_socket)
         SL_SKIP("it takes root to be another user");
     node_case_open(&c, "", MODEL, NULL);
     expect((struct order){ATTACH, 4001, 4101, {0}}, SLUICE_AUTH);
-    reload(", gids: [4101]");
+    node_case_reload(&c, ", gids: [4101]", MODEL);
     expect((struct order){ATTACH, 4001, 4101, {0}}, 0);
-    reload("");
+    node_case_reload(&c, "", MODEL);
     ck_assert_uint_eq(mode_of_socket(), 0660);
     expect((struct order){ATTACH, 4001, 4101, {0}}, SLUICE_AUTH);
     expect_told_by("cannot connect");

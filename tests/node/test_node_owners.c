@@ -17,7 +17,6 @@
 #include "early_child.h"
 #include "node_case.h"
 #include "registry_settle.h"
-#include "tree.h"
 
 enum { HOSTILE = 4001, VICTIM = 4002, TRUSTED = 4003, CHILDREN = 10, TIMEOUT_MS = 60000 };
 #define KEYS  ", mode: \"0666\", depositUids: [4001, 4002, 4003]"
@@ -218,23 +217,6 @@ static void await_references(uint64_t count)
     SL_AWAIT(node_case_counts(&c).references == count, "the end of references");
 }
 
-static void reload(const char *keys)
-{
-    char text[2048];
-    struct sl_err err = SL_ERR_INIT;
-    struct sl_node_config config;
-    sl_autobuf complaints = SL_BUF_INIT(1 << 20);
-    snprintf(text, sizeof(text),
-             "apiVersion: sluice/v1alpha1\nkind: Node\ndirectory: %s/models\nbudgetBytes: 1MiB\n"
-             "pool: {socket: %s%s}\n" MODEL,
-             c.path, c.socket, keys);
-    ck_assert_int_eq(sl_tree_write(c.scratch, "node.yaml", text, strlen(text), &err), 0);
-    snprintf(text, sizeof(text), "%s/node.yaml", c.path);
-    ck_assert_int_eq(sl_node_config_read(text, &config, &complaints, &err), 0);
-    sl_node_pool_reload(c.pool, &config.spec);
-    sl_node_config_release(&config);
-}
-
 SL_TEST(a_stranger_that_takes_a_key_first_gives_nobody_its_bytes)
 {
     if (!have_others)
@@ -276,9 +258,9 @@ SL_TEST(who_is_trusted_shares_its_deposits)
     node_case_deposit(&c, "m", "root's", 1000);
     await_references(0);
     expect_refusal(HOSTILE, "root's", 0, "exists");
-    reload(KEYS); /* as by SIGHUP */
+    node_case_reload(&c, KEYS, MODEL); /* as by SIGHUP */
     expect_found(VICTIM, "k", 0);
-    reload(KEYS ", sharedUids: [4002, 4003]");
+    node_case_reload(&c, KEYS ", sharedUids: [4002, 4003]", MODEL);
     expect_found(VICTIM, "k", 3);
 }
 
@@ -290,7 +272,7 @@ SL_TEST(a_right_that_was_taken_away_ends_a_deposit)
     node_case_open(&c, KEYS, MODEL, NULL);
     struct sl_early_child *child = begin(BEGIN_AND_COMMIT_LATER, HOSTILE, "k", 1, 0, &own);
     SL_AWAIT(*go_on == 1, "the beginning of the deposit");
-    reload(", mode: \"0666\"");
+    node_case_reload(&c, ", mode: \"0666\"", MODEL);
     *go_on = 2;
     ck_assert_int_ne(end(child, own)->failed, 0);
     ck_assert_int_eq(own->error.kind, SLUICE_AUTH);
@@ -369,9 +351,9 @@ SL_TEST(root_of_a_container_may_what_a_user_may_whom_nobody_listed)
         SL_SKIP("it takes a PID namespace of its own");
     node_case_open(&c, ", mode: \"0666\", uids: [4001], depositUids: [4001, 4002]", MODEL, NULL);
     expect_kept_out(ATTACH);
-    reload("");
+    node_case_reload(&c, "", MODEL);
     expect_kept_out(ATTACH); /* the socket's mode lets its owner in */
-    reload(", group: \"0\", depositUids: [4001]");
+    node_case_reload(&c, ", group: \"0\", depositUids: [4001]", MODEL);
     expect_kept_out(DEPOSIT);              /* it attaches, as others of its group */
     node_case_deposit(&c, "m", "k", 1000); /* root of the machine */
 }
@@ -392,7 +374,7 @@ SL_TEST(deposits_of_root_of_a_container_are_its_own)
     node_case_deposit(&c, "m", "all", 1000);
     await_references(0);
     expect_refusal(0, "all", 0, "exists"); /* what root of the machine made is for everybody */
-    reload(", mode: \"0666\", depositUids: [0, 4002], sharedUids: [0]");
+    node_case_reload(&c, ", mode: \"0666\", depositUids: [0, 4002], sharedUids: [0]", MODEL);
     expect_found(VICTIM, "own", 67); /* the old way, where it is written */
 }
 

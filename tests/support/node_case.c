@@ -51,11 +51,10 @@ void node_case_put(struct node_case *c, const char *name, unsigned items)
     ck_assert_int_eq(sl_memory_put(object, blob, bytes, NULL), 0);
 }
 
-int node_case_try(struct node_case *c, const char *keys, const char *models,
-                  struct sl_systemd_sockets *given, struct sl_err *err)
+static int configure(struct node_case *c, const char *keys, const char *models,
+                     struct sl_node_config *config, struct sl_err *err)
 {
     char text[4096];
-    struct sl_node_config config;
     sl_autobuf complaints = SL_BUF_INIT(1 << 20);
     snprintf(text, sizeof(text),
              "apiVersion: sluice/v1alpha1\nkind: Node\ndirectory: %s/models\nbudgetBytes: 1MiB\n"
@@ -63,7 +62,14 @@ int node_case_try(struct node_case *c, const char *keys, const char *models,
              c->path, c->socket, keys, models);
     ck_assert_int_eq(sl_tree_write(c->scratch, "node.yaml", text, strlen(text), err), 0);
     snprintf(text, sizeof(text), "%s/node.yaml", c->path);
-    if (sl_node_config_read(text, &config, &complaints, err) < 0) {
+    return sl_node_config_read(text, config, &complaints, err);
+}
+
+int node_case_try(struct node_case *c, const char *keys, const char *models,
+                  struct sl_systemd_sockets *given, struct sl_err *err)
+{
+    struct sl_node_config config;
+    if (configure(c, keys, models, &config, err) < 0) {
         sl_node_config_release(&config);
         return -1;
     }
@@ -86,6 +92,15 @@ void node_case_open(struct node_case *c, const char *keys, const char *models,
     struct sl_err err = SL_ERR_INIT;
     ck_assert_msg(node_case_try(c, keys, models, given, &err) == 0, "%s", err.message);
     sl_registry_settle(c->node->registry);
+}
+
+void node_case_reload(struct node_case *c, const char *keys, const char *models)
+{
+    struct sl_err err = SL_ERR_INIT;
+    struct sl_node_config config;
+    ck_assert_msg(configure(c, keys, models, &config, &err) == 0, "%s", err.message);
+    sl_node_pool_reload(c->pool, &config.spec);
+    sl_node_config_release(&config);
 }
 
 void node_case_end(struct node_case *c)

@@ -30,6 +30,8 @@ void node_case_open(struct node_case *c, const char *keys, const char *models,
 /** As open, but it may fail. */
 int node_case_try(struct node_case *c, const char *keys, const char *models,
                   struct sl_systemd_sockets *given, struct sl_err *err);
+/** Give its pool other keys, as by SIGHUP. */
+void node_case_reload(struct node_case *c, const char *keys, const char *models);
 /** It ends as by SIGTERM. */
 void node_case_end(struct node_case *c);
 #define NODE_CASE_MODEL(name, object)                                                              \
