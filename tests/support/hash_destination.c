@@ -63,12 +63,6 @@ static int hash_read(struct sl_sink *sink, uint32_t file, uint64_t offset, void 
     return sl_fail(err, SL_E_INTERNAL, "no byte is kept");
 }
 
-static int hash_finish(struct sl_sink *sink, struct sl_err *err)
-{
-    (void)sink, (void)err;
-    return 0;
-}
-
 static void hash_close(struct sl_sink *sink)
 {
     struct hash_sink *hash = (struct hash_sink *)sink;
@@ -88,7 +82,6 @@ static const struct sl_sink_ops hash_sink_ops = {
     .commit = hash_commit,
     .abandon = hash_abandon,
     .read = hash_read,
-    .finish = hash_finish,
     .close = hash_close,
 };
 

@@ -42,12 +42,6 @@ static int heap_read(struct sl_sink *sink, uint32_t file, uint64_t offset, void 
     return 0;
 }
 
-static int heap_finish(struct sl_sink *sink, struct sl_err *err)
-{
-    (void)sink, (void)err;
-    return 0;
-}
-
 static void heap_close(struct sl_sink *sink)
 {
     struct heap *heap = (struct heap *)sink;
@@ -64,7 +58,6 @@ static const struct sl_sink_ops heap_ops = {
     .commit = heap_commit,
     .abandon = heap_abandon,
     .read = heap_read,
-    .finish = heap_finish,
     .close = heap_close,
 };
 

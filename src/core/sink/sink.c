@@ -75,7 +75,7 @@ void sl_sink_allocate(struct sl_sink *sink, bool (*more)(const void *arg), const
 
 int sl_sink_finish(struct sl_sink *sink, struct sl_err *err)
 {
-    return sink->ops->finish(sink, err);
+    return sink->ops->finish ? sink->ops->finish(sink, err) : 0;
 }
 
 void sl_sink_free(struct sl_sink *sink)

@@ -63,7 +63,8 @@ struct sl_sink_ops {
      * writing will tell. Any one thread beside the readers. NULL: there is nothing to find.
      */
     void (*allocate)(struct sl_sink *sink, bool (*more)(const void *arg), const void *arg);
-    /** Everything is committed: make it final (modes, times), still under its staging name. */
+    /** Everything is committed: make it final (modes, times), still under its staging name. NULL:
+     * there is nothing to do. */
     int (*finish)(struct sl_sink *sink, struct sl_err *err);
     void (*close)(struct sl_sink *sink);
 };

@@ -58,12 +58,6 @@ static int read_back(struct sl_sink *sink, uint32_t file, uint64_t offset, void 
     return 0;
 }
 
-static int read_finish(struct sl_sink *sink, struct sl_err *err)
-{
-    (void)sink, (void)err;
-    return 0;
-}
-
 static void read_close(struct sl_sink *sink)
 {
     free(sink);
@@ -76,7 +70,6 @@ static const struct sl_sink_ops read_sink_ops = {
     .commit = read_commit,
     .abandon = read_abandon,
     .read = read_back,
-    .finish = read_finish,
     .close = read_close,
 };
 

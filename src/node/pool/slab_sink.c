@@ -73,12 +73,6 @@ static int slab_read(struct sl_sink *sink, uint32_t file, uint64_t offset, void 
     return 0;
 }
 
-static int slab_finish(struct sl_sink *sink, struct sl_err *err)
-{
-    (void)sink, (void)err;
-    return 0;
-}
-
 static void slab_close(struct sl_sink *sink)
 {
     free(sink);
@@ -91,7 +85,6 @@ static const struct sl_sink_ops slab_ops = {
     .commit = slab_commit,
     .abandon = slab_abandon,
     .read = slab_read,
-    .finish = slab_finish,
     .close = slab_close,
 };
 
