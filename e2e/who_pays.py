@@ -85,13 +85,15 @@ class Groups:
 
 
 class Node:
-    """A directory on a tmpfs, a model, and a daemon in its group."""
+    """A tmpfs, a model, and a daemon in its group."""
 
     def __init__(self, program, groups, place):
         self.program, self.groups, self.place, self.daemon = program, groups, place, None
-        self.directory, self.model = os.path.join(place, "models"), os.path.join(place, "model.bin")
+        self.memory, self.model = os.path.join(place, "memory"), os.path.join(place, "model.bin")
+        self.directory = os.path.join(self.memory, "models")  # others have folders beside it
+        os.mkdir(self.memory)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400m,mode=0755", "models", self.memory], check=True)
         os.mkdir(self.directory)
-        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400m,mode=0755", "models", self.directory], check=True)
         block = os.urandom(MIB)
         with open(self.model, "wb") as file:
             for number in range(MODEL_MIB):
@@ -157,7 +159,7 @@ class Node:
     def close(self):
         if self.daemon and self.daemon.poll() is None:
             self.stop(signal.SIGKILL)
-        subprocess.run(["umount", self.directory], check=False)
+        subprocess.run(["umount", self.memory], check=False)
 
 
 def touch_in(groups, group, path):
@@ -185,7 +187,7 @@ def steps(program, groups, node):
     touch_in(groups, "reader", node.published())
     told["reader_touched"] = {name: groups.shared_mib(name) for name in ("daemon", "reader")}
 
-    done = node.run("loader", "load", f"file://{node.model}", "--to", os.path.join(node.directory, "own"))
+    done = node.run("loader", "load", f"file://{node.model}", "--to", os.path.join(node.memory, "own"))
     assert done.returncode == 0, done.stderr
     told["loader_ended"] = {name: groups.shared_mib(name) for name in ("daemon", "loader")}
 
@@ -199,7 +201,7 @@ def steps(program, groups, node):
 
     limit = 40 * MIB
     groups.make("narrow", limit)
-    refused = node.run("narrow", "load", f"file://{node.model}", "--to", os.path.join(node.directory, "narrow"))
+    refused = node.run("narrow", "load", f"file://{node.model}", "--to", os.path.join(node.memory, "narrow"))
     told["refused"] = refused.returncode, refused.stderr.strip().splitlines()[-1]
 
     node.stop(signal.SIGKILL)
@@ -211,7 +213,7 @@ def steps(program, groups, node):
     found = re.search(r"^sluice_node_budget_bytes\S* (\S+)$", node.get("/metrics"), re.MULTILINE)
     told["budget_mib"], told["limit_mib"] = round(float(found[1]) / MIB), 200
     node.stop(signal.SIGTERM)
-    shutil.rmtree(node.directory, ignore_errors=True)
+    shutil.rmtree(node.memory, ignore_errors=True)
     told["removed"] = groups.shared_mib()
     return told
 
