@@ -30,7 +30,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 CACHE = os.environ.get("SLUICE_CACHE") or os.path.join(ROOT, ".cache")
 # What a caller's environment must not decide: credentials, end points, proxies, trust.
 SCRUBBED = ("AWS_", "HF_", "S3_", "SLUICE_", "http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY",
-            "no_proxy", "NO_PROXY", "SSL_CERT_", "CURL_CA_BUNDLE")
+            "no_proxy", "NO_PROXY", "SSL_CERT_", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE")
 
 
 class Skip(Exception):
