@@ -212,15 +212,6 @@ class Model(Mapping[str, Any]):
                 found.setdefault(entry.name, entry)
         return found
 
-    def _entry(self, name: str) -> Entry:
-        """A few are asked for one by one; whoever wants more has all listed."""
-        if "_tensors" not in self.__dict__ and self._found_alone < FOUND_ALONE and isinstance(name, str) and name:
-            self._found_alone += 1
-            entry = self._source.find(name)
-            if entry is not None:
-                return entry
-        return self._tensors[name]
-
     # ---- what is in it -----------------------------------------------------------------------------
 
     @property
@@ -279,7 +270,7 @@ class Model(Mapping[str, Any]):
 
     def meta(self, name: str) -> Meta:
         """Type, shape and so on of a tensor, without reading it."""
-        entry = self._entry(name)
+        entry = self.entry(name)
         hashes = tuple(found.kind for found in self._source.hashes(entry.number))
         return Meta(entry.name, entry.dtype, entry.shape, entry.nbytes, entry.encrypted, hashes, entry.meta)
 
@@ -315,7 +306,7 @@ class Model(Mapping[str, Any]):
     # ---- tensors -----------------------------------------------------------------------------------
 
     def __getitem__(self, name: str) -> Any:
-        entry = self._entry(name)
+        entry = self.entry(name)
         if self._wish.framework is None:
             return OpenTensor(self._source, entry)
         return self.get_many([entry])[0]
@@ -335,7 +326,7 @@ class Model(Mapping[str, Any]):
         >>> sluice.open("m.safetensors", framework="numpy").slice("w")[1:3, ::-2].shape
         (2, 3)
         """
-        return Slice(self, self._entry(name))
+        return Slice(self, self.entry(name))
 
     get_slice = slice
 
@@ -346,7 +337,7 @@ class Model(Mapping[str, Any]):
         >>> [sluice.open("m.safetensors", framework="numpy").shard("w", 0, rank, 3).shape for rank in range(3)]
         [(2, 6), (2, 6), (0, 6)]
         """
-        entry = self._entry(name)
+        entry = self.entry(name)
         if not -len(entry.shape) <= dim < len(entry.shape):
             raise IndexError(f"'{name}' has {len(entry.shape)} dimensions: no {dim}")
         index: list[Any] = [builtins.slice(None)] * len(entry.shape)
@@ -519,6 +510,15 @@ class Model(Mapping[str, Any]):
         """Of its tensors, as the library has them."""
         return list(self._tensors.values())
 
+    def entry(self, name: str) -> Entry:
+        """Of one of them. A few are asked for one by one; whoever wants more has all listed."""
+        if "_tensors" not in self.__dict__ and self._found_alone < FOUND_ALONE and isinstance(name, str) and name:
+            self._found_alone += 1
+            entry = self._source.find(name)
+            if entry is not None:
+                return entry
+        return self._tensors[name]
+
     def hashes(self, entry: Entry) -> list[_native.Hash]:
         """That the format keeps of a tensor."""
         return self._source.hashes(entry.number)
@@ -530,7 +530,7 @@ class Model(Mapping[str, Any]):
     def _chosen(
         self, names: Optional[Texts], filter: Optional[Callable[[str], object]]
     ) -> list[Entry]:
-        chosen = list(self._tensors.values()) if names is None else [self._entry(name) for name in texts(names, "names")]
+        chosen = list(self._tensors.values()) if names is None else [self.entry(name) for name in texts(names, "names")]
         return [entry for entry in chosen if filter is None or filter(entry.name)]
 
     def load(

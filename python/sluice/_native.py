@@ -326,7 +326,12 @@ class Source:
         with self._using() as handle:
             return getattr(_info(handle), member)
 
-    def _path(self, handle: c_void_p, raw: Tensor) -> Iterator[Union[str, int]]:
+    def _path(self, handle: c_void_p, raw: Tensor, name: str) -> tuple[Union[str, int], ...]:
+        if raw.path_count == 1 and not name.isdigit():  # it is no index
+            return (name,)
+        return tuple(self._parts(handle, raw)) or (name,)
+
+    def _parts(self, handle: c_void_p, raw: Tensor) -> Iterator[Union[str, int]]:
         part = _structs.PathPart(size=sizeof(_structs.PathPart))
         for which in range(raw.path_count):
             call("sluice_source_path", handle, raw.number, which, byref(part))
@@ -337,7 +342,7 @@ class Source:
         return Entry(
             raw.number, name, raw.dtype.decode(), tuple(raw.shape[i] for i in range(raw.rank)), int(raw.bytes),
             raw.kind == KIND_FILE, bool(raw.file), raw.object, raw.offset, ROLES[raw.role] if raw.role < len(ROLES) else "entry",
-            raw.module, tuple(self._path(handle, raw)) or (name,), bool(raw.encrypted), bool(raw.meta),
+            raw.module, self._path(handle, raw, name), bool(raw.encrypted), bool(raw.meta),
             (raw.dlpack_code, raw.dlpack_bits, raw.dlpack_lanes),
         )
 

@@ -60,7 +60,7 @@ class Stalled(Case):
         calls = (
             lambda: model["a"], lambda: model.slice("a")[::7, ::3], lambda: model.slice("a")[:, 5], lambda: model.slice("a")[2:9],
             lambda: model.shard("a", 1, 1, 2), lambda: model.load(), lambda: list(model.stream()),
-            lambda: sluice.OpenTensor(model._source, model._entry("b")).memoryview(),
+            lambda: sluice.OpenTensor(model._source, model.entry("b")).memoryview(),
         )
         for call in calls:
             self.assertInterrupted(call)

@@ -9,6 +9,7 @@ import torch
 from case import Case, Server, bits, make, needs_writing, tensors
 
 import sluice
+import sluice.safetensors
 
 
 @contextlib.contextmanager
@@ -81,6 +82,15 @@ class Small(Case):
                     with self.assertRaises(KeyError) as found:
                         model[name]
                     self.assertEqual(found.exception.args, (name,))
+
+    def test_the_door_of_safetensors_lists_nothing_that_nobody_asked_for(self):
+        with sluice.safetensors.safe_open(self.path, "pt") as file:
+            self.assertEqual(file.get_tensor("wide").tolist(), self.made["wide"].tolist())
+            self.assertEqual(file.get_slice("wide")[1:3].tolist(), self.made["wide"][1:3].tolist())
+            self.assertNotIn("_tensors", file._inner.model.__dict__)
+            with self.assertRaisesRegex(sluice.safetensors.SafetensorError, "does not contain tensor missing"):
+                file.get_tensor("missing")
+            self.assertEqual(file.keys(), sorted(self.made))
 
     def test_a_data_file_is_not_a_tensor(self):
         with open(self.at("config.json"), "w") as file:

@@ -97,15 +97,15 @@ class _Opened:
         path = os.fspath(cast("Union[str, os.PathLike[str]]", filename))
         with translated("Error while deserializing header", os.fsdecode(path)):
             self.model: Model = open_model(path, framework=self.framework, device=where)
-        self.entries = {entry.name: entry for entry in self.model.entries()}
 
     def entry(self, name: Any) -> Entry:
         """By name."""
         if not isinstance(name, str):
             raise TypeError(f"argument 'name': '{type(name).__name__}' object cannot be converted to 'str'")
-        if name not in self.entries:
-            raise SafetensorError(f"File does not contain tensor {name}")
-        return self.entries[name]
+        try:
+            return self.model.entry(name)
+        except KeyError:
+            raise SafetensorError(f"File does not contain tensor {name}") from None
 
     def tensors(self, names: list[str]) -> dict[str, Any]:
         """Many at once."""
@@ -136,7 +136,7 @@ class safe_open:
 
     def keys(self) -> list[str]:
         """Names, sorted."""
-        return sorted(self._open().entries)
+        return sorted(self._open().model)
 
     def offset_keys(self) -> list[str]:
         """Names, as the tensors lie."""
