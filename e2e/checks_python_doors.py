@@ -1,6 +1,8 @@
 """tensorizer's own tests against our door, and ours beside the originals with a torch of today; both want e2e/torch2.py's environment."""
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import tarfile
 
@@ -30,9 +32,16 @@ def need_torch2():
 def own_tests(h, folder, package):
     """{test: how it ended}"""
     out = os.path.join(h.directory("tensorizer-tests"), package + ".json")
-    done = subprocess.run([torch2.PYTHON, "-W", "ignore", RUNNER, folder, package, out], capture_output=True, text=True, cwd=h.disk,
-                          env=environment(h, os.path.dirname(RUNNER)), stdin=subprocess.DEVNULL, timeout=PATIENCE)
-    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+    with open(out + ".log", "w+") as log:
+        process = subprocess.Popen([torch2.PYTHON, "-W", "ignore", RUNNER, folder, package, out], stdout=log, stderr=log, cwd=h.disk,
+                                   env=environment(h, os.path.dirname(RUNNER)), stdin=subprocess.DEVNULL, start_new_session=True)
+        try:
+            status = process.wait(PATIENCE)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # servers that a test left
+        log.seek(0)
+        assert status == 0, log.read()[-4000:]
     with open(out) as file:
         return json.load(file)
 
