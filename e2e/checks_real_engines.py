@@ -300,19 +300,53 @@ def vllm_takes_adapters_by_name(h, store):
     return f"tokens {by_name[:3]}…, without it {plain[:3]}…"
 
 
+def small_config(h):
+    """A folder with a config.json that SGLang takes."""
+    folder = h.directory("sglang")
+    with open(os.path.join(folder, "config.json"), "w") as file:
+        json.dump({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4,
+                   "intermediate_size": 128, "vocab_size": 100}, file)
+    return folder
+
+
 @check(alone=True)
 def sglang_takes_the_plugin(h):
     """Real SGLang, as far as it goes without its kernels: it finds the plugin, takes the format on its command line, and its own functions load a small module
     with our loader."""
     python = python_of("sglang")
-    path = os.path.join(h.directory("sglang"), "m.safetensors")
+    folder = small_config(h)
+    path = os.path.join(folder, "m.safetensors")
     head = json.dumps({name: {"dtype": "F32", "shape": [2, 2], "data_offsets": [at, at + 16]} for name, at in (("q", 0), ("k", 16))}).encode()
     with open(path, "wb") as file:
         file.write(len(head).to_bytes(8, "little") + head + struct.pack("<8f", *[1.0] * 4, *[2.0] * 4))
     program = os.path.join(os.path.dirname(RUNS), "sglang_loader.py")
-    done = subprocess.run([python, "-W", "ignore", program, path], capture_output=True, text=True, env={**environment(h, entry_points(h)), **SETTINGS},
+    done = subprocess.run([python, "-W", "ignore", program, folder, path], capture_output=True, text=True, env={**environment(h, entry_points(h)), **SETTINGS},
                           stdin=subprocess.DEVNULL, timeout=PATIENCE)
     assert "RESULT " in done.stdout, (done.stdout + done.stderr)[-3000:]
     found = json.loads(done.stdout.rsplit("RESULT ", 1)[1])
-    assert found == {"loader": "SluiceModelLoader", "is": True, "qk": [[1.0, 1.0], [1.0, 1.0], [2.0, 2.0], [2.0, 2.0]]}, found
+    assert found == {"loader": "SluiceModelLoader", "is": True, "qk": [[1.0, 1.0], [1.0, 1.0], [2.0, 2.0], [2.0, 2.0]], "drafts": [False, True]}, found
     return "registration, command line, loader; never started"
+
+
+@check("versitygw", alone=True)
+def sglang_takes_adapters_by_path(h, store):
+    """What its route is told of an adapter in a bucket: SGLang's own classes read the folder, every tensor as it was written."""
+    python, folder, base = python_of("sglang"), h.directory("sglang-adapter"), small_config(h)
+    front = "base_model.model.model.layers.0.mlp.down_proj"
+    written = {f"{front}.lora_A.weight": [1.0] * 8, f"{front}.lora_B.weight": [2.0] * 8}
+    head = json.dumps({name: {"dtype": "F32", "shape": [1, 8] if "lora_A" in name else [8, 1], "data_offsets": [at * 32, at * 32 + 32]}
+                       for at, name in enumerate(written)}).encode()
+    with open(os.path.join(folder, "adapter_model.safetensors"), "wb") as file:
+        file.write(len(head).to_bytes(8, "little") + head + b"".join(struct.pack("<8f", *values) for values in written.values()))
+    with open(os.path.join(folder, "adapter_config.json"), "w") as file:
+        json.dump({"peft_type": "LORA", "r": 1, "lora_alpha": 2, "target_modules": ["down_proj"], "base_model_name_or_path": base}, file)
+    store.make_bucket(BUCKET)
+    put_folder(store, folder, "adapters/sql/")
+    program = os.path.join(os.path.dirname(RUNS), "sglang_adapter.py")
+    done = subprocess.run([python, "-W", "ignore", program, f"s3://{BUCKET}/adapters/", h.directory("sglang-adapters"), "sql", base],
+                          capture_output=True, text=True, env={**environment(h, entry_points(h)), **SETTINGS, **store.env()}, stdin=subprocess.DEVNULL,
+                          timeout=PATIENCE)
+    assert "RESULT " in done.stdout, (done.stdout + done.stderr)[-3000:]
+    found = json.loads(done.stdout.rsplit("RESULT ", 1)[1])
+    assert found == {"name": "sql", "rank": 1, "sums": {name: sum(values) for name, values in written.items()}}, found
+    return "its route's request, configuration and reader of adapters; never started"

@@ -1,6 +1,6 @@
 """As much of real SGLang as runs without its kernels: its plugins, its command line, its configuration and its loader, with a small module.
 
-    sglang_loader.py CHECKPOINT     run by the Python of an environment that has SGLang; prints what was loaded as JSON
+    sglang_loader.py FOLDER CHECKPOINT     FOLDER has a config.json; run by the Python of an environment that has SGLang; prints what was loaded as JSON
 """
 import argparse
 import json
@@ -24,13 +24,16 @@ class Small(torch.nn.Module):
         return {"qk"}
 
 
-def main(checkpoint):
+def main(folder, checkpoint):
     from sglang.srt.plugins import load_plugins
 
     load_plugins()  # before arguments are parsed, as SGLang does
     from sglang.srt.configs.load_config import LoadConfig
     from sglang.srt.model_loader import loader as loaders
+    from sglang.srt.runtime_context import publish
     from sglang.srt.server_args import ServerArgs
+
+    import sluice.sglang
 
     parser = argparse.ArgumentParser()
     ServerArgs.add_cli_args(parser)
@@ -40,7 +43,9 @@ def main(checkpoint):
     loader, model = loaders.get_model_loader(config), Small()
     place = types.SimpleNamespace(model_path="x", revision=None)
     loaders.DefaultModelLoader.load_weights_and_postprocess(model, loader._get_all_weights(place, model), torch.device("cpu"))
-    print("RESULT", json.dumps({"loader": type(loader).__name__, "is": isinstance(loader, loaders.DefaultModelLoader), "qk": model.qk.tolist()}))
+    publish(ServerArgs(model_path=folder, device="cpu"), role="scheduler")
+    drafts = [sluice.sglang._is_draft(types.SimpleNamespace(model_path=path, is_draft_model=True)) for path in (folder, "other")]
+    print("RESULT", json.dumps({"loader": type(loader).__name__, "is": isinstance(loader, loaders.DefaultModelLoader), "qk": model.qk.tolist(), "drafts": drafts}))
 
 
 if __name__ == "__main__":

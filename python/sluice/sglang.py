@@ -5,6 +5,7 @@ the loader for it is ours. `--model-loader-extra-config` is as of sluice.vllm, w
 """
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 from typing import Any
@@ -27,15 +28,18 @@ def _extra(load_config: Any) -> dict[str, Any]:
     return extra
 
 
+# Who tells the arguments of the server; the second is that of versions before 0.5.23, and raises an error in it.
+ARGUMENTS = (("sglang.srt.runtime_context", "get_server_args"), ("sglang.srt.server_args", "get_global_server_args"))
+
+
 def _is_draft(model_config: Any) -> bool:
     """Is it the small model of speculative decoding, of other weights than the model's?"""
     if not getattr(model_config, "is_draft_model", False):
         return False
-    try:
-        main = library("sglang.srt.server_args").get_global_server_args().model_path
-    except (ImportError, AttributeError, ValueError):
-        return True
-    return bool(main != model_config.model_path)
+    for module, name in ARGUMENTS:
+        with contextlib.suppress(ImportError, AttributeError, ValueError, RuntimeError):
+            return bool(getattr(library(module), name)().model_path != model_config.model_path)
+    return True
 
 
 def _loader() -> Any:

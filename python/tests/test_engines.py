@@ -673,6 +673,16 @@ class Sglang(Case):
                 small = types.SimpleNamespace(model_path=self.at(path + ".safetensors"), is_draft_model=draft)
                 get(None, config).load_model(model, small)
                 self.assertEqual(model.got["a"].tolist(), [value, value], "a draft model has its own weights")
+            served = types.SimpleNamespace(model_path=self.at("draft.safetensors"))
+            for where, accessor in sluice.sglang.ARGUMENTS:
+                def retired():
+                    raise RuntimeError("retired")
+
+                told = {name: module(name, **{word: (lambda: served) if name == where else retired}) for name, word in sluice.sglang.ARGUMENTS}
+                with self.subTest(accessor=accessor), mock.patch.dict(sys.modules, told):
+                    small = types.SimpleNamespace(model_path=served.model_path, is_draft_model=True)
+                    get(None, config).load_model(model, small)
+                    self.assertEqual(model.got["a"].tolist(), [1, 1], "layers for speculation of the model's own weights")
             make({"layer.0": torch.zeros(1), "layer.1": torch.ones(1)}, self.at("layers.safetensors"))
             config.model_loader_extra_config, config.draft_model_idx, model = "", 1, Model()
             get(None, config).load_model(model, types.SimpleNamespace(model_path=self.at("layers.safetensors")))
