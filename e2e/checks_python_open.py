@@ -418,7 +418,8 @@ def examples_of_python_run(h, nginx):
     assert "one/: 1 of 2 layers adapted" in said and "two/: 2 of 2 layers" in said and "as before without them" in said, said
     if b"sluice_create" not in open(library_of(h), "rb").read():
         return f"{fetched} of {whole} bytes for a slice; this libsluice does not write"
-    assert "1 tensors written" in run("convert_incrementally.py", checkpoint, os.path.join(place, "m.safetensors"))
+    target = os.path.join(place, "m.safetensors")
+    assert f"tensors written to {target}: 1" in run("convert_incrementally.py", checkpoint, target)
     assert "the same answer" in run("serialise_module.py", os.path.join(place, "m.tensors"))
     said = run("encrypted.py", model, os.path.join(place, "e.tensors"), SLUICE_PASSPHRASE="correct horse")
     assert "a.weight: [1, 64] of [4096, 64]" in said and "with another passphrase: " in said, said

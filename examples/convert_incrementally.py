@@ -15,4 +15,4 @@ for name in list(checkpoint):
     if name.endswith("_optimizer"):
         del checkpoint[name]
 checkpoint.save(target)
-print(f"{len(checkpoint)} tensors written to {target}")
+print(f"tensors written to {target}: {len(checkpoint)}")

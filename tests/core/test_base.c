@@ -297,6 +297,8 @@ SL_TEST(a_file_that_says_more_than_it_has_is_read)
 SL_TEST(bytes_for_people_have_three_digits)
 {
     char text[32];
+    ck_assert_str_eq(sl_human_bytes(0, text), "0 bytes");
+    ck_assert_str_eq(sl_human_bytes(1, text), "1 byte");
     ck_assert_str_eq(sl_human_bytes(612, text), "612 bytes");
     ck_assert_str_eq(sl_human_bytes(1536, text), "1.50 KiB");
     ck_assert_str_eq(sl_human_bytes(90868376, text), "86.7 MiB");

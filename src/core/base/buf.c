@@ -157,7 +157,7 @@ const char *sl_human_bytes(uint64_t bytes, char text[32])
 {
     static const char *units[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
     if (bytes < 1024) {
-        snprintf(text, 32, "%u bytes", (unsigned)bytes);
+        snprintf(text, 32, "%u byte%s", (unsigned)bytes, bytes == 1 ? "" : "s");
         return text;
     }
     double value = (double)bytes / 1024;

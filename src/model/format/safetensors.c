@@ -32,10 +32,12 @@ static int read_length(struct sl_source *source, uint64_t *json_bytes, struct sl
 {
     uint8_t head[LENGTH_BYTES];
     uint64_t object_bytes = sl_source_bytes(source);
-    if (object_bytes < LENGTH_BYTES)
+    if (object_bytes < LENGTH_BYTES) {
+        char text[32];
         return sl_fail_code(err, SL_E_FORMAT, "st.too-small",
-                            "%" PRIu64 " bytes are too few for a header: the file is cut off",
-                            object_bytes);
+                            "too small for a header (%s): the file is cut off",
+                            sl_human_bytes(object_bytes, text));
+    }
     if (sl_source_read(source, 0, head, sizeof(head), err) < 0)
         return -1;
     *json_bytes = sl_get_le64(head);

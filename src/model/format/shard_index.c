@@ -172,13 +172,13 @@ static void warn(const struct sl_index *index, const struct model *model)
         }
     if (file)
         sl_log(SL_LOG_WARN,
-               "the model is not complete: '%s' names '%s', which is not there (%zu of %zu files "
-               "are missing)",
+               "the model is not complete: '%s' names '%s', which is not there (missing: %zu of "
+               "%zu files)",
                name, file->name, files, map->shard_count);
     if (tensor)
         sl_log(SL_LOG_WARN,
                "the model is not complete: '%s' says that tensor '%.*s' is in '%s', which has no "
-               "such tensor (%zu of %zu tensors are missing)",
+               "such tensor (missing: %zu of %zu tensors)",
                name, SL_NAME_ARGS(tensor->tensor, tensor->tensor_bytes), tensor->shard, tensors,
                map->place_count);
 }

@@ -548,10 +548,9 @@ static int cover(struct sl_plan *plan, struct sl_err *err)
         return refuse_strangers(&strangers, err);
     if (strangers.count)
         sl_log(SL_LOG_WARN,
-               "%zu objects of '%s' are not in its signature and are taken as they "
-               "come: %s%s",
-               strangers.count, sl_plan_uri(plan), strangers.text,
-               strangers.count > NAMED_MAX ? ", …" : "");
+               "%zu of the objects of '%s' %s not in its signature, and taken as they come: %s%s",
+               strangers.count, sl_plan_uri(plan), strangers.count == 1 ? "is" : "are",
+               strangers.text, strangers.count > NAMED_MAX ? ", …" : "");
     return 0;
 }
 

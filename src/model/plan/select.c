@@ -185,7 +185,7 @@ static int select_all(struct sl_plan *plan, const struct changes *changes, size_
             return -1;
     if (plan->target_count == 0)
         return sl_fail(err, SL_E_NOT_FOUND,
-                       "none of the %zu tensors passes tensors.include and tensors.exclude", total);
+                       "no tensor of %zu passes tensors.include and tensors.exclude", total);
     sl_renaming_warn(changes->renaming);
     sl_reshaping_warn(changes->reshaping);
     return check_sum(plan, err) < 0 ? -1 : sl_plan_check_names(plan, err);

@@ -79,13 +79,13 @@ static void print_room(const struct sl_room *room)
 static void print_rows(const struct sl_plan *plan)
 {
     const struct sl_plan_rows *cost = &plan->rows;
-    char more[200], least[32], whole[32];
+    char more[200], least[32], whole[32], requests[40], slices[40];
     if (!cost->rows)
         return;
     snprintf(more, sizeof(more),
-             "in %" PRIu64 " requests for %" PRIu64 " rows of slices; row by row %s in %" PRIu64
-             ", whole spans %s in %" PRIu64,
-             cost->wanted.requests, cost->rows, sl_human_bytes(cost->least.bytes, least),
+             "in %s for %s of slices; row by row %s in %" PRIu64 ", whole spans %s in %" PRIu64,
+             sl_human_count(cost->wanted.requests, "request", requests),
+             sl_human_count(cost->rows, "row", slices), sl_human_bytes(cost->least.bytes, least),
              cost->least.requests, sl_human_bytes(cost->whole.bytes, whole), cost->whole.requests);
     print_row("rows", cost->wanted.bytes, more);
     snprintf(more, sizeof(more), "that a request is worth (%s); a load goes by what it sees",
@@ -97,12 +97,13 @@ static void print_rows(const struct sl_plan *plan)
  * for a GB (docs/load.md). */
 static void print_pages(const struct sl_spec *spec, uint64_t bytes)
 {
-    if (!spec->sink.tmpfs.path ||
+    double seconds = (double)bytes * 0.22e-9;
+    if (!spec->sink.tmpfs.path || seconds < 0.05 ||
         strcmp(sl_pages_of_path(spec->sink.tmpfs.path), sl_pages_text(SL_PAGES_SMALL)) != 0)
         return;
     printf("  %-14s %10.1f s  of processor time would be saved by a tmpfs with huge pages, or a "
            "node's `tmpfs`; an emptyDir cannot have them\n",
-           "huge pages", (double)bytes * 0.22e-9);
+           "huge pages", seconds);
 }
 
 static void describe_store(const struct sl_plan *plan,

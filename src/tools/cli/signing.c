@@ -151,8 +151,8 @@ static int compare(struct sl_cli_signing *signing, const char *name,
     if (signing->wrong == before)
         return 0;
     return sl_fail_code(err, SL_E_INTEGRITY, "E_SIDECAR",
-                        "object '%s': %" PRIu64 " of %zu ranges are not what its sidecar says: "
-                        "the object was changed or is damaged",
+                        "object '%s' differs from its sidecar in %" PRIu64 " of %zu ranges: it "
+                        "was changed or is damaged",
                         name, signing->wrong - before, actual->range_count);
 }
 
