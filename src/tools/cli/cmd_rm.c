@@ -49,13 +49,20 @@ static int refuse_daemon(const char *path, struct sl_err *err)
                    daemon);
 }
 
-static int remove_held(struct sl_publish *publish, bool force, struct sl_publish_facts *facts,
-                       struct sl_err *err)
+/* *facts: of what is published, though it was changed; else how much of a load there is. */
+static int remove_held(struct sl_publish *publish, const char *path, bool force, uint64_t fetched,
+                       struct sl_publish_facts *facts, struct sl_err *err)
 {
     struct sl_err why = SL_ERR_INIT;
-    if (sl_publish_survey(publish, facts, &why) < 0 && why.kind != SL_E_NOT_FOUND && !force)
-        return sl_fail(err, why.kind, "%s: nothing was removed; --force removes it all the same",
-                       why.message);
+    bool there;
+    if (sl_publish_survey(publish, facts, &why) < 0 && why.kind != SL_E_NOT_FOUND) {
+        if (!force)
+            return sl_fail(err, why.kind,
+                           "%s: nothing was removed; --force removes it all the same", why.message);
+        (void)sl_publish_look(path, facts, &there, NULL);
+    }
+    if (!facts->files)
+        facts->bytes = sl_add_capped(fetched, sl_publish_staged_bytes(publish));
     return sl_initializer_clear(sl_publish_state(publish), err) < 0
                ? -1
                : sl_publish_remove(publish, err);
@@ -75,7 +82,7 @@ static int remove_model(const char *path, bool force, struct sl_publish_facts *f
     struct sl_publish *publish = sl_publish_open(path, at_once, NULL, NULL, err);
     int done = -1;
     if (publish)
-        done = remove_held(publish, force, facts, err);
+        done = remove_held(publish, path, force, bytes, facts, err);
     else if (err->kind == SL_E_CANCELED)
         sl_fail(err, SL_E_USAGE, "a load is at work in '%s': stop it first", path);
     sl_publish_free(publish);
@@ -232,7 +239,7 @@ static int run(struct sl_cli *cli, struct sl_err *err)
     const char *path = cli->operands[0];
     struct node_removal removal = {.force = options->force};
     const struct sl_publish_facts *facts = &removal.facts;
-    char size[32], what[96];
+    char size[32], files[40], what[96];
     if (remove_path(path, &removal, err) < 0)
         return -1;
     if (removal.models == 1)
@@ -241,8 +248,9 @@ static int run(struct sl_cli *cli, struct sl_err *err)
         snprintf(what, sizeof(what), "%" PRIu64 " models", removal.models);
     bool left = access(path, F_OK) == 0;
     if (!cli->json) {
-        printf("removed %s from %s: %" PRIu64 " %s, %s%s\n", what, path, facts->files,
-               facts->files == 1 ? "file" : "files", sl_human_bytes(facts->bytes, size),
+        printf("removed %s from %s: %s%s%s%s\n", what, path,
+               facts->files ? sl_human_count(facts->files, "file", files) : "",
+               facts->files ? ", " : "", sl_human_bytes(facts->bytes, size),
                left ? "; the directory stays" : "");
         return 0;
     }
