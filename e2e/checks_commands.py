@@ -117,8 +117,8 @@ def mistakes_at_s3(h, store):
     uri, env = s3_model(store), store.env()
     refused(h, "s3://no-such-bucket/m/", 4, "bucket", "no-such-bucket", env=env)
     refused(h, f"s3://{BUCKET}/m/nothing", 4, "m/nothing", env=env)
-    refused(h, uri, 3, "the secret key does not fit the access key", env=dict(env, AWS_SECRET_ACCESS_KEY="wrong"))
-    refused(h, uri, 3, "the store does not know this access key", env=dict(env, AWS_ACCESS_KEY_ID="NOBODY"))
+    refused(h, uri, 3, "the secret key does not fit the access key: set both again", "(credentials: the environment)", env=dict(env, AWS_SECRET_ACCESS_KEY="wrong"))
+    refused(h, uri, 3, "the store does not know this access key: check that", "(credentials: the environment)", env=dict(env, AWS_ACCESS_KEY_ID="NOBODY"))
     h.load(uri.rstrip("/"), h.fresh(), env=env).expect(4, f"objects below '{uri}': add the slash")
 
 

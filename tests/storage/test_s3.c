@@ -426,10 +426,16 @@ static const struct refusal refusals[] = {
     {404, "", "404", SL_E_NOT_FOUND, 1},
     {403, FAULT("AccessDenied", ""), "may not read it, or it does not exist", SL_E_AUTH, 1},
     {403, "", "may not read it, or it does not exist", SL_E_AUTH, 1},
-    {403, FAULT("SignatureDoesNotMatch", ""), "the secret key does not fit", SL_E_AUTH, 1},
-    {403, FAULT("InvalidAccessKeyId", ""), "does not know this access key", SL_E_AUTH, 1},
+    {403, FAULT("SignatureDoesNotMatch", ""),
+     "the secret key does not fit the access key: set both again, as the store gave them out "
+     "(credentials: the environment)",
+     SL_E_AUTH, 1},
+    {403, FAULT("InvalidAccessKeyId", ""),
+     "does not know this access key: check that it is of this store, and was not deleted "
+     "(credentials: the environment)",
+     SL_E_AUTH, 1},
     {403, FAULT("InvalidObjectState", ""), "archived: restore it", SL_E_AUTH, 1},
-    {400, FAULT("ExpiredToken", ""), "get new credentials", SL_E_AUTH, 1},
+    {400, FAULT("ExpiredToken", ""), "get new credentials (credentials: the", SL_E_AUTH, 1},
     {400, FAULT("KMS.DisabledException", ""), "encrypted by KMS", SL_E_AUTH, 1},
     {400,
      FAULT("InvalidRequest", "<Message>The object was stored using a form of Server Side "

@@ -19,7 +19,10 @@ struct rule {
     enum sl_err_kind kind;
     bool retry;
     const char *advice;
+    bool keys; /* which keys it is about is said, too */
 };
+#define UNKNOWN_KEY                                                                                \
+    "the store does not know this access key: check that it is of this store, and was not deleted"
 /* https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html */
 static const struct rule rules[] = {
     {"NoSuchKey", SL_E_NOT_FOUND, false, "check the key: it is case-sensitive"},
@@ -28,13 +31,16 @@ static const struct rule rules[] = {
     {"AccessDenied", SL_E_AUTH, false, NULL},
     {"AllAccessDisabled", SL_E_AUTH, false, "the bucket is closed"},
     {"AccountProblem", SL_E_AUTH, false, "the account has a problem: ask the store's operator"},
-    {"InvalidAccessKeyId", SL_E_AUTH, false, "the store does not know this access key"},
-    {"XAdminUserNotFound", SL_E_AUTH, false, "the store does not know this access key"},
-    {"SignatureDoesNotMatch", SL_E_AUTH, false, "the secret key does not fit the access key"},
-    {"ExpiredToken", SL_E_AUTH, false, "the session token has expired: get new credentials"},
-    {"TokenRefreshRequired", SL_E_AUTH, false, "get new credentials"},
+    {"InvalidAccessKeyId", SL_E_AUTH, false, UNKNOWN_KEY, .keys = true},
+    {"XAdminUserNotFound", SL_E_AUTH, false, UNKNOWN_KEY, .keys = true},
+    {"SignatureDoesNotMatch", SL_E_AUTH, false,
+     "the secret key does not fit the access key: set both again, as the store gave them out",
+     .keys = true},
+    {"ExpiredToken", SL_E_AUTH, false, "the session token has expired: get new credentials",
+     .keys = true},
+    {"TokenRefreshRequired", SL_E_AUTH, false, "get new credentials", .keys = true},
     {"InvalidToken", SL_E_AUTH, false,
-     "the session token is not one of this store: get new credentials"},
+     "the session token is not one of this store: get new credentials", .keys = true},
     {"RequestTimeTooSkewed", SL_E_AUTH, false, "set this machine's clock"},
     {"RequestExpired", SL_E_AUTH, false, "set this machine's clock"},
     {"ExpiredRequest", SL_E_AUTH, false, "set this machine's clock"}, /* of R2 */
@@ -221,7 +227,9 @@ static int refuse(const struct sl_s3_subject *subject, const struct sl_s3_reply 
     const struct rule *rule = find_rule(fault);
     if (!rule)
         return by_status(subject, reply, fault, detail, err);
-    if (rule->advice)
+    if (rule->keys)
+        snprintf(advice, sizeof(advice), "%s (credentials: %.200s)", rule->advice, subject->origin);
+    else if (rule->advice)
         snprintf(advice, sizeof(advice), "%s", rule->advice);
     else
         advise(subject, fault, advice, sizeof(advice));
