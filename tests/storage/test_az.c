@@ -403,7 +403,9 @@ SL_TEST(a_sas_of_uri_file_or_environment_goes_into_every_url)
     mock.query = "sig=hush2";
     expect_load("az://models/m.bin");
     mock.query = "sig=other";
-    expect_refusal("az://models/m.bin", SL_E_AUTH, "the SAS of source.az.sasFile is not accepted");
+    expect_refusal("az://models/m.bin", SL_E_AUTH,
+                   "the SAS of source.az.sasFile is not accepted: it is of another account, was "
+                   "replaced, or has expired: take a new one");
 }
 
 /* Whoever renews a secret replaces its file, or takes it away (NULL); what is open is read on. */

@@ -89,7 +89,15 @@ static void parse(const struct sl_cloud_reply *reply, struct fault *fault)
         }
 }
 
-static void advise(struct sl_az *az, enum sl_az_verb verb, char *text, size_t bytes)
+/* A key or a SAS that is none of this account's: rights do not matter yet. */
+static bool is_unknown(const struct sl_az_place *place, const char *code)
+{
+    return (place->key || place->sas || place->uri_sas) &&
+           strcmp(code, "AuthenticationFailed") == 0;
+}
+
+static void advise(struct sl_az *az, enum sl_az_verb verb, const char *code, char *text,
+                   size_t bytes)
 {
     static const char *const rights[] = {
         [SL_AZ_READ] = "read it, or it does not exist: a SAS needs sp=r, an identity the role "
@@ -109,6 +117,11 @@ static void advise(struct sl_az *az, enum sl_az_verb verb, char *text, size_t by
         snprintf(text, bytes,
                  "the request had no credentials, because source.az.anonymous is set: is the "
                  "container public?");
+    else if (is_unknown(&az->place, code))
+        snprintf(text, bytes,
+                 "%.200s is not accepted: it is of another account, was replaced, or has expired: "
+                 "take a new one",
+                 sl_az_creds_origin(az->creds));
     else
         snprintf(text, bytes, "%.200s is not accepted, has expired, or may not %s",
                  sl_az_creds_origin(az->creds), rights[verb]);
@@ -143,7 +156,7 @@ int sl_az_refused(struct sl_az *az, const char *what, enum sl_az_verb verb,
                  "machine's clock",
                  sl_az_creds_origin(az->creds), fault.end);
     else
-        advise(az, verb, advice, sizeof(advice));
+        advise(az, verb, fault.code, advice, sizeof(advice));
     next = next ? next : advice;
     sl_fail_code(err, rule ? rule->kind : SL_E_AUTH,
                  rule && rule->kind == SL_E_INTEGRITY ? "changed" : fault.code, "%s: %d %.250s%s%s",
