@@ -546,6 +546,27 @@ SL_TEST_OF(starting_claims, an_address_in_use_is_named)
     stop();
 }
 
+SL_TEST_OF(starting_claims, too_few_descriptors_are_told_of_at_every_step)
+{
+    const struct sl_web_config config = {.listen = "127.0.0.1:0", .share_directory = "/tmp"};
+    struct rlimit usual, scarce;
+    start(0); /* its library is open from now on */
+    stop();
+    getrlimit(RLIMIT_NOFILE, &usual);
+    scarce = usual;
+    unsigned refused = 0;
+    for (scarce.rlim_cur = 3; !web; scarce.rlim_cur++) {
+        struct sl_err err = SL_ERR_INIT;
+        ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &scarce), 0);
+        web = sl_web_start(&config, &err);
+        ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &usual), 0);
+        ck_assert_msg(web || strstr(err.message, "(ulimit -n)"), "%s", err.message);
+        refused += !web;
+    }
+    ck_assert_uint_gt(refused, 5);
+    stop();
+}
+
 SL_TEST_OF(starting_claims, every_address_takes_both_families)
 {
     struct sl_err err = SL_ERR_INIT;
