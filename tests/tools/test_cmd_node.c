@@ -89,7 +89,7 @@ SL_TEST(who_changed_what_and_when_a_model_is_tried_again_is_logged)
     SL_AWAIT(is_logged("check the path, and that it is mounted here; next try in "), "the failure");
     RUN(&ran, "node", "models");
     EXPECT(0, "gone                             failed ");
-    EXPECT(0, "\n  failing since ");
+    EXPECT(0, "\n  failing since 20");
     EXPECT(0, ", 1 try, NOT_FOUND; next try in ");
     RUN(&ran, "node", "pin", "gone");
     snprintf(words, sizeof(words), "POST /v1/models/gone/pin by uid %u, pid ", geteuid());
@@ -127,6 +127,8 @@ SL_TEST(a_day_with_the_daemon)
     EXPECT(0, "\"pinned\":false");
     RUN(&ran, "node", "evict", "m");
     EXPECT(0, "evicting m");
+    RUN(&ran, "node", "load", "s3://bucket/m/");
+    EXPECT(2, "takes a model's name, no URI");
     RUN(&ran, "node", "pin", "no such/model");
     ck_assert_int_eq(ran.exit_code, 4);
     ck_assert_int_eq(unlink(model), 0);
@@ -163,7 +165,7 @@ SL_TEST(what_the_config_pins_is_unpinned_there)
     EXPECT(0, "ready");
     for (const char *const *each = (const char *const[]){"evict", "unpin", NULL}; *each; each++) {
         RUN(&ran, "node", *each, "held");
-        EXPECT(2, "give its spec file pin: false");
+        EXPECT(2, "list its spec file there below `models:` with `pin: false`");
         ck_assert_ptr_null(strstr(ran.err, "unpin it"));
     }
     RUN(&ran, "node", "models", "--json");

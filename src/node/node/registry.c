@@ -442,8 +442,9 @@ static int fail_pinned(const struct model *model, const char *code, struct sl_er
 {
     if (model->pinned_by_config)
         return sl_fail_code(err, SL_E_USAGE, code,
-                            "the config pins the model '%s': give its spec file pin: false below "
-                            "models: there, and have the daemon read it again (SIGHUP)",
+                            "the config pins the model '%s': list its spec file there below "
+                            "`models:` with `pin: false`, and have the daemon read it again "
+                            "(SIGHUP)",
                             model->name);
     return sl_fail_code(err, SL_E_USAGE, code, "the model '%s' is pinned: unpin it first",
                         model->name);

@@ -58,7 +58,7 @@ static int references_of(const json_t *model)
 /* The message, since when it fails, how often it was tried, of which kind it is, and what comes. */
 static void print_failure(const json_t *error)
 {
-    char why[800], kind[32], when[16] = "";
+    char why[800], kind[32], when[20] = "";
     const json_t *since = json_object_get(error, "since_seconds");
     const json_t *retry = json_object_get(error, "retry_in_seconds");
     time_t began = (time_t)(sl_wall_seconds() - (int64_t)json_number_value(since));
@@ -71,7 +71,7 @@ static void print_failure(const json_t *error)
     if (!json_is_number(since))
         return; /* an older daemon */
     if (localtime_r(&began, &tm))
-        strftime(when, sizeof(when), "%d.%m. %H:%M", &tm);
+        strftime(when, sizeof(when), "%Y-%m-%d %H:%M", &tm);
     uint64_t tries = sl_json_get_uint(error, "tries", 0);
     printf("  failing since %s, %" PRIu64 " %s, %s", when, tries, tries == 1 ? "try" : "tries",
            kind);
@@ -274,6 +274,11 @@ static int act(struct sl_cli *cli, const struct action *action, const char *sock
     const char *name = cli->operands[1];
     if (action == actions && sl_operand_is_spec(name))
         return load_spec(cli, socket, name, err);
+    if (strstr(name, "://"))
+        return sl_fail(err, SL_E_USAGE,
+                       "'sluice node %s' takes a model's name, no URI: write a spec with `sluice "
+                       "init URI >m.yaml`, then `sluice node load m.yaml`",
+                       action->name);
     json_t *answer = NULL;
     sl_autofree char *model = path_of_model(name, err);
     sl_autofree char *path = model ? sl_asprintf(err, "%s%s", model, action->below) : NULL;
