@@ -16,6 +16,7 @@ function bytes(count) {
   const units = ["bytes", "KiB", "MiB", "GiB", "TiB"];
   let unit = 0;
   while (count >= 1024 && unit < units.length - 1) { count /= 1024; unit++; }
+  if (!unit && count === 1) return "1 byte";
   return (unit && count < 100 ? count.toFixed(count < 10 ? 2 : 1) : Math.round(count)) + " " + units[unit];
 }
 function time(seconds) {
