@@ -260,10 +260,9 @@ SL_TEST(every_command_explains_itself_in_eighty_columns)
         ck_assert_int_eq(ran.exit_code, 0);
         ck_assert_int_eq(strncmp(ran.out, "Usage: sluice ", 14), 0);
         size_t columns = 0;
-        for (const char *p = strchr(ran.out, '\n'); p && *p && !strstr(p - 1, "\nExamples:") == 0;
-             p++) {
+        for (const char *p = strchr(ran.out, '\n'); *p; p++) {
             columns = *p == '\n' ? 0 : columns + ((*p & 0xc0) != 0x80);
-            ck_assert_msg(columns <= 90, "%s --help: %.90s", (*command)->name, p - columns + 1);
+            ck_assert_msg(columns <= 80, "%s --help: %.90s", (*command)->name, p - columns + 1);
         }
         RUN(&ran, "help", (*command)->name);
         ck_assert_int_eq(ran.exit_code, 0);

@@ -372,11 +372,10 @@ const struct sl_command sl_cmd_bench = {
         "skipped; broken results are named, and the exit code is then 10.\n\n"
         "A GB is 10^9 bytes. Peers are started without a shell, with the environment of this "
         "process, and ended after --peer-seconds.",
-    .examples =
-        "sluice bench --loopback --bytes 64MiB --rounds 2      # try it, nothing else needed\n"
-        "sluice bench s3://bucket/model/ --svg m.svg           # the default sweep, and a drawing\n"
-        "sluice bench m.yaml --range-bytes 256KiB..256MiB --connections 16 --csv m.csv\n"
-        "kubectl logs -l job-name=sluice-benchmark --tail=-1 | sluice bench --gather -",
+    .examples = "sluice bench --loopback --bytes 64MiB --rounds 2    # needs nothing else\n"
+                "sluice bench s3://bucket/model/ --svg m.svg         # all sizes, and drawn\n"
+                "sluice bench m.yaml --range-bytes 256KiB..256MiB --connections 16 --csv m.csv\n"
+                "kubectl logs -l job-name=sluice-benchmark --tail=-1 | sluice bench --gather -",
     .options = &table,
     .spec_flags = true,
     .idle_flags = idle_flags,

@@ -59,7 +59,7 @@ const struct sl_command sl_cmd_encrypt = {
         "XSalsa20-Poly1305, which the tensorizer package reads. Names, shapes and hashes stay "
         "readable without the key. Hashes of the source are checked on the way. Keys and "
         "passphrases come from files or the terminal, never from the command line.",
-    .examples = "sluice keygen key && sluice encrypt model.tensors sealed.tensors --key-file key\n"
+    .examples = "sluice keygen key && sluice encrypt m.tensors sealed.tensors --key-file key\n"
                 "sluice encrypt s3://b/m.tensors s3://b/sealed.tensors --passphrase-file phrase\n"
                 "sluice encrypt m.tensors m.tensors --replace --key-file key   # in place",
     .options = &table,

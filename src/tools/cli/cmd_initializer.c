@@ -133,9 +133,9 @@ const struct sl_command sl_cmd_initializer = {
         "Credentials, endpoint, region, certificates and patterns come from the environment that "
         "KServe sets, STORAGE_CONFIG included; flags, from the container's command, count more. "
         "Every failure ends with 1, as KServe expects, and the reason in the last line.",
-    .examples = "sluice initializer s3://bucket/model /mnt/models           # as KServe starts it\n"
-                "sluice initializer --strict-prefix s3://bucket/model /m    # not model-v2, too\n"
-                "sluice initializer s3://b/base /m/base s3://b/lora /m/lora # several at once",
+    .examples = "sluice initializer s3://bucket/model /mnt/models         # as KServe starts it\n"
+                "sluice initializer --strict-prefix s3://bucket/model /m  # not model-v2, too\n"
+                "sluice initializer s3://b/base /m/base s3://b/lora /m/lora  # several at once",
     .options = &table,
     .spec_flags = true,
     .idle_flags = idle_flags,

@@ -312,9 +312,8 @@ const struct sl_command sl_cmd_models = {
         "in capitals or not, with or without dashes. Sizes are those of the parameters. The list "
         "is part of the program: whether the endpoint still serves "
         "them is not known before a load.",
-    .examples =
-        "sluice models pythia fp16                     # what there is\n"
-        "sluice models --spec gpt-j-6b-fp16 > gpt.yaml # then: sluice load gpt.yaml --to DIR",
+    .examples = "sluice models pythia fp16                      # what there is\n"
+                "sluice models --spec gpt-j-6b-fp16 > gpt.yaml  # for `sluice load`",
     .options = &table,
     .operand_min = 0,
     .operand_max = -1,

@@ -428,10 +428,9 @@ const struct sl_command sl_cmd_pool = {
                    "command is given after `--`, word by word, or as one "
                    "text for sh with --exec. Without a command it reports what is there and "
                    "releases it. `evict` removes a model without users from memory.",
-    .examples =
-        "sluice pool ls\n"
-        "sluice pool stat gpt-j-6b --json                  # with every process that holds it\n"
-        "sluice pool attach gpt-j-6b -- python serve.py    # held while it runs",
+    .examples = "sluice pool ls\n"
+                "sluice pool stat gpt-j-6b --json                  # and who holds it\n"
+                "sluice pool attach gpt-j-6b -- python serve.py    # held while it runs",
     .operand_words = "ls stat attach evict",
     .options = &table,
     .operand_min = 1,

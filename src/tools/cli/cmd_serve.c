@@ -480,8 +480,8 @@ const struct sl_command sl_cmd_serve = {
         "keeps models of the pool in its descriptor store (FileDescriptorStoreMax).",
     .examples = "sluice serve /etc/sluice/node.yaml\n"
                 "sluice serve --check /etc/sluice/node.yaml   # report every mistake, and exit\n"
-                "curl --unix-socket /run/sluice/control.sock --data-binary @model.yaml "
-                "http://localhost/v1/loads",
+                "curl --unix-socket /run/sluice/control.sock --data-binary @model.yaml \\\n"
+                "    http://localhost/v1/loads",
     .options = &table,
     .operand_min = 1,
     .operand_max = 1,

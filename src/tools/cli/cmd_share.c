@@ -107,11 +107,10 @@ const struct sl_command sl_cmd_share = {
         "When it listens, it prints one line: its URL, or with --json an object with "
         "url, port and\n"
         "directory. It ends at SIGTERM or SIGINT with exit code 0.",
-    .examples =
-        "sluice share /dev/shm/model   # at http://127.0.0.1:9470/\n"
-        "sluice share models --listen 127.0.0.1:0 --json   # any free port, in the JSON on stdout\n"
-        "sluice load http://127.0.0.1:9470/ --to /dev/shm/copy   # on the same machine\n"
-        "sluice load s3://models/llama/ --to /dev/shm/llama --through http://10.0.0.11:9470",
+    .examples = "sluice share /dev/shm/model   # at http://127.0.0.1:9470/\n"
+                "sluice share models --listen 127.0.0.1:0 --json   # any free port, in JSON\n"
+                "sluice load http://127.0.0.1:9470/ --to /dev/shm/copy   # on the same machine\n"
+                "sluice load s3://models/llama/ --to /dev/shm/m --through http://10.0.0.11:9470",
     .options = &table,
     .operand_min = 1,
     .operand_max = 1,

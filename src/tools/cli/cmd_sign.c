@@ -404,9 +404,9 @@ const struct sl_command sl_cmd_sign = {
         ".minisig, .sluice and what git keeps.",
     .examples = "sluice sign /srv/models/llama/\n"
                 "sluice sign s3://bucket/model/ --minisign-key minisign.key --password-file -\n"
-                "sluice sign --check s3://bucket/model/ --set "
-                "verify.minisign.publicKeyFile=minisign.pub\n"
-                "sluice sign --format oms --key sign.key.pem --shard-bytes 16Mi s3://bucket/model/",
+                "sluice sign --check s3://bucket/model/ \\\n"
+                "    --set verify.minisign.publicKeyFile=minisign.pub\n"
+                "sluice sign --format oms --key sign.key.pem --shard-bytes 16Mi s3://b/model/",
     .options = &table,
     .spec_flags = true,
     .idle_flags = idle_flags,

@@ -510,14 +510,14 @@ const struct sl_command sl_cmd_verify = {
         "piece, and the hashes of the plaintext. Nothing is written. Exits with 5 if anything is "
         "wrong, naming it and both values. What has no hash is listed as such, and is wrong only "
         "with --require or 'verify.hashes: require'.",
-    .examples =
-        "sluice verify /dev/shm/model\n"
-        "sluice verify s3://bucket/model.tensors\n"
-        "sluice verify --key-file model.key s3://bucket/encrypted.tensors\n"
-        "sluice verify --set verify.sha256.model.gguf=9f86d0… https://host/model.gguf\n"
-        "sluice verify --require --set verify.minisign.publicKeyFile=team.pub s3://bucket/model/\n"
-        "sluice verify --signed-by team.pub.pem s3://bucket/model/  # OpenSSF Model Signing\n"
-        "sluice verify --signed-by team.pub.pem --signature model.sig /dev/shm/model",
+    .examples = "sluice verify /dev/shm/model\n"
+                "sluice verify s3://bucket/model.tensors\n"
+                "sluice verify --key-file model.key s3://bucket/encrypted.tensors\n"
+                "sluice verify --set verify.sha256.model.gguf=9f86d0… https://host/model.gguf\n"
+                "sluice verify --require --set verify.minisign.publicKeyFile=team.pub \\\n"
+                "    s3://bucket/model/\n"
+                "sluice verify --signed-by team.pub.pem s3://bucket/model/  # OpenSSF\n"
+                "sluice verify --signed-by team.pub.pem --signature model.sig /dev/shm/model",
     .options = &table,
     .spec_flags = true,
     .operand_min = 1,

@@ -80,10 +80,9 @@ const struct sl_command sl_cmd_wait = {
         "While a new version takes the place of "
         "an old one, ready is absent. A version is known by its identity, hex digits that "
         "status and the manifest have, too.",
-    .examples =
-        "sluice wait /models && exec python serve.py   # an entry point that needs the model\n"
-        "sluice wait /models --timeout-seconds 600     # exit code 8 after ten minutes\n"
-        "sluice wait /models --next                    # until a new version takes its place",
+    .examples = "sluice wait /models && exec python serve.py   # in an entry point\n"
+                "sluice wait /models --timeout-seconds 600     # exit code 8 after ten minutes\n"
+                "sluice wait /models --next                    # until a new version is there",
     .options = &table,
     .operand_min = 1,
     .operand_max = 1,
