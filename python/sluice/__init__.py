@@ -30,6 +30,7 @@ from ._values import Values
 from ._write import Writer, save
 
 open = open_model  # not in __all__: `from sluice import *` leaves Python's open() as it is
+open.__module__, open.__qualname__, open.__name__ = __name__, "open", "open"  # as Python's own messages call it
 __version__ = _library.sluice_version().decode()
 __all__ = [
     "Credentials", "Deposit", "Editor", "File", "Key", "Meta", "Model", "Object", "OpenTensor", "Part", "PoolModel", "Room", "Slice",

@@ -83,6 +83,8 @@ _CLASSES: dict[str, type[SluiceError]] = {
     "NOT_FOUND": SluiceNotFoundError, "AUTH": SluicePermissionError, "TIMEOUT": SluiceTimeoutError, "NET": SluiceConnectionError,
     "USAGE": SluiceValueError, "FORMAT": SluiceValueError,
 }
+for _class in (SluiceError, *_CLASSES.values()):  # a traceback names it as `except` does
+    _class.__module__ = "sluice"
 
 
 def check(result: int, error: Error) -> None:

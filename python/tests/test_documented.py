@@ -3,8 +3,10 @@ import doctest
 import importlib
 import inspect
 import os
+import pickle
 import re
 import tempfile
+import traceback
 import unittest
 
 from ggufs import ARRAY, TEXT, U32, gguf
@@ -64,6 +66,15 @@ class Documented(unittest.TestCase):
                     silent.append(where)
         self.assertGreater(seen, 200)
         self.assertEqual(silent, [])
+
+    def test_messages_call_things_as_users_do(self):
+        self.assertEqual(sluice.open.__qualname__, "open")  # what Python says of a wrong argument, from 3.10 on
+        try:
+            sluice.open("nowhere.safetensors")
+        except sluice.SluiceError as error:
+            self.assertEqual(traceback.format_exception_only(type(error), error)[0].split(":")[0], "sluice.SluiceNotFoundError")
+            self.assertIs(type(pickle.loads(pickle.dumps(error))), sluice.SluiceNotFoundError)
+        self.assertIs(pickle.loads(pickle.dumps(sluice.open)), sluice.open)
 
     def test_every_public_name_has_an_example(self):
         self.assertEqual([name for name in EXAMPLES if ">>>" not in (getattr(sluice, name).__doc__ or "")], [])
