@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "bench_parts.h"
+#include "buf.h"
 
 enum { WIDTH = 860, HEIGHT = 460, LEFT = 64, RIGHT = 712, TOP = 84, BOTTOM = 386 };
 enum { LABELS_MAX = 64, LABEL_GAP = 18, TICKS_MAX = 12 };
@@ -89,17 +90,16 @@ static void add_label(struct drawing *drawing, double rate, const char *text, co
 static int put_head(struct drawing *drawing, struct sl_err *err)
 {
     const struct sl_bench_result *result = drawing->result;
-    char text[SL_BENCH_URI_MAX + SL_BENCH_NAME_MAX + 64];
+    char text[SL_BENCH_URI_MAX + SL_BENCH_NAME_MAX + 64], objects[40], rounds[40], cpus[40];
     snprintf(text, sizeof(text), "%s on %s", sl_bench_label(result), result->facts.node);
     if (sl_bench_svg_begin(drawing->out, WIDTH, HEIGHT, text, err) < 0 ||
         sl_bench_svg_text(drawing->out, "class=\"head\"", 24, 32, text, err) < 0)
         return -1;
-    snprintf(text, sizeof(text),
-             "%.1f MB in %llu object%s, median of %llu rounds; %u "
-             "cpus, sluice %s, %s",
-             (double)result->bytes / 1e6, (unsigned long long)result->objects,
-             result->objects == 1 ? "" : "s", (unsigned long long)result->rounds,
-             result->facts.cpus, result->facts.version, result->started);
+    snprintf(text, sizeof(text), "%.1f MB in %s, median of %s; %s, sluice %s, %s",
+             (double)result->bytes / 1e6, sl_human_count(result->objects, "object", objects),
+             sl_human_count(result->rounds, "round", rounds),
+             sl_human_count(result->facts.cpus, "cpu", cpus), result->facts.version,
+             result->started);
     return sl_bench_svg_text(drawing->out, "class=\"dim\"", 24, 52, text, err);
 }
 
