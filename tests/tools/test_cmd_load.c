@@ -706,7 +706,8 @@ SL_TEST(an_object_without_any_version_is_warned_of)
     sl_server_handle(server, answer_bare, NULL);
     RUN(&ran, "load", sl_server_url(server, "/bare.bin"), "--to", path);
     EXPECT(ran, 0, "neither ETag nor Last-Modified");
-    EXPECT(ran, 0, "give verify.sha256, make sidecars with `sluice sign`");
+    EXPECT(ran, 0,
+           "can neither resume nor skip it; give verify.sha256, or sidecars (`sluice sign`)");
     ran_release(&ran);
     RUN(&ran, "load", sl_server_url(server, "/bare.bin"), "--to", path, "--json");
     EXPECT(ran, 0, "neither ETag nor Last-Modified");

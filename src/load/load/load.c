@@ -186,9 +186,9 @@ static int carry_out(struct load *load, const struct sl_load_attempt *attempt, s
     set_total(load, plan);
     if (current)
         return 0;
-    sl_plan_warn_of_versions(
-        plan, to->ops->resumes ? "and no later load can resume this one or know that it is current"
-                               : "and every load reads all of it");
+    sl_plan_warn_of_versions(plan, to->ops->resumes
+                                       ? "and a later load can neither resume nor skip it"
+                                       : "and every load reads all of it");
     if (sl_plan_begin_keys(plan, err) < 0 || to->ops->begin(to, attempt, &config, err) < 0 ||
         await_keys(load, plan, err) < 0 || read_plan(load, plan, &config, err) < 0)
         return -1;

@@ -126,8 +126,7 @@ void sl_plan_warn_of_versions(const struct sl_plan *plan, const char *so)
                                                   : "comes with neither ETag nor Last-Modified";
     sl_log(SL_LOG_WARN,
            "%zu of %zu %s no version ('%s' %s): a change in mid-load may go unnoticed, "
-           "%s; give verify.sha256, make sidecars with `sluice sign` and set verify.sidecar: "
-           "require, or use a server with ETags",
+           "%s; give verify.sha256, or sidecars (`sluice sign`) and verify.sidecar: require",
            plan->unversioned, plan->source_count,
            plan->source_count == 1 ? "object has" : "objects have", first->name, why, so);
 }
