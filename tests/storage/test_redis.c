@@ -179,7 +179,7 @@ SL_TEST(passwords_are_told_and_refused)
     struct ran ran = {0};
     char uri[128];
     sl_redis_server_password(server, "right");
-    expect_refused("m", SL_E_AUTH, "REDIS_PASSWORD");
+    expect_refused("m", SL_E_AUTH, "passwordFile, or put user and password into the URI, before");
     setenv("REDIS_PASSWORD", "wrong", 1);
     expect_refused("m", SL_E_AUTH, "WRONGPASS");
     RUN(&ran, "inspect", sl_redis_server_url(server, "m"));

@@ -162,8 +162,8 @@ static const struct refusal {
     const char *advice;
 } refusals[] = {
     {"NOAUTH", SL_E_AUTH, false,
-     "it wants a password: set REDIS_PASSWORD, source.redis.passwordFile or "
-     "redis://user:password@"},
+     "it wants a password: set REDIS_PASSWORD or source.redis.passwordFile, or put "
+     "user and password into the URI, before the host"},
     {"WRONGPASS", SL_E_AUTH, false,
      "check the user and the password: REDIS_PASSWORD, source.redis.passwordFile, or the URI"},
     {"ERR invalid password", SL_E_AUTH, false, "check REDIS_PASSWORD or source.redis.passwordFile"},
