@@ -58,8 +58,10 @@ static const struct {
     unsigned requests;
     const char *says; /* behind the proxy's place */
 } refusals[] = {
-    {"http://store.example/m", 407, SL_E_AUTH, 1, "wants a login that it does not have"},
-    {"https://store.example/m", 407, SL_E_AUTH, 1, "wants a login that it does not have"},
+    {"http://store.example/m", 407, SL_E_AUTH, 1,
+     "wants a login that it does not have: put user and password into its URL"},
+    {"https://store.example/m", 407, SL_E_AUTH, 1,
+     "wants a login that it does not have: put user and password into its URL"},
     {"https://store.example/m", 403, SL_E_AUTH, 1, "refuses it (403)"},
     {"https://store.example/m", 503, SL_E_NET, 3, ""},
     {"http://store.example/m", 503, SL_E_NET, 3, NULL},

@@ -17,7 +17,7 @@ const char *sl_proxy_place(const char *proxy);
 /** For the message of a host that plain http does not reach: "" or "; HTTP_PROXY is set, …"; a
  * constant. */
 const char *sl_proxy_hint(const char *host, uint16_t port);
-#define SL_PROXY_LOGIN "wants a login that it does not have: put user:password@ into its URL"
+#define SL_PROXY_LOGIN "wants a login that it does not have: put user and password into its URL"
 /** The no_proxy rule alone: does `list` name the URL's host? */
 bool sl_proxy_excluded(const struct sl_url *url, const char *list);
 
