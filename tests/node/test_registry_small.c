@@ -115,6 +115,19 @@ SL_TEST(a_small_model_passes_large_ones)
     ck_assert_uint_eq(sources.asked, 2); /* never of who has a place at once */
 }
 
+SL_TEST(one_place_is_told_of_as_one)
+{
+    permit(2);
+    sl_registry_settle(registry);
+    reopen_with_places(10000, 1);
+    load("first", 400);
+    await_admitted(1);
+    load("second", 400);
+    ck_assert(shows("{\"name\":\"second\",\"reason\":\"the one place for loads is taken\"}"));
+    permit(2);
+    sl_registry_settle(registry);
+}
+
 SL_TEST(who_waits_first_has_the_next_place)
 {
     load("large", 100);

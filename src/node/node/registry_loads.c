@@ -297,18 +297,17 @@ void registry_describe_wait(const struct sl_registry *registry, const struct mod
                             char *text, size_t capacity)
 {
     const struct model *small = is_small(registry, model) ? small_one(registry) : NULL;
+    char taken[48] = "the one place for loads is taken";
+    if (registry->loads_at_once > 1)
+        snprintf(taken, sizeof(taken), "all %u places for loads are taken",
+                 registry->loads_at_once);
     if (!has_place(registry, model))
         snprintf(text, capacity, "%s has all places that it may take", model->sharer);
     else if (small && (all || registry_is_public(small)))
-        snprintf(text, capacity,
-                 "all %u places for loads are taken, and '%s' has the one for small models",
-                 registry->loads_at_once, small->name);
-    else if (small)
-        snprintf(text, capacity,
-                 "all %u places for loads are taken, and so is the one for small models",
-                 registry->loads_at_once);
+        snprintf(text, capacity, "%s, and '%s' has the one for small models", taken, small->name);
     else
-        snprintf(text, capacity, "all %u places for loads are taken", registry->loads_at_once);
+        snprintf(text, capacity, "%s%s", taken,
+                 small ? ", and so is the one for small models" : "");
 }
 
 /* ---- how the last load ended ---------------------------------------------------------------- */

@@ -190,9 +190,9 @@ static int unpack(struct sl_oci *oci, struct sl_oci_manifest *manifest, const ch
     if (manifest->count)
         return 0;
     return sl_fail(err, SL_E_NOT_FOUND,
-                   "%s: its %zu layers hold no file below '%s': source.oci.imageFolder names the "
+                   "%s: no layer of it holds a file below '%s': source.oci.imageFolder names the "
                    "folder of the model",
-                   what, manifest->layer_count, folder);
+                   what, folder);
 }
 
 int sl_oci_unpack(struct sl_oci *oci, struct sl_oci_manifest *manifest, const char *what,

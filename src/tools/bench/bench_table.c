@@ -7,8 +7,8 @@
 static int put_head(struct sl_buf *out, const struct sl_bench_result *result, struct sl_err *err)
 {
     const struct sl_bench_facts *facts = &result->facts;
-    char size[32], limit[32];
-    if (sl_buf_printf(out, err, "%s: %u cpus, %s", facts->node, facts->cpus,
+    char size[32], limit[32], cpus[40];
+    if (sl_buf_printf(out, err, "%s: %s, %s", facts->node, sl_human_count(facts->cpus, "cpu", cpus),
                       sl_human_bytes(facts->memory_bytes, size)) < 0)
         return -1;
     if (facts->memory_limit &&

@@ -338,15 +338,16 @@ static int run(struct sl_cli *cli, struct sl_err *err)
 {
     const struct bench_options *options = cli->options;
     struct sl_bench_results results = {0};
+    char wrong[40];
     int done = check_files(options, err);
     if (done == 0)
         done = options->gather ? gather(cli, &results, err) : measure(cli, &results, err);
     if (done == 0)
         done = report(cli, &results, err);
     if (done == 0 && results.wrong_lines)
-        done = sl_fail(err, SL_E_FORMAT,
-                       "%" PRIu64 " results could not be read and are not in the table: see above",
-                       results.wrong_lines);
+        done =
+            sl_fail(err, SL_E_FORMAT, "%s could not be read, and left out of the table: see above",
+                    sl_human_count(results.wrong_lines, "result", wrong));
     if (done == 0 && !options->gather)
         leave_message(&results);
     sl_bench_results_release(&results);

@@ -428,7 +428,7 @@ static int start(struct server *server, struct sl_err *err)
     if (unused)
         sl_log(
             SL_LOG_WARN,
-            "%u sockets of the service manager have another name than 'http', 'control' and 'pool'",
+            "unused sockets of the service manager, named neither 'http', 'control' nor 'pool': %u",
             unused);
     return announce(server, err);
 }
