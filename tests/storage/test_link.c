@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -350,6 +351,17 @@ SL_TEST(an_address_where_nobody_listens_says_so)
     char at[64];
     snprintf(at, sizeof(at), "http://127.0.0.2%s", strrchr(url, ':'));
     assert_gives_up(at, "connection refused, nothing listens on that port");
+}
+
+SL_TEST(without_a_descriptor_the_limit_is_named)
+{
+    struct rlimit limit;
+    int next = dup(listener);
+    close(next);
+    getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = (rlim_t)next;
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    assert_gives_up(url, "too many open files: raise the limit (ulimit -n)");
 }
 
 /* Each address in both families: one is silent, and the other is tried beside it. */

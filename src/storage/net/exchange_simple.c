@@ -194,6 +194,9 @@ static bool is_for_good(int status)
 static const char *advice(int status)
 {
     switch (status) {
+    case 400:
+        return "the server takes no such request: check the address, whether it is http or https, "
+               "and what is there";
     case 401:
     case 403:
         return "the server refuses the credentials, or there are none: check them and their rights";

@@ -404,10 +404,14 @@ static int fail_trust(struct sl_link *link, CURLcode code, const char *reason, s
                    link->authority, reason, trusted.file ? trusted.file : "no file", from);
 }
 
+static const char too_many_files[] = "too many open files: raise the limit (ulimit -n)";
+
 /* What errno says of it, NULL if nothing that is worth saying in other words. */
 static const char *errno_reason(long number)
 {
     switch (number) {
+    case EMFILE:
+        return too_many_files;
     case ECONNREFUSED:
         return "connection refused, nothing listens on that port";
     case EHOSTUNREACH:
@@ -453,13 +457,14 @@ static int fail_unreached(const struct sl_link *link, enum sl_err_kind kind, con
                           bool retryable, struct sl_err *err)
 {
     char names[NAMES_BYTES], way[SL_URL_AUTHORITY_MAX + 40] = "";
+    bool here = reason == too_many_files;
     tried_names(link, names);
     if (*link->proxy)
         snprintf(way, sizeof(way), " through the proxy '%s'", sl_proxy_place(link->proxy));
-    sl_fail_code(err, kind, SL_NET_UNREACHED,
-                 "cannot connect to '%s'%s%s: %s; check the name, the port, the network and the "
-                 "proxy settings%s",
-                 link->authority, way, names, reason, hint(link));
+    sl_fail_code(err, kind, SL_NET_UNREACHED, "cannot connect to '%s'%s%s: %s%s%s", link->authority,
+                 way, names, reason,
+                 here ? "" : "; check the name, the port, the network and the proxy settings",
+                 here ? "" : hint(link));
     if (err)
         err->retryable = retryable;
     return -1;
