@@ -30,7 +30,7 @@ def the_handbook_is_a_site(h):
     if "pip" in done.stdout + done.stderr and "failed" in done.stderr:
         raise Skip(f"no packages for scripts/site: {done.stderr.strip()[-200:]}")
     assert done.returncode == 0, done.stdout + done.stderr
-    for part in ("docs", "scripts", os.path.join("packaging", "site")):
+    for part in ("docs", "scripts", "packaging"):
         shutil.copytree(os.path.join(ROOT, part), os.path.join(tree, part))
     for part in os.listdir(ROOT):  # what documents lead to
         if not os.path.exists(os.path.join(tree, part)) and not part.startswith((".git", "build")):
