@@ -39,6 +39,8 @@ int sl_spawn(const char *file, char *const *argv, const int fds[3], pid_t *pid)
     failed = failed ? failed : prepare_fds(&actions, fds);
     if (!failed)
         failed = posix_spawnp(pid, file, &actions, &attributes, argv, environ);
+    if (!failed)
+        (void)setpgid(*pid, *pid); /* where it is emulated, the child may not have begun */
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
     return failed;
