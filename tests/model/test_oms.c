@@ -322,7 +322,7 @@ static void change_bytes(const char *name, const struct sl_signing_trust *trust,
             sl_signing_signer_release(&signer);
             sl_bundle_free(changed);
         }
-        bool ascii = text[at] >= 0; /* else it is no UTF-8 */
+        bool ascii = (unsigned char)text[at] < 0x80; /* else it is no UTF-8 */
         ck_assert_msg(taken == (ascii && is_optional(before, at)), "%s: byte %zu is %02x", name, at,
                       (unsigned char)text[at]);
         text[at] = before[at];

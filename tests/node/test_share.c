@@ -5,6 +5,8 @@
 #include <ftw.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -505,6 +507,10 @@ SL_TEST(a_slow_reader_gets_all_of_it)
     static char taken[48 * 1024];
     int fd = open_reader();
     struct http_reply head;
+    struct tcp_info info;
+    socklen_t told = sizeof(info);
+    if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &told) < 0 || told < sizeof(info) / 2)
+        SL_SKIP("an emulated kernel does not tell what a reader has taken");
     ck_assert_int_eq(http_send(fd, "GET /model.bin HTTP/1.1\r\nHost: t\r\n\r\n"), 0);
     ck_assert_int_eq(http_receive(fd, 1, &head), 0);
     http_release(&head);
