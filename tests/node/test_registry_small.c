@@ -120,6 +120,8 @@ SL_TEST(one_place_is_told_of_as_one)
     permit(2);
     sl_registry_settle(registry);
     reopen_with_places(10000, 1);
+    holder.measure = measure;
+    fake.gated = true;
     load("first", 400);
     await_admitted(1);
     load("second", 400);

@@ -92,6 +92,13 @@ static void await_loading(uint64_t count)
     SL_AWAIT((sl_registry_counts(c.node->registry, &counts), counts.loading == count), "loads");
 }
 
+/* The model of the node's config. */
+static void await_own_model(void)
+{
+    struct sl_registry_counts counts = {0};
+    SL_AWAIT((sl_registry_counts(c.node->registry, &counts), counts.ready == 1), "its load");
+}
+
 SL_TEST(silent_sources_of_one_namespace_hold_up_no_other)
 {
     struct volume_ask_case named, by_uri;
@@ -112,6 +119,7 @@ SL_TEST(a_namespace_waits_with_a_share_of_the_publishes)
 {
     struct volume_ask_case named;
     unsigned told = 0;
+    await_own_model();
     ask_silent(PODS);
     SL_AWAIT(sl_counter_get(&answered) == PODS - SL_VOLUMES_WAITS_SHARE, "those beyond the share");
     for (int i = 0; i < PODS; i++) {
