@@ -10,7 +10,6 @@
  */
 #include "web.h"
 
-#include <errno.h>
 #include <linux/tcp.h> /* its tcp_info knows more than that of the C library */
 #include <netinet/in.h>
 #include <poll.h>
@@ -411,13 +410,14 @@ static int start_daemon(struct sl_web *web, const struct sl_web_config *config, 
         (size_t)WEB_CONNECTION_BYTES, MHD_OPTION_CONNECTION_TIMEOUT, web->idle_seconds,
         MHD_OPTION_NOTIFY_CONNECTION, on_connection, web, MHD_OPTION_NOTIFY_COMPLETED, on_completed,
         web, MHD_OPTION_UNESCAPE_CALLBACK, keep_escapes, NULL, MHD_OPTION_END);
-    int why = errno;
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (web->daemon)
         return 0;
     close(fd);
-    return sl_fail_errno(err, SL_E_NET, why, "cannot start the HTTP server on '%s'",
-                         web->is_control ? config->control->path : config->listen);
+    return sl_fail(err, SL_E_NET, /* libmicrohttpd does not say which */
+                   "cannot start the HTTP server on '%s': its %u threads lack descriptors or "
+                   "memory: raise their limits (ulimit -n)",
+                   web->is_control ? config->control->path : config->listen, threads);
 }
 
 static void name_node(struct sl_web *web, const char *name)
