@@ -4,7 +4,6 @@ import os
 import re
 import shutil
 import subprocess
-import time
 
 import image
 from checks_helm import CHART
@@ -103,15 +102,11 @@ class Ring:
         helm(self.space, "install", "models", CHART, values=values_of(self.line))
         self.await_cache()
 
-    def await_cache(self, seconds=120):
-        """A DaemonSet of one pod is ready for Helm without it."""
-        end, name = time.monotonic() + seconds, f"models-sluice-caches-{ZONE}"
-        while True:
-            slices = self.cluster.get("-n", self.space, "endpointslices", "-l", f"kubernetes.io/service-name={name}")["items"]
-            if any(endpoint["conditions"]["ready"] for each in slices for endpoint in each.get("endpoints") or ()):
-                return
-            assert time.monotonic() < end, slices
-            time.sleep(0.2)
+    def await_cache(self):
+        """For Helm a DaemonSet of one pod is ready while it has none."""
+        for what, path in (("daemonset/models-sluice-caches", ".status.numberReady}=1"),
+                           (f"endpointslice -l kubernetes.io/service-name=models-sluice-caches-{ZONE}", ".endpoints[0].conditions.ready}=true")):
+            self.cluster.kubectl("-n", self.space, "wait", *what.split(), "--timeout=100s", "--for=jsonpath={" + path)
 
     def upgrade(self, **more):
         self.helm(self.space, "upgrade", "models", CHART, values=values_of(self.line, **more))

@@ -327,7 +327,7 @@ class Source:
             return getattr(_info(handle), member)
 
     def _path(self, handle: c_void_p, raw: Tensor, name: str) -> tuple[Union[str, int], ...]:
-        if raw.path_count == 1 and not name.isdigit():  # it is no index
+        if raw.path_count == 1 and not name.isdigit():  # a number may be an index
             return (name,)
         return tuple(self._parts(handle, raw)) or (name,)
 

@@ -913,16 +913,23 @@ static void must_run(const char *const *arguments)
 }
 #define MUST_RUN(...) must_run((const char *const[]){__VA_ARGS__, NULL})
 
+/* m.tensors and sealed.tensors, by the key in "key", of the model that is returned. */
+static uint8_t *make_both_tensors(size_t *bytes)
+{
+    uint8_t *plain = make_model(bytes);
+    ck_assert_int_eq(sl_tree_write(scratch_fd, "m.safetensors", plain, *bytes, &err), 0);
+    MUST_RUN("convert", at("m.safetensors"), at("m.tensors"));
+    MUST_RUN("keygen", at("key"));
+    MUST_RUN("encrypt", at("m.tensors"), at("sealed.tensors"), "--key-file", at("key"));
+    return plain;
+}
+
 /* What does not open need not be the cache's fault. */
 SL_TEST(a_wrong_key_names_no_cache)
 {
     size_t plain_bytes, bytes;
     char more[2 * SL_SCRATCH_PATH_BYTES + 256];
-    sl_autofree uint8_t *plain = make_model(&plain_bytes);
-    ck_assert_int_eq(sl_tree_write(scratch_fd, "m.safetensors", plain, plain_bytes, &err), 0);
-    MUST_RUN("convert", at("m.safetensors"), at("m.tensors"));
-    MUST_RUN("keygen", at("key"));
-    MUST_RUN("encrypt", at("m.tensors"), at("sealed.tensors"), "--key-file", at("key"));
+    sl_autofree uint8_t *plain = make_both_tensors(&plain_bytes);
     MUST_RUN("keygen", at("other"));
     sl_autofree uint8_t *sealed = sl_model_read(scratch, "sealed.tensors", &bytes);
     put("/bucket/m.tensors", sealed, bytes);
@@ -941,11 +948,7 @@ static void must_load_tensors(bool sealed_one, bool bad)
 {
     size_t plain_bytes, bytes;
     char more[2 * SL_SCRATCH_PATH_BYTES + 256];
-    sl_autofree uint8_t *plain = make_model(&plain_bytes);
-    ck_assert_int_eq(sl_tree_write(scratch_fd, "m.safetensors", plain, plain_bytes, &err), 0);
-    MUST_RUN("convert", at("m.safetensors"), at("m.tensors"));
-    MUST_RUN("keygen", at("key"));
-    MUST_RUN("encrypt", at("m.tensors"), at("sealed.tensors"), "--key-file", at("key"));
+    sl_autofree uint8_t *plain = make_both_tensors(&plain_bytes);
     sl_autofree uint8_t *sealed =
         sl_model_read(scratch, sealed_one ? "sealed.tensors" : "m.tensors", &bytes);
     sl_autofree uint8_t *copy = spoil(sealed, bytes);
