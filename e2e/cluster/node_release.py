@@ -20,6 +20,7 @@ from harness import wait_for
 from models import Objects, write_big
 
 DRIVER = "csi.sluice.dev"
+TAINT = f"{DRIVER}/agent-not-ready"
 FOLDER = os.path.join(STATE, "node")  # e2e/cluster/down unmounts and removes what is below STATE
 MIB = 1 << 20
 MODEL_BYTES, MODELS = 16 * MIB, ("alpha", "beta", "gamma", "delta", "epsilon")
@@ -129,7 +130,7 @@ class Node:
                 "node": {"enabled": True, "budget": BUDGET, "heap": "128Mi", "directory": FOLDER,
                          "resources": {"requests": {"cpu": "10m"}},
                          "readinessProbe": {"periodSeconds": 1, "failureThreshold": 3, "timeoutSeconds": 5},
-                         "labels": {"enabled": True, "everySeconds": 1},
+                         "labels": {"enabled": True, "everySeconds": 1, "startupTaint": TAINT},
                          "pool": {"enabled": True, "mode": "0666", "uriPrefixes": [f"s3://{BUCKET}/node/"]},
                          "csi": {"driverName": DRIVER, "waitSeconds": 5, "namespaces": spaces,
                                  "tokenRequests": [{"audience": AUDIENCE}],
