@@ -67,8 +67,8 @@ class Hook(BuildHookInterface):
         self.app.display_info(f"building {NAME}: scripts/build, in {checkout}")
         done = subprocess.run([script, "--target", "libsluice_shared", "--target", "libsluice_attach_shared"], capture_output=True, text=True, check=False)
         if done.returncode or not os.path.isfile(wanted):
-            raise RuntimeError(f"{NAME} cannot be built here: run `scripts/deps && scripts/build` in {checkout}, which says what is missing, "
-                               f"or set SLUICE_LIBRARY. The last lines were:\n{(done.stdout + done.stderr)[-800:].strip()}")
+            raise RuntimeError(f"{NAME} cannot be built here: run `scripts/deps` of a checkout, which installs what that needs, and try again; "
+                               f"or set SLUICE_LIBRARY to a library. The last lines were:\n{(done.stdout + done.stderr)[-800:].strip()}")
         return wanted
 
     def initialize(self, version, build_data):
