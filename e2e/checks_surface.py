@@ -136,7 +136,7 @@ def the_next_version_fetches_what_changed(h):
             file.write(b"changed")
     os.unlink(os.path.join(source, "whole.bin.sluice.json"))
     h.sluice("sign", os.path.join(source, "whole.bin"), "--range-bytes", "128Ki").expect(0)
-    version = h.sluice("wait", to, "--than", "00").expect(0).out.strip()
+    version = h.sluice("wait", to, "--than", "0" * 64).expect(0).out.strip()
     ranges = h.load(origin + "/", to).expect(0).json()
     assert ranges["inherited"] == 28 * MIB - 2 * MIB // 8, ranges
     assert h.sluice("wait", to, "--than", version, "--timeout-seconds", "60").expect(0).out.strip() != version
