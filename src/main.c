@@ -5,8 +5,8 @@
  *               ▲          ▲                                           load/ alone names them all
  *             format     store
  *
- * The floors of src/ and their rooms, from the bottom (docs/architecture.md has all of it). A room
- * sees what stands before it and on floors below:
+ * The floors of src/ and their rooms, the lowest first (docs/architecture.md has all of it). A room
+ * may see what stands above it here; sluice_layer() in CMakeLists.txt says which of that it does:
  *
  *     client/   cuda: the driver, found at run time; api: attaching to a pool, with libc alone
  *     core/     base: errors, memory, JSON, option rows, logs, threads; observe: metrics,
@@ -14,7 +14,7 @@
  *               many connections, threads, buffers; sink: where bytes land
  *     storage/  net: connections and HTTP; store: ranges of one version, retry; upload: new
  *               objects; file, http, s3, gs, az, hf, ms, oci, redis: one kind each; cloud: what
- *               gs, az and oci share; stores: which kinds there are
+ *               gs, az, hf and oci share; stores: which kinds there are
  *     model/    transform: hashes, ciphers, casts; signing: who signed a model; spec: the YAML
  *               document; format: where tensors lie (formats.def); plan: which bytes of which
  *               object go where; convert: a new object from a model in any format
