@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "claims.h"
 #include "creds_home.h"
@@ -302,8 +303,9 @@ SL_TEST(an_instance_without_role_or_with_metadata_off_is_anonymous)
     sl_server_stop(server);
     server = start_instance("off");
     sl_creds_home_expect(NULL, NULL, NULL);
-    sl_server_stop(server);
+    int held = sl_server_leave(server);
     sl_creds_home_expect(NULL, NULL, NULL); /* nobody there */
+    close(held);
 }
 
 SL_TEST(instance_metadata_that_fails_is_an_error)

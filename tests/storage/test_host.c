@@ -9,11 +9,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "alloc_fail.h"
 #include "claims.h"
 #include "fake_clock.h"
 #include "fetch.h"
+#include "mem.h"
 #include "range_blob.h"
 #include "stores.h"
 #include "thread.h"
@@ -374,10 +376,10 @@ SL_TEST_LOOP(a_dead_address_among_two_costs_no_try, 0, 2)
     const struct sl_source_config config = {.attempts = 1};
     struct sl_err err = SL_ERR_INIT;
     open_pair();
-    sl_server_stop(pair[_i]);
-    pair[_i] = NULL;
+    int held = sl_server_leave(sl_steal(&pair[_i]));
     for (int i = 0; i < 4; i++)
         ck_assert_msg(sl_read_blob(pair_url, &config, 1000, 300000, &err) == 0, "%s", err.message);
+    close(held);
     close_pair();
 }
 
@@ -385,17 +387,17 @@ SL_TEST(when_all_are_dead_they_are_named)
 {
     const struct sl_source_config config = {.attempts = 2};
     struct sl_err err = SL_ERR_INIT;
+    int held[2];
     open_pair();
-    for (int i = 0; i < 2; i++) {
-        sl_server_stop(pair[i]);
-        pair[i] = NULL;
-    }
+    for (int i = 0; i < 2; i++)
+        held[i] = sl_server_leave(sl_steal(&pair[i]));
     ck_assert_int_eq(sl_read_blob(pair_url, &config, 1000, 300000, &err), -1);
     ck_assert_int_eq(err.kind, SL_E_NET);
     ck_assert_msg(strstr(err.message, "127.0.0.2") && strstr(err.message, "127.0.0.3") &&
                       strstr(err.message, "pair.test"),
                   "%s", err.message);
-    close_pair();
+    for (int i = 0; i < 2; i++)
+        close(held[i]);
 }
 
 SL_TEST(a_request_that_falls_silent_is_sent_again_elsewhere)

@@ -264,9 +264,10 @@ SL_TEST(a_redirect_to_a_place_that_is_gone_is_resolved_again)
               {.fault = SL_FAULT_STATUS, .status = 307, .headers = location_to(gone, "/m")});
     ck_assert_int_eq(sl_store_open(sl_server_url(server, "/d/m"), &plain, &store, &key, &err), 0);
     ck_assert_int_eq(sl_source_open(store, key, 10, &source, &err), 0);
-    sl_server_stop(gone);
+    int held = sl_server_leave(gone);
     ck_assert_int_eq(sl_source_read(source, 50, data, 100, &err), -1);
     ck_assert_msg(strstr(err.message, "cannot connect") != NULL, "%s", err.message);
+    close(held);
     SL_SCRIPT(server,
               {.fault = SL_FAULT_STATUS, .status = 307, .headers = location_to(other, "/cdn/m")});
     int result = sl_source_read(source, 50, data, 100, &err);

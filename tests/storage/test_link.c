@@ -19,6 +19,7 @@
 #include "claims.h"
 #include "exchange.h"
 #include "fake_clock.h"
+#include "listen_at.h"
 #include "metrics.h"
 #include "range_blob.h"
 
@@ -411,13 +412,16 @@ SL_TEST_LOOP(a_proxy_that_is_gone_is_a_network_error, 0, 2)
     static const char *const uris[] = {"http://h.example/m", "https://h.example/m"};
     const struct sl_source_config twice = {.attempts = 2};
     struct sl_err err = SL_ERR_INIT;
-    setenv("http_proxy", url, 1);
-    setenv("https_proxy", url, 1);
-    close(listener);
+    unsigned port = 0;
+    char gone[64];
+    int held = sl_port_hold("127.0.0.1", &port);
+    snprintf(gone, sizeof(gone), "http://127.0.0.1:%u/", port);
+    setenv("http_proxy", gone, 1);
+    setenv("https_proxy", gone, 1);
     ck_assert_int_eq(sl_read_blob(uris[_i], &twice, 1000, 1000, &err), -1);
     ck_assert_int_eq(err.kind, SL_E_NET);
     ck_assert_msg(strstr(err.message, "proxy settings") != NULL, "%s", err.message);
-    listener = -1;
+    close(held);
 }
 
 static int pending_pipes(void)

@@ -5,7 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-int sl_listen_at(const char *name, unsigned *port)
+int sl_port_hold(const char *name, unsigned *port)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((in_port_t)*port)};
     socklen_t bytes = sizeof(address);
@@ -16,11 +16,21 @@ int sl_listen_at(const char *name, unsigned *port)
      * this one, which inherit it, are still open at their clients. */
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &again, sizeof(again));
     if (inet_pton(AF_INET, name, &address.sin_addr) != 1 ||
-        bind(fd, (struct sockaddr *)&address, bytes) < 0 || listen(fd, 256) < 0 ||
+        bind(fd, (struct sockaddr *)&address, bytes) < 0 ||
         getsockname(fd, (struct sockaddr *)&address, &bytes) < 0) {
         close(fd);
         return -1;
     }
     *port = ntohs(address.sin_port);
+    return fd;
+}
+
+int sl_listen_at(const char *name, unsigned *port)
+{
+    int fd = sl_port_hold(name, port);
+    if (fd >= 0 && listen(fd, 256) < 0) {
+        close(fd);
+        return -1;
+    }
     return fd;
 }

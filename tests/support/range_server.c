@@ -31,7 +31,7 @@
 enum { REQUESTS_MAX = 16384, CONNECTIONS_MAX = 4096, STEPS_MAX = 64 };
 
 struct sl_server {
-    int fd;
+    int fd, held; /* what listens, and what keeps its port */
     unsigned port;
     SSL_CTX *tls;
     _Atomic unsigned tls_delay_ms;
@@ -269,12 +269,16 @@ static void *run_accept(void *arg)
 
 struct sl_server *sl_server_listen_at(const char *address, unsigned port)
 {
-    int fd = sl_listen_at(address, &port);
-    if (fd < 0)
+    int held = sl_port_hold(address, &port), fd = held < 0 ? -1 : sl_listen_at(address, &port);
+    if (fd < 0) {
+        if (held >= 0)
+            close(held);
         return NULL;
+    }
     struct sl_server *server = calloc(1, sizeof(*server));
     pthread_mutex_init(&server->locked.mutex, NULL);
     server->fd = fd;
+    server->held = held;
     server->port = port;
     return server;
 }
@@ -360,8 +364,13 @@ void sl_server_quiet(struct sl_server *server)
 
 void sl_server_stop(struct sl_server *server)
 {
-    if (!server)
-        return;
+    if (server)
+        close(sl_server_leave(server));
+}
+
+int sl_server_leave(struct sl_server *server)
+{
+    int held = server->held;
     pthread_mutex_lock(&server->locked.mutex);
     server->locked.stopping = true;
     pthread_mutex_unlock(&server->locked.mutex);
@@ -398,6 +407,7 @@ void sl_server_stop(struct sl_server *server)
     SSL_CTX_free(server->tls);
     unlink(server->ca);
     free(server);
+    return held;
 }
 
 unsigned sl_server_port(const struct sl_server *server)

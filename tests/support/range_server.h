@@ -31,6 +31,9 @@ const char *sl_server_last_suite(struct sl_server *server);
 /** From now on each handshake turns the clock by so much; it is held (fake_clock_hold()). */
 void sl_server_tls_delay(struct sl_server *server, unsigned ms);
 void sl_server_stop(struct sl_server *server);
+/** The same, but nobody gets its port before the result is closed: who connects is refused, and
+ * sl_server_start_at() can have it again. */
+int sl_server_leave(struct sl_server *server);
 unsigned sl_server_port(const struct sl_server *server);
 /** Path of a file with the certificate; removed by sl_server_stop(). */
 const char *sl_server_ca(const struct sl_server *server);

@@ -12,6 +12,7 @@
 #include "await.h"
 #include "claims.h"
 #include "http_client.h"
+#include "listen_at.h"
 #include "mem.h"
 #include "model_maker.h"
 #include "range_server.h"
@@ -147,15 +148,6 @@ SL_TEST(a_port_of_the_image_that_is_taken_stops_no_load)
 
 /* ---- a sidecar ------------------------------------------------------------------------------ */
 
-static unsigned free_port(void)
-{
-    struct sl_server *server = sl_server_start();
-    unsigned port = 0;
-    ck_assert_int_eq(sscanf(sl_server_url(server, "/"), "http://127.0.0.1:%u/", &port), 1);
-    sl_server_stop(server);
-    return port;
-}
-
 static int status_of(unsigned port, const char *path)
 {
     struct http_reply reply;
@@ -179,7 +171,8 @@ SL_TEST(a_sidecar_is_started_when_published_and_ends_well)
         {.first = 5, .last = 1000000, .fault = SL_FAULT_STALL, .after = -1}};
     sl_server_script(server, stall, 1);
     char address[64];
-    unsigned port = free_port();
+    unsigned port = 0;
+    int held = sl_port_hold("127.0.0.1", &port);
     snprintf(address, sizeof(address), "127.0.0.1:%u", port);
     const char *arguments[] = {"load",
                                sl_server_url(server, "/w.bin"),
@@ -210,6 +203,7 @@ SL_TEST(a_sidecar_is_started_when_published_and_ends_well)
     SL_AWAIT(waitpid(pid, &status, WNOHANG) == pid, "the end of the program");
     ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
     close(fd);
+    close(held);
     sl_server_stop(server);
     free(noise);
 }

@@ -371,7 +371,7 @@ SL_TEST_LOOP(no_secret_is_served, 0, (int)STORES)
     unsigned port = 0;
     struct http_reply reply;
     prepare_store(_i);
-    close(sl_listen_at("127.0.0.1", &port));
+    int held = sl_port_hold("127.0.0.1", &port);
     snprintf(listen, sizeof(listen), "127.0.0.1:%u", port);
     pid_t pid = start_sluice(
         (const char *const[]){"load", uri, "--to", target, "--stay", "--listen", listen, NULL},
@@ -388,6 +388,7 @@ SL_TEST_LOOP(no_secret_is_served, 0, (int)STORES)
     }
     kill(pid, SIGTERM);
     ck_assert_int_eq(wait_sluice(pid), 0);
+    close(held);
 }
 
 static bool is_in(unsigned port, const char *state)
@@ -404,7 +405,7 @@ static bool is_in(unsigned port, const char *state)
 static pid_t serve(const char *log_path, unsigned *port)
 {
     char text[3 * PATH_BYTES], config[PATH_BYTES];
-    close(sl_listen_at("127.0.0.1", port));
+    int held = sl_port_hold("127.0.0.1", port);
     snprintf(text, sizeof(text),
              "apiVersion: sluice/v1alpha1\nkind: Node\ndirectory: %s/models\nbudgetBytes: 64MiB\n"
              "listen: 127.0.0.1:%u\n---\napiVersion: sluice/v1alpha1\nkind: Model\n"
@@ -416,6 +417,7 @@ static pid_t serve(const char *log_path, unsigned *port)
                              "/dev/null", log_path);
     unsigned at = *port;
     SL_AWAIT(is_in(at, refuses ? "\"failed\"" : "\"ready\""), "the node's model");
+    close(held);
     return pid;
 }
 
