@@ -99,9 +99,10 @@ class Node:
             for number in range(MODEL_MIB):
                 file.write(bytes([number]) + block[1:])
         self.digest = self.sha256(self.model)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.held = socket.socket()  # nobody else gets the port, before the daemon has it and between two of them
+        self.held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.held.bind(("127.0.0.1", 0))
+        self.port = self.held.getsockname()[1]
 
     @staticmethod
     def sha256(path):

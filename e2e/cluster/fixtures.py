@@ -7,7 +7,7 @@ import threading
 import time
 
 from cluster import ADDRESS, Cluster, secret
-from harness import wait_for
+from harness import free_port, wait_for
 from s3client import S3
 from servers import versitygw_program
 
@@ -20,17 +20,11 @@ def port_open(address, port):
         return probe.connect_ex((address, port)) == 0
 
 
-def free_port(address):
-    with socket.socket() as probe:
-        probe.bind((address, 0))
-        return probe.getsockname()[1]
-
-
 class Store(S3):
     """versitygw on the machine's end of the pods' network."""
 
     def __init__(self, h):
-        super().__init__(free_port(ADDRESS), "e2eaccess", secrets.token_hex(16), host=ADDRESS)
+        super().__init__(free_port(), "e2eaccess", secrets.token_hex(16), host=ADDRESS)
         env = dict(os.environ, ROOT_ACCESS_KEY=self.access, ROOT_SECRET_KEY=self.secret)
         root = h.directory("store")
         command = [versitygw_program(), "--port", f"{ADDRESS}:{self.port}", "--region", self.region, "--quiet",

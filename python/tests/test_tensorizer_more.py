@@ -38,9 +38,11 @@ class Keeper:
 
 def redis_server(case):
     """The port of one that keeps nothing on a disk, until the test ends."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    held = socket.socket()  # nobody else gets the port before the server has it
+    case.addCleanup(held.close)
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind(("127.0.0.1", 0))
+    port = held.getsockname()[1]
     process = subprocess.Popen([REDIS, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", case.folder],
                                stdout=subprocess.DEVNULL)
     case.addCleanup(process.wait)
