@@ -166,7 +166,7 @@ def redis_dies_in_a_load(h, redis):
             file.write(os.urandom(1 << 20))
     convert(h, path, server.uri("m")).expect(0)
     to = h.fresh()
-    load = h.start("load", server.uri("m"), "--to", to, "--attempts", "2", "--unreachable-seconds", "5")
+    load = h.start("load", server.uri("m"), "--to", to, "--attempts", "2", "--unreachable-seconds", "5", "--bandwidth", "10MB/s")
     wait_for("the first bytes", lambda: os.path.isdir(os.path.join(to, ".sluice", "staging")) or load.poll() is not None)
     server.process.kill()
     assert load.wait(300) == 7, load.returncode
@@ -182,7 +182,8 @@ def redis_dies_in_a_load(h, redis):
     upload = h.start("convert", path, server.uri("killed"))
     wait_for("the first value", lambda: server.call("keys", "sluice-upload*") or upload.poll() is not None)
     h.stop(upload)
-    assert not server.call("keys", "killed:*"), "half a model is visible"
-    assert not server.call("keys", "sluice-upload*") or upload.returncode == 0, "temporary keys are left"
+    if upload.returncode:  # it may have been through before it was stopped
+        assert not server.call("keys", "killed:*"), "half a model is visible"
+    assert not server.call("keys", "sluice-upload*"), "temporary keys are left"
     h.stop(server.process)
     return f"{time.monotonic() - started:.1f} s"
