@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -161,6 +162,17 @@ SL_TEST(mistakes_are_told_and_the_first_of_many_by_name)
     expect_message(2, "error USAGE: unknown command", "");
     RUN(&ran, "load", "/nowhere/at/all.bin", "--to", target);
     expect_message(4, "error NOT_FOUND: ", "");
+}
+
+SL_TEST(a_file_beyond_the_limit_is_told_like_any_that_cannot_be_written)
+{
+    struct rlimit usual, small;
+    ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &usual), 0);
+    small = (struct rlimit){8192, usual.rlim_max};
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &small), 0);
+    RUN(&ran, "load", model, "--to", target);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &usual), 0);
+    expect_message(6, "error NO_SPACE: ", "ulimit -f");
 }
 
 SL_TEST(the_last_line_of_the_log_is_the_diagnosis)

@@ -13,6 +13,7 @@ static int prepare_group(posix_spawnattr_t *attributes)
     sigemptyset(&none);
     sigemptyset(&defaults);
     sigaddset(&defaults, SIGPIPE);
+    sigaddset(&defaults, SIGXFSZ);
     int failed = posix_spawnattr_setsigdefault(attributes, &defaults);
     failed = failed ? failed : posix_spawnattr_setsigmask(attributes, &none);
     failed = failed ? failed : posix_spawnattr_setpgroup(attributes, 0);

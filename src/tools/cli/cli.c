@@ -71,6 +71,7 @@ static void catch_signals(struct sl_cancel *cancel)
             sigaction(numbers[i], &action, NULL);
     }
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file beyond a limit is told as any that cannot be written */
 }
 
 void sl_cli_restore_signals(void)
@@ -82,6 +83,7 @@ void sl_cli_restore_signals(void)
             signal(numbers[i], SIG_DFL);
     }
     signal(SIGPIPE, SIG_DFL);
+    signal(SIGXFSZ, SIG_DFL);
     sl_descriptors_restore();
 }
 
