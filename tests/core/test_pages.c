@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "claims.h"
+#include "mem.h"
 #include "pages.h"
 #include "skip.h"
 
@@ -78,7 +79,14 @@ SL_TEST(names_without_an_end_are_nothing)
     memset(name, 'a', sizeof(name) - 1);
     name[sizeof(name) - 1] = 0;
     ck_assert_str_eq(sl_pages_of_path(name), "");
-    ck_assert_str_eq(sl_pages_of_path("not-there-and-relative"), "");
+}
+
+SL_TEST(what_is_relative_lies_in_the_working_directory)
+{
+    static const char *const paths[] = {"not-there", "not/there", "./not-there", "../not-there"};
+    ck_assert_int_eq(chdir("/proc/self"), 0);
+    for (size_t i = 0; i < SL_COUNT(paths); i++)
+        ck_assert_str_eq(sl_pages_of_path(paths[i]), "disk");
 }
 
 SL_CASE(.setup = setup, .teardown = teardown)

@@ -70,6 +70,8 @@ const char *sl_pages_of_path(const char *path)
             return "";
         slash[slash == text] = 0; /* "/a/b", "/a", "/" */
     }
+    if (fd < 0 && *path != '/')
+        fd = open(".", O_PATH | O_CLOEXEC);
     const char *kind = fd < 0 ? "" : sl_pages_text(sl_pages_of(fd));
     if (fd >= 0)
         close(fd);
