@@ -212,6 +212,19 @@ SL_TEST(an_open_bracket_is_named_where_it_opens)
            "m.yaml:3:22: did not find expected ',' or '}', while parsing a flow mapping\n");
 }
 
+SL_TEST(a_variable_between_brackets_needs_quotes)
+{
+    static const char *const values[] = {"${HOME}", "${HOME}/m", "x${HOME}", "[a, ${HOME}]"};
+    char text[256];
+    for (size_t i = 0; i < SL_COUNT(values); i++) {
+        snprintf(text, sizeof(text), "apiVersion: sluice/v1alpha1\nmetadata: {name: %s}\n",
+                 values[i]);
+        ck_assert_int_eq(parse(text), -1);
+        ck_assert_msg(strstr(sl_buf_string(&complaints), "with ${NAME} needs quotes around it"),
+                      "%s: %s", values[i], sl_buf_string(&complaints));
+    }
+}
+
 SL_TEST(names_follow_their_rule)
 {
     static const char *const good[] = {

@@ -129,6 +129,13 @@ static bool is_unquoted(const struct sl_yaml *yaml, yaml_mark_t *mark)
     return begins && strchr("*&@`%", begins);
 }
 
+/* "{path: ${DIR}/m}": within brackets the second one begins a mapping. */
+static bool is_bare_variable(const struct sl_yaml *yaml, yaml_mark_t mark)
+{
+    const yaml_mark_t before = {.line = mark.line, .column = mark.column - 1};
+    return mark.column && char_at(yaml, mark) == '{' && char_at(yaml, before) == '$';
+}
+
 /* What is missing is found only where the next thing begins, lines after the bracket. */
 static bool is_open_bracket(const yaml_parser_t *parser)
 {
@@ -155,6 +162,8 @@ static int next_event(struct sl_yaml *yaml, yaml_event_t *event, struct sl_err *
     if (parser->error == YAML_SCANNER_ERROR && is_unquoted(yaml, &mark))
         snprintf(why, sizeof(why), "a value that begins with '%c' needs quotes around it",
                  char_at(yaml, mark));
+    if (parser->error == YAML_PARSER_ERROR && is_bare_variable(yaml, mark))
+        snprintf(why, sizeof(why), "between brackets a value with ${NAME} needs quotes around it");
     if (is_open_bracket(parser)) {
         mark = parser->context_mark;
         snprintf(why, sizeof(why), "this bracket is not closed: %s in line %zu", parser->problem,
