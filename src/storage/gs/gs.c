@@ -53,7 +53,8 @@ static int check_bucket(const char *bucket, size_t bytes, const char *uri, struc
     static const char allowed[] = "abcdefghijklmnopqrstuvwxyz0123456789.-_";
     if (bytes < 3 || bytes > 222 || strspn(bucket, allowed) < bytes)
         return sl_fail(err, SL_E_USAGE,
-                       "'%.300s' names no bucket: expected gs://BUCKET/OBJECT or "
+                       "'%.300s' names no bucket of 3 to 222 characters a-z, 0-9, '-', '_' and "
+                       "'.': expected gs://BUCKET/OBJECT or "
                        "gs://BUCKET/PREFIX/",
                        uri);
     return 0;
