@@ -137,6 +137,23 @@ SL_TEST(memory_is_read_only_or_private)
     sluice_detach(own);
 }
 
+SL_TEST(the_socket_of_something_else_is_told_from_none)
+{
+    struct sluice_error error;
+    struct sluice_model *model = NULL;
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    ck_assert_uint_lt(strlen(pool.socket), sizeof(address.sun_path));
+    memcpy(address.sun_path, pool.socket, strlen(pool.socket));
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ck_assert_int_eq(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+    ck_assert_int_eq(listen(fd, 1), 0);
+    ck_assert_int_eq(pool_case_try(&pool, "m", &model, &error), -1);
+    ck_assert_int_eq(error.kind, SLUICE_USAGE);
+    ck_assert_ptr_nonnull(strstr(error.message, "is not a pool's socket"));
+    close(fd);
+    ck_assert_int_eq(unlink(pool.socket), 0);
+}
+
 SL_TEST(a_missing_model_says_so)
 {
     struct sluice_error error;

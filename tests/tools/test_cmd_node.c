@@ -128,8 +128,10 @@ SL_TEST(a_day_with_the_daemon)
     RUN(&ran, "node", "evict", "m");
     EXPECT(0, "evicting m");
     RUN(&ran, "node", "load", "s3://bucket/m/");
-    EXPECT(2, "takes a model's name, no URI");
-    RUN(&ran, "node", "pin", "no such/model");
+    EXPECT(2, "takes a model's name, no path or URI");
+    RUN(&ran, "node", "load", "models/m");
+    EXPECT(2, "takes a model's name, no path or URI");
+    RUN(&ran, "node", "pin", "no such model");
     ck_assert_int_eq(ran.exit_code, 4);
     ck_assert_int_eq(unlink(model), 0);
     RUN(&ran, "node", "retry", "m", "--watch");

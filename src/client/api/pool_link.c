@@ -317,6 +317,11 @@ static int judge_refusal(const struct sl_pool_link *link, const char *path,
             return waits > 0 ? 0 : -1;
     }
     errno = number;
+    if (number == EPROTOTYPE)
+        return sl_api_fail(error, SLUICE_USAGE,
+                           "'%s' is not a pool's socket: name the one that the daemon's config has "
+                           "in `pool: {socket: …}`",
+                           path);
     if (number == ENOENT)
         return sl_api_fail(error, SLUICE_NETWORK, "no socket '%s': is `sluice serve` running?",
                            path);

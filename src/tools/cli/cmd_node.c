@@ -274,10 +274,10 @@ static int act(struct sl_cli *cli, const struct action *action, const char *sock
     const char *name = cli->operands[1];
     if (action == actions && sl_operand_is_spec(name))
         return load_spec(cli, socket, name, err);
-    if (strstr(name, "://"))
+    if (strchr(name, '/'))
         return sl_fail(err, SL_E_USAGE,
-                       "'sluice node %s' takes a model's name, no URI: write a spec with `sluice "
-                       "init URI >m.yaml`, then `sluice node load m.yaml`",
+                       "'sluice node %s' takes a model's name, no path or URI: write a spec with "
+                       "`sluice init URI >m.yaml`, then `sluice node load m.yaml`",
                        action->name);
     json_t *answer = NULL;
     sl_autofree char *model = path_of_model(name, err);
