@@ -1,4 +1,9 @@
 /* `sink.caches`: what a set of engine caches must not come from, and must be signed by. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
 #include "claims.h"
 #include "spec_case.h"
 
@@ -80,6 +85,24 @@ SL_TEST_LOOP(a_set_is_only_taken_from_where_code_may_come_from, 0, SL_COUNT(rows
     ck_assert_msg(done < 0, "accepted: %s", rows[_i].text);
     ck_assert_msg(strstr(sl_buf_string(&complaints), rows[_i].complaint) != NULL, "%s",
                   sl_buf_string(&complaints));
+}
+
+/* `plan` and `doctor`, of what a load takes, and of what only a node would. */
+SL_TEST_LOOP(who_only_looks_takes_them_where_a_load_does, 0, 2)
+{
+    static const char *const sinks[] = {"tmpfs: {path: /t/model}", "pool: {}"};
+    char name[] = "/tmp/sluice-test-sets-XXXXXX";
+    FILE *file = fdopen(mkstemp(name), "w");
+    fprintf(file,
+            HEAD "source: {uri: 's3://b/m/'}\nsink: {%s, caches: {" GOOD_PATH ", " GOOD_URL
+                 ", trust: store}}\n",
+            sinks[_i]);
+    ck_assert_int_eq(fclose(file), 0);
+    int done = sl_spec_read_pooled(name, NULL, 0, &specs, &complaints, &err);
+    unlink(name);
+    const char *said = complaints.used ? sl_buf_string(&complaints) : "";
+    ck_assert_msg(done == (_i ? -1 : 0), "%s", said);
+    ck_assert_int_eq(strstr(said, "only `sluice load` restores") != NULL, _i);
 }
 
 SL_TEST(a_spec_without_them_has_none)

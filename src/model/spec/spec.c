@@ -176,7 +176,7 @@ static int read_document(struct reading *reading, struct sl_yaml_tree *tree, str
         return -1;
     const struct sl_yaml_pair *pool = sl_yaml_find(tree->root, "sink.pool");
     spec->has_pool = pool && pool->value->kind != SL_YAML_NULL;
-    sl_spec_check(tree->root, spec, reading->placed || reading->pooled, &reading->complaints);
+    sl_spec_check(tree->root, spec, reading->placed, reading->pooled, &reading->complaints);
     sl_spec_fix(tree->root, spec, &reading->complaints);
     sl_spec_note_through(sl_yaml_find(tree->root, "source.through"), &spec->source.through);
     struct sl_err why = SL_ERR_INIT;

@@ -192,7 +192,7 @@ static void check_device(const struct sl_yaml_node *root, const struct sl_spec *
 }
 
 void sl_spec_check(const struct sl_yaml_node *root, const struct sl_spec *spec, bool placed,
-                   struct sl_complaints *complaints)
+                   bool pooled, struct sl_complaints *complaints)
 {
     check_head(root, spec, complaints);
     check_source(root, spec, complaints);
@@ -203,8 +203,8 @@ void sl_spec_check(const struct sl_yaml_node *root, const struct sl_spec *spec, 
     check_minisign(root, spec, complaints);
     sl_spec_check_signing(sl_yaml_find(root, "verify.modelSigning"), &spec->verify.model_signing,
                           complaints);
-    sl_spec_check_sets(root, spec, placed, complaints);
-    if (placed)
+    sl_spec_check_sets(root, spec, placed || (pooled && spec->has_pool), complaints);
+    if (placed || pooled)
         check_device(root, spec, complaints);
     else
         complain_served(sl_spec_table(), root, complaints);
