@@ -16,8 +16,10 @@
 #include "model_maker.h"
 #include "node.h"
 #include "node_pool.h"
+#include "pages.h"
 #include "registry_settle.h"
 #include "scratch.h"
+#include "skip.h"
 #include "stranger.h"
 #include "tree.h"
 #include "web.h"
@@ -386,6 +388,8 @@ SL_TEST(kept_models_of_the_pool_that_another_could_change_are_loaded_again)
     size_t bytes;
     if (!stranger_exists("kept_models_of_the_pool_that_another_could_change_are_loaded_again"))
         return;
+    if (sl_pages_of(scratch) == SL_PAGES_NONE)
+        SL_SKIP("TMPDIR is not on a tmpfs");
     sl_autofree uint8_t *blob = sl_model_safetensors("a,b", 100, &bytes);
     ck_assert_int_eq(sl_memory_put("m/object.safetensors", blob, bytes, NULL), 0);
     snprintf(more, sizeof(more),
