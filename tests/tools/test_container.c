@@ -38,6 +38,7 @@ static void write_file(const char *name, const void *data, size_t bytes)
 static void setup(void)
 {
     char name[PATH_BYTES + 64];
+    umask(022); /* whatever it is where this runs: a destination's own folder goes by it */
     scratch_fd = sl_scratch_open(scratch);
     snprintf(prefix, sizeof(prefix), "%s/source/", scratch);
     snprintf(volume, sizeof(volume), "%s/volume", scratch);
