@@ -111,9 +111,11 @@ SL_TEST(of_two_that_restore_to_one_path_the_second_leaves_it)
     sl_autoclose int held =
         openat(sets_scratch_fd, "caches/.engine.sluice-restoring", O_RDONLY | O_DIRECTORY);
     ck_assert_int_eq(flock(held, LOCK_EX | LOCK_NB), 0);
+    ck_assert_int_eq(mkdirat(held, "half", 0700), 0);
     struct sl_sets_result result = sets_restore(SETS_SIGNED);
     ck_assert_int_eq(result.outcome, SL_SETS_REFUSED);
     ck_assert_ptr_nonnull(strstr(result.why.message, "another process restores"));
+    ck_assert_int_eq(faccessat(held, "half", F_OK, 0), 0); /* the first goes on in it */
 }
 
 /* ---- trust ----------------------------------------------------------------------------------- */

@@ -168,8 +168,11 @@ int sl_sets_folder_stage(struct sl_sets_folder *folder, struct sl_err *err)
     if (folder->staging < 0)
         return sl_fail_errno(err, SL_E_NO_SPACE, errno, "cannot open a folder beside '%s'",
                              folder->path);
-    if (flock(folder->staging, LOCK_EX | LOCK_NB) < 0 || !is_still_there(folder))
+    if (flock(folder->staging, LOCK_EX | LOCK_NB) < 0 || !is_still_there(folder)) {
+        sl_autoclose_(&folder->staging); /* another's, who alone may remove it */
+        folder->staging = -1;
         return sl_fail(err, SL_E_NO_SPACE, "another process restores to '%s'", folder->path);
+    }
     if (fchmod(folder->staging, 0700) < 0 || empty(folder) < 0)
         return sl_fail_errno(err, SL_E_NO_SPACE, errno,
                              "cannot remove what an earlier run left beside '%s'", folder->path);
