@@ -45,6 +45,11 @@ static struct sl_sets_saved save_usual(const char *keys)
     return saved;
 }
 
+static void blob_file(const char *sha256, char path[SL_SCRATCH_PATH_BYTES + 160])
+{
+    snprintf(path, SL_SCRATCH_PATH_BYTES + 160, "%sblobs/%.64s.tar.zst", sets_store, sha256);
+}
+
 /* ---- what comes back ------------------------------------------------------------------------- */
 
 SL_TEST(what_was_saved_comes_back)
@@ -91,6 +96,42 @@ SL_TEST(files_that_are_there_stay)
     ck_assert_uint_eq(result.packed_bytes, 0); /* nor was anything fetched */
     ck_assert_str_eq(sets_get("triton/own"), "mine");
     ck_assert_str_eq(sets_get("triton/x"), "");
+}
+
+/* The engine begins to write while the blob is on its way. */
+static bool write_then_serve(const struct sl_server_request *request, struct sl_server_reply *reply,
+                             void *arg)
+{
+    (void)reply, (void)arg;
+    if (strstr(request->target, "/blobs/"))
+        sets_put("triton/own", "mine");
+    return false;
+}
+
+static void serve_file(struct sl_server *server, const char *target, const char *path)
+{
+    sl_autobuf bytes = SL_BUF_INIT(1024 * 1024);
+    ck_assert_int_eq(sl_buf_read_file(&bytes, path, &sets_err), 0);
+    sl_server_put(server, target, bytes.data, bytes.used, "\"1\"");
+}
+
+SL_TEST(files_that_come_meanwhile_stay_and_nothing_is_left_beside_them)
+{
+    char blob[SL_SCRATCH_PATH_BYTES + 160], target[200];
+    struct sl_sets_saved saved = save_usual("trust: store");
+    struct sl_server *server = sl_server_start();
+    blob_file(saved.sha256, blob);
+    snprintf(target, sizeof(target), "/sets/%.64s/latest.json", saved.key);
+    serve_file(server, target, sets_name_file(saved.key));
+    snprintf(target, sizeof(target), "/blobs/%.64s.tar.zst", saved.sha256);
+    serve_file(server, target, blob);
+    sl_server_handle(server, write_then_serve, NULL);
+    snprintf(sets_store, sizeof(sets_store), "%s", sl_server_url(server, "/"));
+    struct sl_sets_result result = sets_restore("trust: store");
+    ck_assert_msg(result.outcome == SL_SETS_KEPT, "%s", result.why.message);
+    ck_assert_str_eq(sets_get("triton/own"), "mine");
+    ck_assert_int_ne(faccessat(sets_scratch_fd, "caches/.engine.sluice-restoring", F_OK, 0), 0);
+    sl_server_stop(server);
 }
 
 SL_TEST(what_an_earlier_run_left_goes)
@@ -178,11 +219,6 @@ SL_TEST(a_signed_set_of_another_key_is_not_used)
 }
 
 /* ---- broken ---------------------------------------------------------------------------------- */
-
-static void blob_file(const char *sha256, char path[SL_SCRATCH_PATH_BYTES + 160])
-{
-    snprintf(path, SL_SCRATCH_PATH_BYTES + 160, "%sblobs/%.64s.tar.zst", sets_store, sha256);
-}
 
 SL_TEST(a_blob_that_is_changed_cut_or_missing_is_not_used)
 {

@@ -111,12 +111,11 @@ static void restore_into(const struct sl_spec *spec, struct sl_cancel *cancel,
         result->outcome = SL_SETS_KEPT;
         return;
     }
-    if (sl_deadline_run(seconds, cancel, restore, &restoring, &result->why) == 0)
-        return;
-    if (result->why.kind == SL_E_TIMEOUT)
+    if (sl_deadline_run(seconds, cancel, restore, &restoring, &result->why) < 0 &&
+        result->why.kind == SL_E_TIMEOUT)
         sl_fail(&result->why, SL_E_TIMEOUT, "it took longer than 'restoreSeconds' (%" PRIu64 " s)",
                 seconds);
-    sl_sets_folder_clear(folder);
+    sl_sets_folder_clear(folder); /* of a set that is in its place nothing is staged any more */
 }
 
 static void count(const struct sl_sets_result *result)
