@@ -15,6 +15,7 @@
 #include "removal.h"
 #include "sets_case.h"
 #include "sets_parts.h"
+#include "tar_write.h"
 #include "tree.h"
 
 static struct sl_fake_s3 fake;
@@ -201,6 +202,57 @@ SL_TEST(what_no_set_can_hold_is_left_out_and_counted)
     struct sl_sets_result result = sets_restore(SETS_SIGNED);
     ck_assert_msg(result.outcome == SL_SETS_RESTORED, "%s", result.why.message);
     ck_assert_str_eq(sets_get("near"), "code");
+}
+
+/* Called when all names are known, and the first file is about to be read. */
+static void (*when_packing)(void);
+int __real_sl_tar_write_head(const struct sl_tar_entry *entry, struct sl_buf *out,
+                             struct sl_err *err);
+int __wrap_sl_tar_write_head(const struct sl_tar_entry *entry, struct sl_buf *out,
+                             struct sl_err *err);
+int __wrap_sl_tar_write_head(const struct sl_tar_entry *entry, struct sl_buf *out,
+                             struct sl_err *err)
+{
+    void (*now)(void) = when_packing;
+    when_packing = NULL;
+    if (now)
+        now();
+    return __real_sl_tar_write_head(entry, out, err);
+}
+
+static void grow_first(void)
+{
+    sets_put("a", "the first file, longer");
+}
+
+static void grow_second(void)
+{
+    sets_put("b", "the second file, longer");
+}
+
+static void cut_second(void)
+{
+    sets_put("b", "");
+}
+
+/* As compilers do: written beside, and renamed. */
+static void replace_second(void)
+{
+    sets_put("c", "another second");
+    ck_assert_int_eq(
+        renameat(sets_scratch_fd, "caches/engine/c", sets_scratch_fd, "caches/engine/b"), 0);
+}
+
+SL_TEST(a_file_that_changes_while_it_is_packed_is_not_saved)
+{
+    static void (*const changes[])(void) = {grow_first, grow_second, cut_second, replace_second};
+    for (size_t i = 0; i < SL_COUNT(changes); i++) {
+        sets_put("a", "the first file");
+        sets_put("b", "the second one"); /* as long as what replaces it */
+        when_packing = changes[i];
+        expect_failure(SETS_SIGNED, SL_E_INTEGRITY, "changed while it was packed");
+    }
+    sets_save_well(SETS_SIGNED);
 }
 
 SL_TEST(without_memory_saving_fails_or_is_whole)
