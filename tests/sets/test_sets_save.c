@@ -127,6 +127,21 @@ SL_TEST(a_set_that_is_not_used_is_named)
     ck_assert(sets_save_well(SETS_SIGNED).there);
 }
 
+/* What cannot be asked, or judged, is neither a bad set nor none. */
+SL_TEST(a_set_that_nobody_could_look_at_is_no_bad_one)
+{
+    struct sl_sets_saved saved;
+    use_s3();
+    sets_put("x", "code");
+    sets_save_well(SETS_SIGNED);
+    expect_failure("publicKeyFile: /not/there, secretKeyFile: " SL_TEST_DATA "/minisign/plain.key",
+                   SL_E_NOT_FOUND, "/not/there");
+    fake.faults[0] = (struct sl_fake_fault){"GET", "latest.json", 9, 403, "AccessDenied", NULL};
+    ck_assert_int_eq(save(SETS_SIGNED, false, &saved), -1);
+    ck_assert_int_eq(sets_err.kind, SL_E_AUTH);
+    ck_assert_msg(!strstr(sets_err.message, "--replace"), "%s", sets_err.message);
+}
+
 SL_TEST(a_blob_that_cannot_be_written_has_no_name)
 {
     use_s3();

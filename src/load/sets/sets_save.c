@@ -28,9 +28,13 @@ static int look(struct saving *saving, struct sl_err *err)
         return -1;
     if (sl_sets_store_name(store, saved->key, &name, &why) == 0)
         saved->there = sl_sets_name_judge(&name, &saving->spec->sink.caches, saved->key, &why) == 0;
-    if (saved->there || why.kind == SL_E_NOT_FOUND)
+    else if (why.kind == SL_E_NOT_FOUND)
+        return 0;
+    if (saved->there)
         return 0;
     *err = why;
+    if (why.kind != SL_E_FORMAT && why.kind != SL_E_INTEGRITY) /* nothing is known of the set */
+        return -1;
     return sl_wrap(err,
                    "the store's set %.16s is not used, and only 'sluice caches save --replace' "
                    "replaces it",
