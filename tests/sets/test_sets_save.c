@@ -142,6 +142,16 @@ SL_TEST(a_set_that_nobody_could_look_at_is_no_bad_one)
     ck_assert_msg(!strstr(sets_err.message, "--replace"), "%s", sets_err.message);
 }
 
+SL_TEST(nothing_is_saved_by_a_key_that_nobody_trusts)
+{
+    use_s3();
+    sets_put("x", "code");
+    expect_failure("publicKeyFile: " SL_TEST_DATA "/minisign/one.pub, "
+                   "secretKeyFile: " SL_TEST_DATA "/minisign/plain.key",
+                   SL_E_INTEGRITY, "not a pair");
+    ck_assert_uint_eq(fake.object_count, 0);
+}
+
 SL_TEST(a_blob_that_cannot_be_written_has_no_name)
 {
     use_s3();

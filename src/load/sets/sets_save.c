@@ -41,6 +41,17 @@ static int look(struct saving *saving, struct sl_err *err)
                    saved->key);
 }
 
+/* By a key that the spec does not trust nobody would use it. */
+static int sign(const struct saving *saving, struct sl_sets_name *name, struct sl_err *err)
+{
+    const struct sl_spec_sets *sets = &saving->spec->sink.caches;
+    if (sl_sets_name_sign(name, sets, err) < 0)
+        return -1;
+    return sl_sets_name_judge(name, sets, name->key, err) < 0
+               ? sl_wrap(err, "'secretKeyFile' and the public key of 'sink.caches' are not a pair")
+               : 0;
+}
+
 static int save_as_named(struct saving *saving, int fd, struct sl_err *err)
 {
     struct sl_sets_saved *saved = saving->saved;
@@ -51,7 +62,7 @@ static int save_as_named(struct saving *saving, int fd, struct sl_err *err)
     struct sl_err why = SL_ERR_INIT;
     memcpy(name.key, saved->key, sizeof(name.key));
     memcpy(name.sha256, saved->sha256, sizeof(name.sha256));
-    if (!name.facts || sl_sets_name_sign(&name, &saving->spec->sink.caches, err) < 0 ||
+    if (!name.facts || sign(saving, &name, err) < 0 ||
         sl_sets_store_put_blob(saving->spec, &saving->config, &name, fd, err) < 0)
         return -1;
     if (sl_sets_store_put_name(saving->spec, &saving->config, &name, saving->replace, &why) == 0) {
