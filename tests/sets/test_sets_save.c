@@ -280,6 +280,31 @@ SL_TEST(a_file_that_changes_while_it_is_packed_is_not_saved)
     sets_save_well(SETS_SIGNED);
 }
 
+SL_TEST(what_no_restore_would_take_is_not_saved)
+{
+    sets_put("zeros", "");
+    sl_autoclose int fd = openat(sets_scratch_fd, "caches/engine/zeros", O_WRONLY);
+    ck_assert_int_eq(ftruncate(fd, 80 * 1024 * 1024), 0);
+    expect_failure(SETS_SIGNED, SL_E_USAGE, "no restore takes");
+    ck_assert_int_eq(ftruncate(fd, 8 * 1024 * 1024), 0);
+    sets_save_well(SETS_SIGNED);
+}
+
+/* Of a target that is too long no part is saved as if it were all. */
+SL_TEST(a_target_that_is_too_long_is_left_out)
+{
+    char target[1200];
+    sets_put("good", "code");
+    memset(target, 'x', sizeof(target));
+    for (size_t i = 100; i < sizeof(target); i += 100)
+        target[i] = '/';
+    target[sizeof(target) - 1] = 0;
+    ck_assert_int_eq(symlinkat(target, sets_scratch_fd, "caches/engine/long"), 0);
+    struct sl_sets_saved saved = sets_save_well(SETS_SIGNED);
+    ck_assert_uint_eq(saved.passed, 1);
+    ck_assert_uint_eq(saved.files, 1);
+}
+
 SL_TEST(without_memory_saving_fails_or_is_whole)
 {
     struct sl_sets_saved saved;

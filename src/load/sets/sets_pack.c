@@ -16,6 +16,7 @@
 
 #include "exact_io.h"
 #include "hash.h"
+#include "packed_stream.h"
 #include "packer.h"
 #include "sets_parts.h"
 #include "sink.h"
@@ -229,7 +230,7 @@ static int put_head(struct pack *pack, const struct item *item, const char *link
 static int put_link(struct pack *pack, const struct item *item, int parent, const char *leaf,
                     struct sl_err *err)
 {
-    char target[NAME_BYTES];
+    char target[NAME_BYTES + 1]; /* what is cut off here is too long */
     ssize_t got = readlinkat(parent, leaf, target, sizeof(target) - 1);
     if (got <= 0 || sl_unpack_target_fault(item->name, target, (size_t)got)) {
         pack->saved->passed++;
@@ -264,7 +265,14 @@ static int put_all(struct pack *pack, const struct items *items, struct sl_err *
             return -1;
     if (!pack->saved->files)
         return sl_fail(err, SL_E_NOT_FOUND, "there is nothing to save: no file is in the caches");
-    return put_zeros(pack, SL_TAR_ZERO_BYTES, err) < 0 ? -1 : sl_packer_end(pack->packer, err);
+    if (put_zeros(pack, SL_TAR_ZERO_BYTES, err) < 0 || sl_packer_end(pack->packer, err) < 0)
+        return -1;
+    if (pack->saved->bytes <= sl_packed_limit(pack->saved->packed_bytes))
+        return 0;
+    return sl_fail(err, SL_E_USAGE,
+                   "the caches are more than %d times as large as they are packed, which no "
+                   "restore takes: keep files that are almost all zeros elsewhere",
+                   SL_PACKED_RATIO_MAX);
 }
 
 int sl_sets_pack(int folder_fd, int out_fd, struct sl_cancel *cancel, struct sl_sets_saved *saved,
