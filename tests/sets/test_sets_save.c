@@ -305,6 +305,21 @@ SL_TEST(a_target_that_is_too_long_is_left_out)
     ck_assert_uint_eq(saved.files, 1);
 }
 
+SL_TEST(a_time_far_away_is_still_later)
+{
+    struct sl_sets_count count;
+    const struct timespec far[2] = {{.tv_sec = 13569465600}, {.tv_sec = 13569465600}}; /* 2400 */
+    sets_put("x", "code");
+    ck_assert_int_eq(utimensat(sets_scratch_fd, "caches/engine/x", far, 0), 0);
+    sl_autoclose int fd = open(sets_path, O_RDONLY | O_DIRECTORY);
+    ck_assert_int_eq(sl_sets_count(fd, INT64_MAX / 2, NULL, &count, &sets_err), 0);
+    ck_assert_int_eq(count.newest_file_ns, INT64_MAX);
+    ck_assert_uint_eq(count.later_files, 1);
+    sets_save_well(SETS_SIGNED);
+    sets_forget();
+    ck_assert_int_eq(sets_restore(SETS_SIGNED).outcome, SL_SETS_RESTORED);
+}
+
 SL_TEST(without_memory_saving_fails_or_is_whole)
 {
     struct sl_sets_saved saved;

@@ -49,10 +49,18 @@ static void release_items(struct items *items)
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
+/* Which of two times is later stays true beyond 2262. */
+static int64_t in_ns(const struct timespec *time)
+{
+    int64_t seconds_max = INT64_MAX / (int64_t)SL_NS_PER_S - 1;
+    if (time->tv_sec > seconds_max)
+        return INT64_MAX;
+    return SL_MAX((int64_t)time->tv_sec, -seconds_max) * (int64_t)SL_NS_PER_S + time->tv_nsec;
+}
+
 static int add(struct items *items, const char *name, const struct stat *status, struct sl_err *err)
 {
-    int64_t changed =
-        (int64_t)status->st_mtim.tv_sec * (int64_t)SL_NS_PER_S + status->st_mtim.tv_nsec;
+    int64_t changed = in_ns(&status->st_mtim);
     if (items->count == SL_UNPACK_ENTRIES_MAX)
         return sl_fail(err, SL_E_USAGE, "the caches have more than %d files and folders",
                        SL_UNPACK_ENTRIES_MAX);
