@@ -12,6 +12,7 @@
 #include "fake_clock.h"
 #include "fake_s3.h"
 #include "metrics.h"
+#include "range_server.h"
 #include "removal.h"
 #include "sets_case.h"
 #include "sets_parts.h"
@@ -260,6 +261,11 @@ static void cut_second(void)
     sets_put("b", "");
 }
 
+static void remove_second(void)
+{
+    ck_assert_int_eq(unlinkat(sets_scratch_fd, "caches/engine/b", 0), 0);
+}
+
 /* As compilers do: written beside, and renamed. */
 static void replace_second(void)
 {
@@ -270,7 +276,8 @@ static void replace_second(void)
 
 SL_TEST(a_file_that_changes_while_it_is_packed_is_not_saved)
 {
-    static void (*const changes[])(void) = {grow_first, grow_second, cut_second, replace_second};
+    static void (*const changes[])(void) = {grow_first, grow_second, cut_second, remove_second,
+                                            replace_second};
     for (size_t i = 0; i < SL_COUNT(changes); i++) {
         sets_put("a", "the first file");
         sets_put("b", "the second one"); /* as long as what replaces it */
@@ -278,6 +285,30 @@ SL_TEST(a_file_that_changes_while_it_is_packed_is_not_saved)
         expect_failure(SETS_SIGNED, SL_E_INTEGRITY, "changed while it was packed");
     }
     sets_save_well(SETS_SIGNED);
+}
+
+/* The first time the engine's first request makes it compile more. */
+SL_TEST(a_sidecar_saves_what_stands_still_at_last)
+{
+    char keys[512];
+    const struct sl_sets_result nothing = {.outcome = SL_SETS_MISSED};
+    struct sl_server *engine = sl_server_start();
+    sl_server_put(engine, "/health", "fine", 4, NULL);
+    snprintf(keys, sizeof(keys), "saveSeconds: 600, ready: '%s', " SETS_SIGNED,
+             sl_server_url(engine, "/health"));
+    sets_put("a", "the first file");
+    sets_put("b", "the second one");
+    const struct sl_spec *spec = sets_spec(keys);
+    when_packing = grow_second;
+    fake_clock_run();
+    sl_sets_when_ready(spec, &nothing, NULL);
+    fake_clock_release();
+    ck_assert(!when_packing);
+    ck_assert_uint_eq(sl_metric_get(SL_M_SETS_SAVED), 1);
+    sets_forget();
+    ck_assert_int_eq(sets_restore(keys).outcome, SL_SETS_RESTORED);
+    ck_assert_str_eq(sets_get("b"), "the second file, longer");
+    sl_server_stop(engine);
 }
 
 SL_TEST(what_no_restore_would_take_is_not_saved)

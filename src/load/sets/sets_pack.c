@@ -108,7 +108,7 @@ static int take(struct items *items, int folder_fd, const char *leaf, const char
     if (!S_ISDIR(status.st_mode))
         return 0;
     sl_autoclose int fd = openat(folder_fd, leaf, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0 && errno == ENOENT)
+    if (fd < 0 && sl_tree_is_gone(errno))
         return 0;
     return fd < 0 ? sl_fail_errno(err, SL_E_NO_SPACE, errno, "cannot open the folder '%s'", name)
                   : walk(items, fd, name, depth + 1, err);
@@ -181,6 +181,13 @@ static int put_zeros(struct pack *pack, size_t bytes, struct sl_err *err)
     return bytes ? sl_packer_write(pack->packer, zeros, bytes, err) : 0;
 }
 
+static int changed(const struct item *item, struct sl_err *err)
+{
+    return sl_fail_code(err, SL_E_INTEGRITY, SL_SETS_CHANGED,
+                        "'%s' changed while it was packed: save when the engine stands still",
+                        item->name);
+}
+
 static int check_same(int fd, const struct item *item, struct sl_err *err)
 {
     struct stat now;
@@ -189,9 +196,7 @@ static int check_same(int fd, const struct item *item, struct sl_err *err)
         now.st_size == found->st_size && now.st_mtim.tv_sec == found->st_mtim.tv_sec &&
         now.st_mtim.tv_nsec == found->st_mtim.tv_nsec)
         return 0;
-    return sl_fail(err, SL_E_INTEGRITY,
-                   "'%s' changed while it was packed: save when the engine stands still",
-                   item->name);
+    return changed(item, err);
 }
 
 static int put_data(struct pack *pack, int fd, const struct item *item, struct sl_err *err)
@@ -239,8 +244,10 @@ static int put_link(struct pack *pack, const struct item *item, int parent, cons
                     struct sl_err *err)
 {
     char target[NAME_BYTES + 1]; /* what is cut off here is too long */
-    ssize_t got = readlinkat(parent, leaf, target, sizeof(target) - 1);
-    if (got <= 0 || sl_unpack_target_fault(item->name, target, (size_t)got)) {
+    ssize_t got = parent < 0 ? -1 : readlinkat(parent, leaf, target, sizeof(target) - 1);
+    if (got < 0)
+        return changed(item, err);
+    if (got == 0 || sl_unpack_target_fault(item->name, target, (size_t)got)) {
         pack->saved->passed++;
         return 0;
     }
@@ -259,6 +266,8 @@ static int put_item(struct pack *pack, const struct item *item, struct sl_err *e
         return put_link(pack, item, parent, leaf, err);
     sl_autoclose int fd =
         parent < 0 ? -1 : openat(parent, leaf, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0 && sl_tree_is_gone(errno))
+        return changed(item, err);
     if (fd < 0)
         return sl_fail_errno(err, SL_E_INTEGRITY, errno, "cannot open '%s' to pack it", item->name);
     pack->saved->files++;

@@ -6,6 +6,7 @@
  * compiles, and writes. So what it wrote tells whether a restored set was of use.
  */
 #include <inttypes.h>
+#include <string.h>
 
 #include "deadline.h"
 #include "exchange.h"
@@ -115,7 +116,14 @@ static int wait_and_save(void *arg, struct sl_cancel *cancel, struct sl_err *err
         wait_until_still(sets->path, waiting->restored->newest_ns, cancel, &count, err) < 0)
         return -1;
     warn_if_unused(waiting->restored, &count);
-    return sets->save ? sl_sets_save(waiting->spec, false, cancel, &waiting->saved, err) : 0;
+    while (sets->save && sl_sets_save(waiting->spec, false, cancel, &waiting->saved, err) < 0) {
+        if (strcmp(err->code, SL_SETS_CHANGED) != 0)
+            return -1;
+        *err = (struct sl_err)SL_ERR_INIT; /* its first requests made the engine compile more */
+        if (wait_until_still(sets->path, 0, cancel, &count, err) < 0)
+            return -1;
+    }
+    return 0;
 }
 
 static void log_saved(const struct sl_sets_saved *saved)

@@ -95,7 +95,9 @@ struct sl_sets_count {
 int sl_sets_count(int folder_fd, int64_t after_ns, struct sl_cancel *cancel,
                   struct sl_sets_count *count, struct sl_err *err);
 /** All of it as tar and zstd, in the order of names, into a file: its size and its SHA-256.
- * SL_E_NOT_FOUND if there is nothing; SL_E_INTEGRITY if a file changes meanwhile. */
+ * SL_E_NOT_FOUND if there is nothing; SL_E_INTEGRITY, code SL_SETS_CHANGED, if a file changes
+ * meanwhile. */
+#define SL_SETS_CHANGED "changed"
 int sl_sets_pack(int folder_fd, int out_fd, struct sl_cancel *cancel, struct sl_sets_saved *saved,
                  struct sl_err *err);
 
