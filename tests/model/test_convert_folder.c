@@ -106,3 +106,29 @@ SL_TEST(several_models_do_not_fit_one_object)
 }
 
 SL_CASE(.setup = sl_case_setup, .teardown = sl_case_teardown, .seconds = 120)
+
+/* What engines would take with the new files, or in their place. */
+SL_TEST(files_of_an_earlier_conversion_are_not_mixed_with_the_new_ones)
+{
+    size_t bytes;
+    char from[SL_CASE_PATH_BYTES], to[SL_CASE_PATH_BYTES], path[SL_CASE_PATH_BYTES];
+    uint8_t *data = sl_case_model(&bytes);
+    struct sl_err err;
+    put_file("in/model.safetensors", data, bytes);
+    free(data);
+    struct sl_convert_config parts = sl_case_safetensors, one = sl_case_safetensors;
+    parts.shard_bytes = 20000;
+    sl_case_path("in/", from);
+    sl_case_path("out/", to);
+    sl_case_expect(from, to, &parts, NULL);
+    sl_case_expect(from, to, &parts, NULL); /* over itself */
+    unsigned files = sl_case_files(to);
+    ck_assert_int_lt(sl_case_convert(from, to, &one, NULL, NULL, &err), 0);
+    ck_assert_msg(err.kind == SL_E_USAGE && strstr(err.message, "of an earlier conversion"), "%s",
+                  err.message);
+    ck_assert_uint_eq(sl_case_files(to), files);
+    put_file("other/model.fp16.safetensors", "x", 1); /* of other models */
+    put_file("other/model-rank-0-part-0.safetensors", "x", 1);
+    put_file("other/unet/model-00001-of-00002.safetensors", "x", 1);
+    sl_case_expect(from, sl_case_path("other/", path), &one, NULL);
+}

@@ -173,6 +173,23 @@ SL_TEST(what_the_rules_cannot_do_is_told)
     }
 }
 
+SL_TEST(ranks_of_another_number_are_not_mixed)
+{
+    char to[SL_CASE_PATH_BYTES];
+    struct sl_convert_config config = sl_case_safetensors;
+    struct sl_err err;
+    const char *const two[] = {"tensors.shard.of=2", rules[1], rules[2], NULL};
+    sl_case_path("out/", to);
+    config.ranks = RANKS;
+    put_model();
+    sl_case_expect("memory:model", to, &config, rules);
+    sl_case_expect("memory:model", to, &config, rules);
+    config.ranks = 2;
+    ck_assert_int_lt(sl_case_convert("memory:model", to, &config, two, NULL, &err), 0);
+    ck_assert_msg(err.kind == SL_E_USAGE && strstr(err.message, "model-rank-"), "%s", err.message);
+    ck_assert_uint_eq(sl_case_files(to), RANKS);
+}
+
 SL_TEST(ranks_go_into_a_folder)
 {
     char to[SL_CASE_PATH_BYTES];

@@ -151,7 +151,7 @@ static int prepare(struct sl_job *job, struct sl_err *err)
     if (check_config(job->config, err) < 0 || sl_job_find(job, err) < 0 ||
         prepare_key(job, err) < 0)
         return -1;
-    return sl_job_lay_out(job, err);
+    return sl_job_lay_out(job, err) < 0 ? -1 : sl_job_check_leftovers(job, err);
 }
 
 struct conversion {

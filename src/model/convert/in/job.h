@@ -173,6 +173,11 @@ int sl_job_check_room(struct sl_job *job, const struct sl_plan *plan, struct sl_
 /** May as many files be open as are written side by side? SL_E_NO_SPACE. */
 int sl_job_check_descriptors(const struct sl_job *job, struct sl_err *err);
 
+/* ---- leftovers.c ----------------------------------------------------------------------------- */
+
+/** Are all files of the same models at the destination ones that are written anew? SL_E_USAGE. */
+int sl_job_check_leftovers(const struct sl_job *job, struct sl_err *err);
+
 /* ---- convert_layout.c ------------------------------------------------------------------------ */
 
 /** Plans, layouts, outputs and items of all components. */
