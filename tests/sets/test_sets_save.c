@@ -118,6 +118,21 @@ SL_TEST(a_set_is_replaced_when_it_is_asked_for)
     ck_assert_str_eq(sets_get("x"), "second");
 }
 
+SL_TEST(a_broken_blob_is_replaced_by_the_same_files)
+{
+    char blob[SL_SCRATCH_PATH_BYTES + 160];
+    struct sl_sets_saved first, second;
+    sets_put("x", "code");
+    first = sets_save_well(SETS_SIGNED);
+    snprintf(blob, sizeof(blob), "%sblobs/%.64s.tar.zst", sets_store, first.sha256);
+    ck_assert_int_eq(truncate(blob, 10), 0);
+    ck_assert_int_eq(save(SETS_SIGNED, true, &second), 0);
+    ck_assert_str_eq(first.sha256, second.sha256);
+    sets_forget();
+    struct sl_sets_result result = sets_restore(SETS_SIGNED);
+    ck_assert_msg(result.outcome == SL_SETS_RESTORED, "%s", result.why.message);
+}
+
 SL_TEST(a_set_that_is_not_used_is_named)
 {
     struct sl_sets_saved saved;

@@ -136,7 +136,7 @@ void sets_plant(const void *data, size_t bytes)
     sl_sets_source_config(spec, NULL, &config);
     int done = sl_sets_key(spec, &machine, &facts, name.key, &sets_err);
     if (done == 0)
-        done = sl_sets_store_put_blob(spec, &config, &name, fd, &sets_err);
+        done = sl_sets_store_put_blob(spec, &config, &name, fd, false, &sets_err);
     if (done == 0)
         done = sl_sets_store_put_name(spec, &config, &name, true, &sets_err);
     ck_assert_msg(done == 0, "%s", sets_err.message);

@@ -63,7 +63,7 @@ static int save_as_named(struct saving *saving, int fd, struct sl_err *err)
     memcpy(name.key, saved->key, sizeof(name.key));
     memcpy(name.sha256, saved->sha256, sizeof(name.sha256));
     if (!name.facts || sign(saving, &name, err) < 0 ||
-        sl_sets_store_put_blob(saving->spec, &saving->config, &name, fd, err) < 0)
+        sl_sets_store_put_blob(saving->spec, &saving->config, &name, fd, saving->replace, err) < 0)
         return -1;
     if (sl_sets_store_put_name(saving->spec, &saving->config, &name, saving->replace, &why) == 0) {
         sl_metric_add(SL_M_SETS_SAVED, 1);

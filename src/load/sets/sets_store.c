@@ -96,7 +96,8 @@ int sl_sets_store_fetch(struct sl_store *store, const struct sl_sets_name *name,
         return -1;
     if (sl_source_bytes(source) != name->bytes)
         return sl_fail(err, SL_E_INTEGRITY,
-                       "its blob has %" PRIu64 " bytes, and latest.json says %" PRIu64,
+                       "its blob has %" PRIu64 " bytes, and latest.json says %" PRIu64
+                       ": save the set again with `sluice caches save --replace`",
                        sl_source_bytes(source), name->bytes);
     if (copy(source, fd, sha, err) < 0)
         return -1;
@@ -105,7 +106,8 @@ int sl_sets_store_fetch(struct sl_store *store, const struct sl_sets_name *name,
     return strcmp(hex, name->sha256) == 0
                ? 0
                : sl_fail(err, SL_E_INTEGRITY,
-                         "its blob does not have the SHA-256 that latest.json says");
+                         "its blob does not have the SHA-256 that latest.json says: save the set "
+                         "again with `sluice caches save --replace`");
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
@@ -146,13 +148,14 @@ static int allow_exists(int done, struct sl_err *err)
 }
 
 int sl_sets_store_put_blob(const struct sl_spec *spec, const struct sl_source_config *config,
-                           const struct sl_sets_name *name, int fd, struct sl_err *err)
+                           const struct sl_sets_name *name, int fd, bool replace,
+                           struct sl_err *err)
 {
     char path[PATH_BYTES];
     SL_AUTO(sl_upload) upload = NULL;
     struct sl_err why = SL_ERR_INIT;
     blob_path(name->sha256, path);
-    int done = open_upload(spec, config, path, name->bytes, false, &upload, &why);
+    int done = open_upload(spec, config, path, name->bytes, replace, &upload, &why);
     if (done == 0)
         done = send_file(upload, fd, name->bytes, &why);
     if (allow_exists(done, &why) == 0)

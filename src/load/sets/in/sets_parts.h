@@ -76,9 +76,11 @@ int sl_sets_store_name(struct sl_store *store, const char *key, struct sl_sets_n
 /** The blob, into a file; held against size and hash. SL_E_INTEGRITY. */
 int sl_sets_store_fetch(struct sl_store *store, const struct sl_sets_name *name, int fd,
                         struct sl_err *err);
-/** The file as the blob of this name. One that is there is fine. */
+/** The file as the blob of this name. One that is there is fine, and stays, unless it is to be
+ * replaced: it may be broken. */
 int sl_sets_store_put_blob(const struct sl_spec *spec, const struct sl_source_config *config,
-                           const struct sl_sets_name *name, int fd, struct sl_err *err);
+                           const struct sl_sets_name *name, int fd, bool replace,
+                           struct sl_err *err);
 /** As latest.json. Code "exists" if there is one and it is not to be replaced. */
 int sl_sets_store_put_name(const struct sl_spec *spec, const struct sl_source_config *config,
                            const struct sl_sets_name *name, bool replace, struct sl_err *err);
