@@ -130,8 +130,8 @@ int sl_minisign_parse(const char *text, size_t bytes, const struct sl_minisign_k
         sl_minisign_id_text(signature->id, its);
         sl_minisign_id_text(key->id, ours);
         return sl_fail_code(err, SL_E_INTEGRITY, "E_SIGNATURE",
-                            "it was signed by key %s, expected %s: name that key's public half in "
-                            "verify.minisign if you trust it, or sign again with `minisign -S`",
+                            "it was signed by key %s, expected %s: if you trust that key, name its "
+                            "public half instead, else have it signed again",
                             its, ours);
     }
     memcpy(signed_too, signature->signature, sizeof(signature->signature));
