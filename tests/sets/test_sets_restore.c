@@ -63,10 +63,12 @@ SL_TEST(what_was_saved_comes_back)
     ck_assert_int_eq(utimensat(sets_scratch_fd, "caches/engine/vllm/kernel.so", times, 0), 0);
     ck_assert_int_eq(fchmodat(sets_scratch_fd, "caches/engine/vllm/kernel.so", 0755, 0), 0);
     ck_assert_int_eq(symlinkat("kernel.so", sets_scratch_fd, "caches/engine/vllm/latest"), 0);
-    sets_save_well(SETS_SIGNED);
+    struct sl_sets_saved saved = sets_save_well(SETS_SIGNED);
     sets_forget();
     struct sl_sets_result result = sets_restore(SETS_SIGNED);
     ck_assert_msg(result.outcome == SL_SETS_RESTORED, "%s", result.why.message);
+    ck_assert_uint_eq(result.files, saved.files);
+    ck_assert_uint_eq(result.bytes, saved.bytes);
     ck_assert_str_eq(sets_get("vllm/latest"), "code");
     ck_assert_str_eq(sets_get(name), "long");
     ck_assert_int_eq(fstatat(sets_scratch_fd, "caches/engine/vllm/kernel.so", &status, 0), 0);

@@ -41,7 +41,6 @@ static int unpack(const struct restoring *restoring, int fd, uint64_t bytes,
     sl_unpack_keep_times(tree);
     if (sl_untar(fd, bytes, tree, err) < 0 || sl_unpack_finish(tree, err) < 0)
         return -1;
-    restoring->result->files = sl_unpack_files(tree);
     restoring->result->bytes = sl_unpack_bytes(tree);
     return 0;
 }
@@ -55,6 +54,7 @@ static int note_newest(const struct sl_sets_folder *folder, struct sl_sets_resul
     if (sl_sets_count(folder->staging, INT64_MAX, cancel, &count, err) < 0)
         return -1;
     result->newest_ns = count.newest_file_ns;
+    result->files = count.files; /* with links, as the saver counts */
     return 0;
 }
 
