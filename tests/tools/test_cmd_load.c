@@ -638,6 +638,20 @@ SL_TEST(wait_returns_when_published_or_out_of_time)
     free(text);
 }
 
+SL_TEST(what_can_hold_no_model_is_not_waited_for)
+{
+    const char *const words[] = {"", "s3://bucket/x/", model};
+    struct ran ran = {0};
+    for (size_t i = 0; i < SL_COUNT(words); i++) {
+        RUN(&ran, "wait", words[i], "--timeout-seconds", "1");
+        EXPECT(ran, 2, "is not a path of a directory");
+        ran_release(&ran);
+        RUN(&ran, "wait", words[i], "--next", "--timeout-seconds", "1");
+        EXPECT(ran, 2, "is not a path of a directory");
+        ran_release(&ran);
+    }
+}
+
 SL_TEST(wait_for_the_next_version_prints_which)
 {
     struct ran ran = {0};

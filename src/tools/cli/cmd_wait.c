@@ -2,6 +2,7 @@
  * are not sluice themselves. */
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "cli.h"
 #include "publish.h"
@@ -24,6 +25,18 @@ static const struct sl_option rows[] = {
     SL_OPTION_END,
 };
 static const struct sl_option_table table = {"wait", sizeof(struct wait_options), rows};
+
+/* What can never hold a model is not waited for, maybe for ever. */
+static int check_path(const char *path, struct sl_err *err)
+{
+    struct stat status;
+    bool other = stat(path, &status) == 0 && !S_ISDIR(status.st_mode);
+    if (*path && !strstr(path, "://") && !other)
+        return 0;
+    return sl_fail(err, SL_E_USAGE,
+                   "'%s' is not a path of a directory: name the one that a load publishes into",
+                   path);
+}
 
 static int wait_next(struct sl_cli *cli, const char *path, struct sl_err *err)
 {
@@ -49,6 +62,8 @@ static int run(struct sl_cli *cli, struct sl_err *err)
 {
     const struct wait_options *options = cli->options;
     const char *path = cli->operands[0];
+    if (check_path(path, err) < 0)
+        return -1;
     int done = options->next || options->than
                    ? wait_next(cli, path, err)
                    : sl_publish_wait(path, (unsigned)options->timeout_seconds, cli->cancel, err);
