@@ -668,9 +668,12 @@ SL_TEST(wait_for_the_next_version_prints_which)
     RUN(&ran, "wait", path, "--next", "--timeout-seconds", "1");
     EXPECT(ran, 8, "another version of");
     ran_release(&ran);
-    RUN(&ran, "wait", path, "--than", "v1");
-    EXPECT(ran, 2, "is not a version");
-    ran_release(&ran);
+    static const char *const wrong[] = {"v1", "", "AB"}; /* "": of a wait that failed */
+    for (size_t i = 0; i < SL_COUNT(wrong); i++) {
+        RUN(&ran, "wait", path, "--than", wrong[i]);
+        EXPECT(ran, 2, "is not a version");
+        ran_release(&ran);
+    }
     size_t bytes;
     uint8_t *data = sl_model_safetensors("another", 100, &bytes);
     write_file(model, data, bytes);

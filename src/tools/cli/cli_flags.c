@@ -247,7 +247,10 @@ static int set_flag(struct sl_command_line *line, const struct sl_flag *flag, co
     void *values = flag->group == SL_FLAG_OWN ? line->cli.options : (void *)&line->globals;
     bool append = flag->row->type == SL_OPTION_LIST || flag->row->type == SL_OPTION_MAP;
     struct sl_err why = SL_ERR_INIT;
-    if (sl_option_set(flag->row, values, value, append, &why) == 0)
+    /* What is empty counts as not given, which is another command where the value matters. */
+    bool judged = !*value && flag->group == SL_FLAG_OWN && flag->row->check;
+    if (!(judged && flag->row->check(value, &why) < 0) &&
+        sl_option_set(flag->row, values, value, append, &why) == 0)
         return 0;
     const char *reason = strstr(why.message, ": ");
     if (why.kind == SL_E_USAGE)

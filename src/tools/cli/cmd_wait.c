@@ -12,6 +12,18 @@ struct wait_options {
     bool next;
     char *than;
 };
+
+static int check_version(const char *text, struct sl_err *err)
+{
+    size_t digits = strspn(text, "0123456789abcdef");
+    if (digits && digits <= 64 && !text[digits])
+        return 0;
+    return sl_fail(err, SL_E_USAGE,
+                   "'%s' is not a version; give hex digits, as 'sluice wait --next' and 'sluice "
+                   "status' print them",
+                   text);
+}
+
 static const struct sl_option rows[] = {
     SL_OPTION(wait_options, timeout_seconds, UINT, "0",
               "give up after this time with exit code 8; 0 waits for ever", .maximum = 31536000,
@@ -21,7 +33,7 @@ static const struct sl_option rows[] = {
     SL_OPTION(wait_options, than, STRING, "",
               "the same, for another than this, which an earlier wait printed: none is missed that "
               "came in between",
-              .value = "VERSION"),
+              .check = check_version, .value = "VERSION"),
     SL_OPTION_END,
 };
 static const struct sl_option_table table = {"wait", sizeof(struct wait_options), rows};
@@ -44,12 +56,6 @@ static int wait_next(struct sl_cli *cli, const char *path, struct sl_err *err)
     char now[65], than[65], identity[65];
     sl_publish_now(path, now);
     snprintf(than, sizeof(than), "%s", options->than ? options->than : now);
-    if (options->than &&
-        (!*than || strlen(options->than) > 64 || strspn(than, "0123456789abcdef") != strlen(than)))
-        return sl_fail(err, SL_E_USAGE,
-                       "--than '%s' is not a version: give hex digits, as 'sluice wait --next' and "
-                       "'sluice status' print them",
-                       options->than);
     if (sl_publish_wait_next(path, than, (unsigned)options->timeout_seconds, cli->cancel, identity,
                              err) < 0)
         return -1;
