@@ -652,6 +652,19 @@ SL_TEST(what_came_with_samples_is_not_loaded_again)
     ck_assert_uint_eq(asked_of_caches(), before);
 }
 
+/* They are of what the source has now, and so tell of no version, though they may be all of it. */
+SL_TEST(what_has_no_version_is_loaded_again_whatever_its_samples_cover)
+{
+    const char *uri = sl_server_url(origin, "/bucket/small.bin");
+    for (unsigned i = 0; i < 2; i++) {
+        sl_server_put(origin, "/bucket/small.bin", data + i, BLOCK / 2, "W/\"same\"");
+        ck_assert_msg(load(uri, 1, ", unverified: warn", "") == 0, "%s", err.message);
+        ck_assert(!result.already);
+        ck_assert_uint_eq(result.unversioned, 1);
+        ck_assert(sl_model_same(path, "small.bin", data + i, BLOCK / 2));
+    }
+}
+
 /* Samples are compared: it gives other bytes in each block. */
 SL_TEST(what_nothing_checks_is_not_of_a_cache_that_gives_something_else)
 {

@@ -29,14 +29,14 @@ static int by_place(const void *a, const void *b)
     return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
-/* What hashes of the user cover, sorted, neighbours joined. */
+/* What hashes of the user cover, sorted, neighbours joined. Samples are what the source has now. */
 static struct stretch *find_pinned(const struct sl_plan *plan, size_t *count, struct sl_err *err)
 {
     struct stretch *pinned = sl_alloc_array(plan->check_count + 1, sizeof(*pinned), err);
     size_t found = 0;
     *count = 0;
     for (size_t i = 0; pinned && i < plan->check_count; i++)
-        if (plan->checks[i].given)
+        if (plan->checks[i].given && !plan->checks[i].sample)
             pinned[found++] = (struct stretch){plan->checks[i].source, plan->checks[i].begin,
                                                plan->checks[i].end};
     if (found)
