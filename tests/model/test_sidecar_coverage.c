@@ -209,6 +209,36 @@ SL_TEST(ranges_within_picked_tensors_are_checked)
     sl_memory_clear();
 }
 
+/* It was not made anew when the object was: what it says nothing of tells the versions apart. */
+SL_TEST(what_no_sidecar_covers_is_not_taken_over_for_its_sake)
+{
+    struct sl_specs specs;
+    char yaml[1024];
+    const size_t at = 3 * RANGE + 1000; /* of a, in a range with some of b */
+    sl_autobuf text = SL_BUF_INIT(1024 * 1024);
+    struct sl_sidecar *made = make_sidecar(data);
+    ck_assert_int_eq(sl_sidecar_write(made, &text, &err), 0);
+    sl_sidecar_free(made);
+    ck_assert_int_eq(sl_memory_put("p/m.safetensors.sluice.json", text.data, text.used, NULL), 0);
+    snprintf(yaml, sizeof(yaml), PICK "tensors: {include: [a, c]}\n", path);
+    for (unsigned i = 0; i < 2; i++) {
+        size_t found, head = 8 + (size_t)sl_get_le64(data);
+        data[at] ^= (uint8_t)i;
+        ck_assert_int_eq(sl_memory_put("p/m.safetensors", data, bytes, NULL), 0);
+        sl_model_spec(&specs, "memory://p/", path, yaml);
+        ck_assert_msg(sl_load_run(&specs.items[0], NULL, NULL, &result, &err) == 0, "%s",
+                      err.message);
+        sl_specs_release(&specs);
+        ck_assert_uint_eq(result.sidecars, 1);
+        ck_assert_uint_eq(result.inherited, 0);
+        uint8_t *file = sl_model_read(path, "model.safetensors", &found);
+        size_t own = 8 + (size_t)sl_get_le64(file);
+        ck_assert(memcmp(file + own, data + head, 4 * ITEMS) == 0);
+        free(file);
+    }
+    sl_memory_clear();
+}
+
 /* What an interrupted load left is read back by its place in the new file. */
 SL_TEST(a_load_that_was_broken_off_checks_what_it_keeps)
 {

@@ -6,8 +6,10 @@
  * The identity of a file says the same of one file, whichever plan it is in and whatever its name:
  * which objects, what of them, what becomes of it, by which checks. It decides alone whether a
  * version may take over a file of another one. An object is named by a hash of its bytes that the
- * load checks, or else by its URI and its version, as its store tells it. One that neither names
- * (a weak ETag, a URL with a query) is like no other, and so is every file with bytes of it.
+ * load checks, or else by its URI and its version, as its store tells it. Hashes of ranges are its
+ * name only where they cover all that is read of it: the rest may be another's beside an old
+ * sidecar. One that neither names (a weak ETag, a URL with a query) is like no other, and so is
+ * every file with bytes of it.
  */
 #include "hash.h"
 #include "mapping.h"
@@ -227,7 +229,7 @@ static int name_object(const struct sl_plan *plan, uint32_t number, const struct
                        struct object_name *object, struct sl_err *err)
 {
     const struct sl_plan_source *source = &plan->sources[number];
-    const struct sl_sidecar *sidecar = sl_plan_sidecar(plan, number);
+    const struct sl_sidecar *sidecar = source->pinned ? sl_plan_sidecar(plan, number) : NULL;
     uint8_t version[32];
     int named = source->version == SL_PLAN_VERSION_STORE
                     ? sl_version_name(source->source, version, err)

@@ -74,6 +74,7 @@ struct sl_plan_source {
     struct sl_index *index; /* NULL: verbatim bytes only */
     const char *name;
     enum sl_plan_version version;
+    bool pinned;  /* hashes that the user gave, or a sidecar has, cover all that is read of it */
     bool checked; /* the store reads through caches, and checks cover all that is read of it */
     bool sampled; /* they do not: it may come through caches, and samples are compared */
 };

@@ -100,6 +100,7 @@ int sl_plan_judge_versions(struct sl_plan *plan, struct sl_err *err)
     for (uint32_t i = 0; i < plan->source_count; i++) {
         struct sl_plan_source *source = &plan->sources[i];
         bool known = sl_version_is_known(sl_source_version(source->source));
+        source->pinned = !unpinned[i];
         source->version = known         ? SL_PLAN_VERSION_STORE
                           : unpinned[i] ? SL_PLAN_VERSION_NONE
                                         : SL_PLAN_VERSION_HASH;
