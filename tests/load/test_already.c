@@ -24,6 +24,7 @@ static struct sl_server *server;
 static uint8_t *data[SHARDS];
 static size_t bytes[SHARDS];
 static char etags[SHARDS][32]; /* as the listing tells them */
+static const char *through;    /* a format of the cache's URL; "": none */
 
 static bool answer_listing(const struct sl_server_request *request, struct sl_server_reply *reply,
                            void *arg)
@@ -65,6 +66,7 @@ static void setup(void)
     scratch_fd = sl_scratch_open(scratch);
     snprintf(path, sizeof(path), "%s/model", scratch);
     server = sl_server_start();
+    through = "";
     for (unsigned i = 0; i < SHARDS; i++)
         store_shard(i, 1, true);
     sl_server_handle(server, answer_listing, NULL);
@@ -85,12 +87,13 @@ static unsigned load(const char *more, struct sl_load_result *result)
 {
     struct sl_specs specs;
     struct sl_err err = SL_ERR_INIT;
-    char text[800];
+    char text[1000], caches[200];
     unsigned before = sl_server_request_count(server), ranges = 0;
+    snprintf(caches, sizeof(caches), through, sl_server_url(server, ""));
     snprintf(text, sizeof(text),
              "source: {uri: \"s3://bucket/m/\", s3: {endpoint: \"%s\", region: r, addressing: "
-             "path, anonymous: true}}\n%s",
-             sl_server_url(server, ""), more);
+             "path, anonymous: true}%s}\n%s",
+             sl_server_url(server, ""), caches, more);
     sl_model_spec(&specs, "", path, text);
     int done = sl_load_run(&specs.items[0], NULL, NULL, result, &err);
     ck_assert_msg(done == 0, "%s", err.message);
@@ -192,6 +195,20 @@ SL_TEST(another_wish_is_not_answered_by_the_same_listing)
              (unsigned)getuid());
     ck_assert_uint_gt(load(owner, &result), 0);
     ck_assert_uint_eq(load("verify: {hashes: all}\nreaders: {connections: 3}\n", &result), 0);
+}
+
+/* Of that only samples were compared, so it is not what comes from the store itself. */
+SL_TEST(what_came_unchecked_through_caches_is_loaded_again_without_them)
+{
+    struct sl_load_result result;
+    through = ", through: {caches: [\"%s\"], unverified: warn}";
+    load("", &result);
+    ck_assert_uint_gt(result.cached, 0);
+    ck_assert_uint_eq(load("", &result), 0);
+    ck_assert(result.already);
+    through = "";
+    ck_assert_uint_gt(load("", &result), 0);
+    ck_assert(!result.already && result.inherited == 0);
 }
 
 /* The object was newer than the listing said; then it is what the listing said at that time. */

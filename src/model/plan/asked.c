@@ -91,14 +91,17 @@ static void mix_options(struct sl_sha256 *sha, const struct sl_option_table *tab
     }
 }
 
-/* What decides about a plan; who reads how, and by which rights, does not. */
+/* What decides about a plan; who reads how, and by which rights, does not. Where nothing checks
+ * what caches give, samples do, which a plan without caches has not. */
 static void mix_spec(struct sl_sha256 *sha, const struct sl_spec *spec)
 {
+    const struct sl_spec_through *through = &spec->source.through;
     static const char *const sections[] = {"tensors", "verify", "sink"};
     mix_list(sha, &spec->source.include);
     mix_list(sha, &spec->source.exclude);
     mix_list(sha, &spec->source.as_is);
     mix_number(sha, (uint64_t)spec->source.incomplete);
+    mix_number(sha, through->caches.count && through->unverified == SL_UNVERIFIED_WARN);
     for (const struct sl_option *row = sl_spec_table()->rows; row->member; row++)
         for (size_t i = 0; i < SL_COUNT(sections); i++)
             if (strcmp(row->member, sections[i]) == 0)
