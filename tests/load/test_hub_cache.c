@@ -2,6 +2,7 @@
  * checked. */
 #include <check.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "claims.h"
@@ -18,6 +19,7 @@
 static char scratch[SL_SCRATCH_PATH_BYTES], path[SL_SCRATCH_PATH_BYTES + 16];
 static int scratch_fd;
 static struct sl_hub hub;
+static enum sl_sink_layout layout;
 static struct sl_load_result result;
 static struct sl_err err;
 
@@ -26,6 +28,7 @@ static void setup(void)
     sl_log_setup(SL_LOG_ERROR, false);
     scratch_fd = sl_scratch_open(scratch);
     snprintf(path, sizeof(path), "%s/model", scratch);
+    layout = SL_LAYOUT_HF_CACHE;
     sl_hub_start(&hub);
     sl_hub_put(&hub, "blob.bin", sl_blob(), SL_BLOB_BYTES, true);
     sl_hub_put(&hub, "config.json", "{}", 2, false);
@@ -46,7 +49,7 @@ static int load(const char *revision, const char *more)
              revision, sl_hub_url(&hub), more);
     err = (struct sl_err)SL_ERR_INIT;
     sl_model_spec(&specs, "", path, spec);
-    specs.items->sink.tmpfs.layout = SL_LAYOUT_HF_CACHE;
+    specs.items->sink.tmpfs.layout = layout;
     int done = sl_load_run(&specs.items[0], NULL, NULL, &result, &err);
     sl_specs_release(&specs);
     return done;
@@ -101,6 +104,29 @@ SL_TEST(another_version_takes_over_what_was_checked_alike)
     ck_assert_msg(load("@" SL_HUB_COMMIT, given(NULL)) == 0, "%s", err.message);
     ck_assert_uint_eq(result.inherited, SL_BLOB_BYTES + 2);
     ck_assert(sl_model_same(path, SNAPSHOT "/blob.bin", sl_blob(), SL_BLOB_BYTES));
+}
+
+/* ---- beside tensors -------------------------------------------------------------------------- */
+
+/* Of the model itself the hub's hash is over all of it, and other bytes land. */
+SL_TEST_LOOP(what_is_no_model_is_checked_by_the_hubs_hash_in_every_layout, 0, 4)
+{
+    size_t bytes, model_bytes = 4 * 1000;
+    uint8_t *model = sl_model_safetensors("a", 1000, &bytes);
+    uint8_t *wrong = malloc(SL_BLOB_BYTES);
+    layout = _i & 1 ? SL_LAYOUT_SAFETENSORS : SL_LAYOUT_TENSORIZER;
+    sl_hub_put(&hub, "model.safetensors", model, bytes, true);
+    free(model);
+    memcpy(wrong, sl_blob(), SL_BLOB_BYTES);
+    wrong[SL_BLOB_BYTES / 2] ^= 1;
+    if (_i & 2)
+        sl_server_put(hub.cdn, "/blob.bin", wrong, SL_BLOB_BYTES, "\"edge\"");
+    free(wrong);
+    int done = load("", "");
+    ck_assert_msg(done == (_i & 2 ? -1 : 0), "%s", err.message);
+    ck_assert(done == 0 || (err.kind == SL_E_INTEGRITY && strstr(err.message, "blob.bin")));
+    ck_assert_int_eq(sl_model_exists(path, ".sluice/ready"), done == 0);
+    ck_assert(done < 0 || (result.checks == 2 && result.unhashed == model_bytes));
 }
 
 SL_CASE(.setup = setup, .teardown = teardown)

@@ -217,6 +217,15 @@ static int check_targets(struct sl_plan *plan, struct sl_err *err)
 
 /* ---- whole objects --------------------------------------------------------------------------- */
 
+uint32_t sl_plan_whole_file(const struct sl_plan *plan, uint32_t source)
+{
+    uint32_t file = plan->mappings ? 0 : source;
+    while (plan->mappings && file < plan->file_count &&
+           strcmp(plan->files[file].name, plan->sources[source].name) != 0)
+        file++;
+    return file;
+}
+
 static int find_source(const struct sl_plan *plan, const char *name, uint32_t *source,
                        struct sl_err *err)
 {
@@ -232,17 +241,6 @@ static int find_source(const struct sl_plan *plan, const char *name, uint32_t *s
         nearest ? nearest : "");
 }
 
-/* Layout verbatim: each object is the file of its number, whatever that is called. Others put those
- * that are no models beside what they lay out, by their names. */
-static uint32_t whole_file(const struct sl_plan *plan, uint32_t source)
-{
-    uint32_t file = plan->mappings ? 0 : source;
-    while (plan->mappings && file < plan->file_count &&
-           strcmp(plan->files[file].name, plan->sources[source].name) != 0)
-        file++;
-    return file;
-}
-
 static int check_object(struct sl_plan *plan, const char *name, const char *hex, struct sl_err *err)
 {
     struct sl_check check = {.kind = SL_HASH_SHA256, .given = true};
@@ -256,7 +254,7 @@ static int check_object(struct sl_plan *plan, const char *name, const char *hex,
                        "verify.sha256 of '%s' needs the whole object, but only tensors of it are "
                        "read: use 'layout: verbatim'",
                        name);
-    check.file = whole_file(plan, check.source);
+    check.file = sl_plan_whole_file(plan, check.source);
     check.end = sl_source_bytes(source->source);
     plan->own->covered[check.source] = check.end;
     if (sl_plan_object_text(plan, name, &check.what, err) < 0)

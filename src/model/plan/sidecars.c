@@ -414,7 +414,8 @@ static void may_fetch_again(struct sl_plan *plan)
 {
     for (size_t i = 0; i < plan->check_count; i++) {
         struct sl_check *check = &plan->checks[i];
-        if (!plan->mappings && !check->given && !sl_plan_sidecar(plan, check->source))
+        bool whole = !plan->mappings || !plan->sources[check->source].index;
+        if (whole && !check->given && !sl_plan_sidecar(plan, check->source))
             check->repair = SL_REPAIR_FETCH;
     }
     for (size_t t = 0; plan->mappings && t < plan->target_count; t++) {

@@ -23,12 +23,20 @@ static bool costs_nothing(const struct sl_plan *plan, uint32_t number)
     return sl_source_known_checksums(plan->sources[number].source) != NULL;
 }
 
+/* Does it land as it is, all of it? So does what is no model where tensors are laid out anew. */
+static bool is_whole(const struct sl_plan *plan, uint32_t number)
+{
+    return !plan->mappings ||
+           (!plan->sources[number].index && plan->own->output.layout != SL_LAYOUT_SLABS);
+}
+
 static bool is_asked(const struct sl_plan *plan, uint32_t number)
 {
     const struct sl_plan_own *own = plan->own;
     uint64_t bytes = sl_source_bytes(plan->sources[number].source);
     int hashes = own->spec->verify.hashes;
-    if (hashes == SL_HASHES_OFF || sl_plan_sidecar(plan, number) || !bytes)
+    if (hashes == SL_HASHES_OFF || sl_plan_sidecar(plan, number) || !bytes ||
+        !is_whole(plan, number))
         return false;
     if (!costs_nothing(plan, number) && !sl_store_advice(own->store).checksums)
         return false;
@@ -82,14 +90,13 @@ static void leave_out_missing(struct sl_plan *plan, uint32_t number, struct sl_c
     sums->count = count;
 }
 
-/* The cheapest comes first; `all` takes every one. Layout verbatim: each object is the file of its
- * number. */
+/* The cheapest comes first; `all` takes every one. */
 static int add_checks(struct sl_plan *plan, uint32_t number, const struct sl_checksums *sums,
                       struct sl_err *err)
 {
     bool all = plan->own->spec->verify.hashes == SL_HASHES_ALL;
     struct sl_check check = {.source = number,
-                             .file = number,
+                             .file = sl_plan_whole_file(plan, number),
                              .end = sl_source_bytes(plan->sources[number].source),
                              .delivery = !all};
     if (sums->composite)
@@ -115,8 +122,6 @@ int sl_plan_check_stores(struct sl_plan *plan, struct sl_err *err)
 {
     size_t count = 0, requests = 0;
     bool said = false;
-    if (plan->mappings)
-        return 0;
     for (uint32_t i = 0; i < plan->source_count; i++)
         if (is_asked(plan, i)) {
             count++;
