@@ -89,6 +89,21 @@ SL_TEST(what_has_no_hash_is_said_and_fails_only_if_required)
     EXPECT(5, "expected 0000");
 }
 
+/* A spec may let a load compare them; what is read here comes from the source itself. */
+SL_TEST_LOOP(samples_of_what_may_come_through_caches_are_no_hashes, 0, 2)
+{
+    size_t bytes;
+    struct sl_server *server = sl_server_start();
+    uint8_t *data = sl_model_safetensors("a,b", 500, &bytes);
+    sl_server_put(server, "/m.safetensors", data, bytes, "\"v1\"");
+    free(data);
+    VERIFY(sl_server_url(server, "/m.safetensors"), "--through", sl_server_url(server, ""), "--set",
+           _i ? "source.through.unverified=warn" : "source.through.unverified=refuse");
+    EXPECT(0, "0 right, 0 wrong, 1 without a hash");
+    EXPECT(0, "nothing was verified");
+    sl_server_stop(server);
+}
+
 SL_TEST(every_wrong_tensor_is_told)
 {
     size_t bytes;

@@ -376,6 +376,8 @@ static int verify_model(struct sl_cli *cli, struct sl_spec *spec, struct report 
         sl_keys_heed(keys, cli->cancel);
     spec->verify.hashes = SL_HASHES_ALL;
     spec->decrypt = (struct sl_spec_decrypt){NULL, NULL}; /* whole objects stay encrypted */
+    /* Samples of a source are no hashes, and say nothing of what is read from it. */
+    spec->source.through.unverified = SL_UNVERIFIED_DIRECT;
     sl_spec_source_config(spec, cli->cancel, NULL, &config);
     int done = sl_plan_make(spec, &whole, &config, &plan, first);
     spec->decrypt = decrypt;
