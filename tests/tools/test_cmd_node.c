@@ -102,6 +102,65 @@ SL_TEST(who_changed_what_and_when_a_model_is_tried_again_is_logged)
     ck_assert_int_eq(wait_sluice(daemon), 0);
 }
 
+SL_TEST(what_is_no_file_is_refused_at_once)
+{
+    char spec[PATH_BYTES * 2], below[PATH_BYTES * 2], text[PATH_BYTES * 4];
+    snprintf(spec, sizeof(spec), "%s/m.yaml", scratch);
+    snprintf(below, sizeof(below), "%s/weights.bin/m.yaml", scratch);
+    const char *const commands[][2] = {
+        {"serve", NULL}, {"serve", "--check"}, {"node", "load"}, {"plan", NULL}};
+    for (size_t i = 0; i < SL_COUNT(commands); i++) {
+        const char *first = commands[i][0], *second = commands[i][1];
+        RUN(&ran, first, second ? second : "-q", spec);
+        EXPECT(4, "a file that can be read: cannot open '");
+        RUN(&ran, first, second ? second : "-q", below);
+        EXPECT(4, "a file that can be read: cannot open '");
+        ck_assert_int_eq(mkfifo(spec, 0600), 0);
+        RUN(&ran, first, second ? second : "-q", spec);
+        EXPECT(2, "is a pipe or a device: give a file");
+        ck_assert_int_eq(unlink(spec), 0);
+    }
+    ck_assert_int_eq(mkfifo(spec, 0600), 0);
+    FILE *file = fopen(config, "a");
+    ck_assert_ptr_nonnull(file);
+    fputs("models: [{file: m.yaml}]\n", file);
+    ck_assert_int_eq(fclose(file), 0);
+    RUN(&ran, "serve", config);
+    EXPECT(2, "is a pipe or a device: give a file");
+    ck_assert_int_eq(unlink(spec), 0);
+    snprintf(text, sizeof(text),
+             "apiVersion: sluice/v1alpha1\nkind: Model\nmetadata: {name: m}\nsource: {uri: "
+             "\"%s\"}\n",
+             model);
+    write_file(spec, text);
+    pid_t daemon = start_sluice((const char *const[]){"serve", config, NULL}, out, log_);
+    SL_AWAIT(answers(), "the daemon's first answer");
+    ck_assert_int_eq(unlink(spec), 0);
+    ck_assert_int_eq(mkfifo(spec, 0600), 0);
+    kill(daemon, SIGHUP);
+    SL_AWAIT(is_logged("the new config is not used, the old one stays in force"), "the reload");
+    kill(daemon, SIGTERM);
+    ck_assert_int_eq(wait_sluice(daemon), 0);
+}
+
+SL_TEST(a_spec_comes_by_standard_input_too)
+{
+    char text[PATH_BYTES * 2], piped[PATH_BYTES * 4];
+    pid_t daemon = start_sluice((const char *const[]){"serve", config, NULL}, out, log_);
+    SL_AWAIT(answers(), "the daemon's first answer");
+    snprintf(text, sizeof(text),
+             "{apiVersion: sluice/v1alpha1, kind: Model, metadata: {name: m}, source: {uri: "
+             "\"%s\"}}",
+             model);
+    snprintf(piped, sizeof(piped), "echo '%s' | \"$SLUICE\" node load - --watch", text);
+    run_program(&ran, "/bin/sh", (const char *const[]){"-c", piped, NULL});
+    EXPECT(0, "loading what '-' says");
+    RUN(&ran, "node", "models");
+    EXPECT(0, "m                                ready ");
+    kill(daemon, SIGTERM);
+    ck_assert_int_eq(wait_sluice(daemon), 0);
+}
+
 SL_TEST(a_day_with_the_daemon)
 {
     char spec[PATH_BYTES * 2], text[4096];

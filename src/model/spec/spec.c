@@ -381,24 +381,28 @@ static const char *name_of(const char *path)
     return is_standard(path) ? "stdin" : path;
 }
 
-static int read_text(const char *path, struct sl_buf *text, struct sl_err *err)
+int sl_spec_file_text(const char *path, const char *what, struct sl_buf *text, struct sl_err *err)
 {
-    bool standard = is_standard(path);
-    struct stat status; /* a pipe that nobody writes to would hold a load for ever */
-    if (!standard && stat(path, &status) == 0 && !S_ISREG(status.st_mode))
-        return sl_fail(err, SL_E_USAGE,
-                       "the model spec '%s' is a %s: give a file, or - to read standard input",
-                       path, S_ISDIR(status.st_mode) ? "directory" : "pipe or a device");
-    if (sl_buf_read_file(text, standard ? "/dev/stdin" : path, err) < 0)
-        return sl_wrap(err, "the model spec must be a file that can be read");
+    struct stat status; /* a pipe that nobody writes to would hold us for ever */
+    if (stat(path, &status) == 0 && !S_ISREG(status.st_mode))
+        return sl_fail(err, SL_E_USAGE, "the %s '%s' is a %s: give a file", what, path,
+                       S_ISDIR(status.st_mode) ? "directory" : "pipe or a device");
+    if (sl_buf_read_file(text, path, err) < 0)
+        return sl_wrap(err, "the %s must be a file that can be read", what);
     return 0;
+}
+
+int sl_spec_text(const char *path, struct sl_buf *text, struct sl_err *err)
+{
+    return is_standard(path) ? sl_buf_read_file(text, "/dev/stdin", err)
+                             : sl_spec_file_text(path, "model spec", text, err);
 }
 
 int sl_spec_read(const char *path, const struct sl_spec_setting *settings, size_t setting_count,
                  struct sl_specs *specs, struct sl_buf *complaints, struct sl_err *err)
 {
     sl_autobuf text = SL_BUF_INIT(SL_SPEC_BYTES_MAX);
-    if (read_text(path, &text, err) < 0)
+    if (sl_spec_text(path, &text, err) < 0)
         return -1;
     return sl_spec_parse(sl_buf_string(&text), text.used, name_of(path), settings, setting_count,
                          specs, complaints, err);
@@ -409,7 +413,7 @@ int sl_spec_read_pooled(const char *path, const struct sl_spec_setting *settings
                         struct sl_err *err)
 {
     sl_autobuf text = SL_BUF_INIT(SL_SPEC_BYTES_MAX);
-    if (read_text(path, &text, err) < 0)
+    if (sl_spec_text(path, &text, err) < 0)
         return -1;
     return parse(sl_buf_string(&text), text.used, name_of(path), true, settings, setting_count,
                  specs, complaints, err);

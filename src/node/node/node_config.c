@@ -81,7 +81,7 @@ static int read_spec_file(struct reading *reading, const char *path, bool pin, s
     struct sl_specs specs = {0};
     struct sl_err why = SL_ERR_INIT;
     sl_autobuf text = SL_BUF_INIT(SL_SPEC_BYTES_MAX);
-    if (sl_buf_read_file(&text, path, &why) < 0)
+    if (sl_spec_file_text(path, "model spec", &text, &why) < 0)
         return judge(reading, &why, false, err);
     if (sl_spec_parse_placed(sl_buf_string(&text), text.used, path, true, &specs,
                              reading->complaints, &why) < 0)
@@ -152,11 +152,9 @@ static int read_config(struct reading *reading, struct sl_err *err)
     struct sl_specs specs = {0};
     struct sl_err why = SL_ERR_INIT;
     sl_autobuf text = SL_BUF_INIT(SL_SPEC_BYTES_MAX);
-    if (sl_buf_read_file(&text, reading->path, &why) < 0) {
-        sl_wrap(&why, "the config must be a file that can be read");
-        return judge(reading, &why, false, err);
-    }
     int done = 0;
+    if (sl_spec_file_text(reading->path, "config", &text, err) < 0)
+        return -1;
     if (sl_node_spec_parse(sl_buf_string(&text), text.used, reading->path, &config->spec, &specs,
                            reading->complaints, &why) < 0)
         done = judge(reading, &why, true, err);

@@ -243,6 +243,13 @@ static int await_stdin(const struct sl_cli *cli, struct sl_err *err)
     return sl_cancel_check(cli->cancel, err);
 }
 
+int sl_cli_spec_text(struct sl_cli *cli, const char *path, struct sl_buf *text, struct sl_err *err)
+{
+    if (strcmp(path, "-") == 0 && await_stdin(cli, err) < 0)
+        return -1;
+    return sl_spec_text(path, text, err);
+}
+
 int sl_cli_read_specs(struct sl_cli *cli, const char *path, struct sl_specs *specs,
                       struct sl_err *err)
 {

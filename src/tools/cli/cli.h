@@ -66,6 +66,8 @@ const struct sl_command *const *sl_commands(void);
  */
 int sl_cli_read_specs(struct sl_cli *cli, const char *path, struct sl_specs *specs,
                       struct sl_err *err);
+/** Read the text of a spec alone, as sl_cli_read_specs(). */
+int sl_cli_spec_text(struct sl_cli *cli, const char *path, struct sl_buf *text, struct sl_err *err);
 /**
  * As sl_cli_read_specs(), for a URI and a directory instead of a file.
  *

@@ -254,7 +254,7 @@ static int load_spec(struct sl_cli *cli, const char *socket, const char *file, s
     const struct node_options *options = cli->options;
     sl_autobuf text = SL_BUF_INIT(SPEC_BYTES_MAX);
     json_t *answer = NULL;
-    if (sl_buf_read_file(&text, file, err) < 0 ||
+    if (sl_cli_spec_text(cli, file, &text, err) < 0 ||
         sl_control_ask(socket, "POST", "/v1/loads", sl_buf_string(&text), &answer, err) < 0)
         return -1;
     if (!cli->json)
@@ -324,7 +324,8 @@ const struct sl_command sl_cmd_node = {
     .description =
         "Asks `sluice serve` at its control socket. models lists every model with its state, size, "
         "users and last error. load looks for a new version of a model, or loads what a spec file "
-        "(.yaml) says; retry does not wait for the next try of a model that failed. pin keeps a "
+        "(.yaml, or - for standard input) says; retry does not wait for the next try of a model "
+        "that failed. pin keeps a "
         "model in memory, evict takes it out, forget also forgets its name. Allowed: root, the "
         "daemon's user, and whom control.uids and control.gids name.",
     .examples = "sluice node models --watch           # again every second\n"
