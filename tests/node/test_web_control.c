@@ -223,6 +223,23 @@ SL_TEST(a_refusal_says_how_to_ask)
     ck_assert_int_eq(ask_at(local(), "PUT", "/v1/loads", "", NULL, &reply), 405);
     ck_assert_str_eq(http_header(&reply, "Allow"), "GET, HEAD, POST");
     http_release(&reply);
+    /* what is only read, and what is only changed, is known by its path, whatever the method */
+    static const struct {
+        const char *method, *target, *allow;
+    } others[] = {
+        {"POST", "/healthz", "GET, HEAD"},       {"OPTIONS", "/metrics", "GET, HEAD"},
+        {"PUT", "/", "GET, HEAD"},               {"DELETE", "/v1/loads/1", "GET, HEAD"},
+        {"POST", "/v1/errors/NET", "GET, HEAD"}, {"GET", "/v1/models/m/pin", "POST"},
+    };
+    for (size_t i = 0; i < SL_COUNT(others); i++) {
+        ck_assert_msg(ask_at(i % 2 ? local() : far(), others[i].method, others[i].target, "", NULL,
+                             &reply) == 405,
+                      "%s %s: %d", others[i].method, others[i].target, reply.status);
+        ck_assert_str_eq(http_header(&reply, "Allow"), others[i].allow);
+        http_release(&reply);
+    }
+    expect(far(), "GET", "/v1/models/m/other", "", NULL, 404, "there is no");
+    expect(far(), "POST", "/v1/models/m/other", "", NULL, 404, "there is no");
 }
 
 static void *post_pieces(void *arg)

@@ -281,10 +281,15 @@ static enum MHD_Result answer_reading(const struct request *request)
         result = web_api_answer(request, &found);
     if (!found && web->share_fd >= 0)
         result = web_share_answer(request, true, &found);
-    if (!found)
-        result = web_send_error(request, 404, SL_E_NOT_FOUND, 0, "there is no '%.200s' here",
-                                request->url);
-    return result;
+    if (found)
+        return result;
+    struct request unanswered = *request;
+    unanswered.allow = web_control_allow(request);
+    if (unanswered.allow)
+        return web_send_error(&unanswered, 405, SL_E_USAGE, 0, "'%.200s' does not answer %.20s",
+                              request->url, request->method);
+    return web_send_error(request, 404, SL_E_NOT_FOUND, 0, "there is no '%.200s' here",
+                          request->url);
 }
 
 /* The body of a request that was let in comes in pieces, then once more with none. */

@@ -377,6 +377,29 @@ static const struct {
 };
 #undef WEB_CHANGE
 
+/* What follows a path that ends in a name; NULL: it is another path. */
+static const char *name_in(const char *path, size_t route)
+{
+    size_t bytes = strlen(named_routes[route].path);
+    const char *name = path + bytes;
+    bool is = strncmp(path, named_routes[route].path, bytes) == 0 && *name && !strchr(name, '/');
+    return is ? name : NULL;
+}
+
+bool web_api_has(const char *url)
+{
+    char path[SL_WEB_PATH_BYTES];
+    if (sl_web_path_decode(url, path) != 0)
+        return false;
+    for (size_t i = 0; i < SL_COUNT(routes); i++)
+        if (strcmp(path, routes[i].path) == 0)
+            return true;
+    for (size_t i = 0; i < SL_COUNT(named_routes); i++)
+        if (name_in(path, i))
+            return true;
+    return false;
+}
+
 enum MHD_Result web_api_answer(const struct request *request, bool *found)
 {
     char path[SL_WEB_PATH_BYTES];
@@ -389,9 +412,9 @@ enum MHD_Result web_api_answer(const struct request *request, bool *found)
         if (strcmp(path, routes[i].path) == 0)
             return routes[i].answer(request);
     for (size_t i = 0; i < SL_COUNT(named_routes); i++) {
-        size_t bytes = strlen(named_routes[i].path);
-        if (strncmp(path, named_routes[i].path, bytes) == 0 && path[bytes])
-            return named_routes[i].answer(request, path + bytes);
+        const char *name = name_in(path, i);
+        if (name)
+            return named_routes[i].answer(request, name);
     }
     *found = false;
     return MHD_NO;

@@ -267,6 +267,13 @@ static bool brings_body(const struct request *request)
     return web_header(request, "Transfer-Encoding") || (length && strcmp(length, "0") != 0);
 }
 
+const char *web_control_allow(const struct request *request)
+{
+    char name[64];
+    const struct control *control = request->web->node ? find_route(request->url, name) : NULL;
+    return control ? control->allow : NULL;
+}
+
 enum MHD_Result web_control_begin(const struct request *request)
 {
     char name[64];
@@ -274,11 +281,12 @@ enum MHD_Result web_control_begin(const struct request *request)
     const struct control *control = find_route(request->url, name);
     struct request answer = *request;
     if (!control || strcmp(request->method, control->method) != 0) {
+        bool known = control || web_api_has(request->url);
         answer.allow = control ? control->allow : NULL;
-        return web_send_error(
-            &answer, control ? 405 : 404, control ? SL_E_USAGE : SL_E_NOT_FOUND, 0,
-            control ? "'%.200s' does not answer %.20s" : "there is no '%.200s' to change here",
-            request->url, request->method);
+        return web_send_error(&answer, known ? 405 : 404, known ? SL_E_USAGE : SL_E_NOT_FOUND, 0,
+                              known ? "'%.200s' does not answer %.20s"
+                                    : "there is no '%.200s' to change here",
+                              request->url, request->method);
     }
     enum MHD_Result result = refuse(request, &refused);
     if (refused)

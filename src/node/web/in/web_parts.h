@@ -132,6 +132,8 @@ int web_listen(const struct sl_web_config *config, struct sl_node_socket *socket
  */
 enum MHD_Result web_control_begin(const struct request *request);
 enum MHD_Result web_control_answer(const struct request *request, const struct sl_buf *body);
+/** The methods of a path that something can be changed at; NULL: there is none. */
+const char *web_control_allow(const struct request *request);
 
 /** What may a request with these headers, from this user, change: "off" (there is nothing, or not
  * at this address), "token" (not without the right one), "allowed". */
@@ -152,6 +154,8 @@ bool web_node_readiness(struct sl_web *web, struct sl_json *json);
 
 /** web_api.c. Is the path ours; answer it. `found` false: nothing was answered. */
 enum MHD_Result web_api_answer(const struct request *request, bool *found);
+/** Does it answer this path, whatever the name in it? */
+bool web_api_has(const char *url);
 /** A member "lost_gpus": of a node's GPUs, each with its device and the reason. */
 void web_node_lost_gpus(const struct sl_web *web, struct sl_json *json);
 
