@@ -282,6 +282,37 @@ SL_TEST(a_link_that_stays_inside_is_followed)
     http_release(&reply);
 }
 
+/* Whoever loads the folder would lack it otherwise, and not know. */
+SL_TEST(what_a_link_leads_to_is_listed_if_it_is_a_file_that_is_served)
+{
+    static const struct {
+        const char *name, *target;
+    } links[] = {{"file", "config.json"},    {"up", "../model.bin"}, {"none", "nothing"},
+                 {"out", "../../secret"},    {"folder", "."},        {"loop", "loop"},
+                 {"absolute", "/etc/passwd"}};
+    char path[512];
+    struct http_reply reply;
+    if (syscall(SYS_openat2, -1, NULL, NULL, 0) < 0 && errno == ENOSYS)
+        SL_SKIP("no openat2, without which links are refused");
+    for (size_t i = 0; i < SL_COUNT(links); i++) {
+        snprintf(path, sizeof(path), "%s/sub/%s", directory, links[i].name);
+        ck_assert_int_eq(symlink(links[i].target, path), 0);
+    }
+    ck_assert_int_eq(ask("/sub/", "Accept: application/json\r\n", &reply), 200);
+    ck_assert_ptr_nonnull(strstr(reply.body, "{\"name\":\"file\",\"type\":\"file\",\"bytes\":2,"));
+    ck_assert_ptr_nonnull(
+        strstr(reply.body, "{\"name\":\"up\",\"type\":\"file\",\"bytes\":5242880,"));
+    for (size_t i = 2; i < SL_COUNT(links); i++) {
+        snprintf(path, sizeof(path), "\"%s\"", links[i].name);
+        ck_assert_msg(!strstr(reply.body, path), "%s: %s", path, reply.body);
+    }
+    http_release(&reply);
+    ck_assert_int_eq(ask("/sub/", "", &reply), 200);
+    ck_assert_ptr_nonnull(strstr(reply.body, "<a href=\"file\">"));
+    ck_assert_ptr_null(strstr(reply.body, "<a href=\"out\">"));
+    http_release(&reply);
+}
+
 SL_TEST(a_model_is_served_only_when_it_is_ready)
 {
     make_directory("sub/.sluice");

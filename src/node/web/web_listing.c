@@ -3,6 +3,8 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -27,6 +29,8 @@ struct entry {
     int64_t modified;
 };
 struct listing {
+    int share_fd;
+    const char *path; /* of the folder below it, "" or with a slash at its end */
     struct entry *entries;
     size_t count, capacity;
     bool truncated;
@@ -44,12 +48,20 @@ static int by_name(const void *a, const void *b)
     return strcmp(((const struct entry *)a)->name, ((const struct entry *)b)->name);
 }
 
-/* A link is shown as what it leads to only if that can be opened, so it is asked about without
- * following. */
+/* What a link leads to, if that is a file that is served: a folder could be its own parent. */
+static bool look_behind(const struct listing *listing, const char *name, struct stat *stat)
+{
+    char path[SL_WEB_PATH_BYTES + NAME_MAX + 1];
+    snprintf(path, sizeof(path), "%s%s", listing->path, name);
+    sl_autoclose int fd = web_share_open_at(listing->share_fd, path);
+    return fd >= 0 && fstat(fd, stat) == 0 && S_ISREG(stat->st_mode);
+}
+
 static int add_entry(struct listing *listing, int directory, const char *name, struct sl_err *err)
 {
     struct stat stat;
     if (fstatat(directory, name, &stat, AT_SYMLINK_NOFOLLOW) < 0 ||
+        (S_ISLNK(stat.st_mode) && !look_behind(listing, name, &stat)) ||
         (!S_ISREG(stat.st_mode) && !S_ISDIR(stat.st_mode)) || web_share_is_kept(name, &stat))
         return 0;
     if (listing->count == ENTRIES_MAX) {
@@ -233,10 +245,10 @@ static enum MHD_Result answer_json(const struct request *request, const struct l
     return web_send_json(request, 200, &json);
 }
 
-enum MHD_Result web_listing_answer(const struct request *request, int fd)
+enum MHD_Result web_listing_answer(const struct request *request, const char *path, int fd)
 {
     struct sl_err err = SL_ERR_INIT;
-    struct listing listing = {0};
+    struct listing listing = {.share_fd = request->web->share_fd, .path = path};
     enum MHD_Result result;
     const char *accept = web_header(request, "Accept");
     if (read_directory(&listing, fd, &err) < 0)

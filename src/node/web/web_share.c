@@ -297,7 +297,7 @@ static enum MHD_Result answer_open(const struct request *request, const char *pa
     if (S_ISDIR(stat.st_mode)) {
         int listed = *fd;
         *fd = -1;
-        return web_listing_answer(request, listed);
+        return web_listing_answer(request, path, listed);
     }
     struct file file = {.fd = *fd};
     if (settle(*fd, &stat) < 0)

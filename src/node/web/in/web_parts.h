@@ -186,8 +186,9 @@ void web_named_free(struct named *named);
  * `usual`, which may be NULL. */
 #define WEB_RUNBOOKS "troubleshooting.md#by-exit-code"
 void web_write_runbooks(struct sl_json *json, const char *key, const char *usual);
-/** web_listing.c: a directory, as HTML or JSON. Takes fd. */
-enum MHD_Result web_listing_answer(const struct request *request, int fd);
+/** web_listing.c: a directory, as HTML or JSON; path: "", or its own below the shared one with a
+ * slash at its end. Takes fd. */
+enum MHD_Result web_listing_answer(const struct request *request, const char *path, int fd);
 
 /** web_events.c. New clients are refused after events_stop, and those there end. */
 struct events *events_new(const struct sl_web *web, struct sl_err *err);
