@@ -131,6 +131,25 @@ SL_TEST(a_model_that_is_whole_is_a_label)
                      "{\"metadata\":{\"labels\":{\"model.csi.sluice.dev/alpha\":\"ready\"}}}");
 }
 
+SL_TEST(addresses_are_judged_before_anything_is_asked)
+{
+    static const struct {
+        const char *daemon, *api, *word;
+    } bad[] = {
+        {"unix:/run/sluice.sock", "https://127.0.0.1:1", "--daemon: bad URL"},
+        {"127.0.0.1:9464", "https://127.0.0.1:1", "--daemon: bad URL"},
+        {"http://127.0.0.1:1", "ftp://127.0.0.1", "--api: bad URL"},
+    };
+    for (size_t i = 0; i < SL_COUNT(bad); i++) { /* without an end, but for the mistake */
+        RUN(&ran, "label", "--daemon", bad[i].daemon, "--api", bad[i].api, "--account", scratch);
+        ck_assert_msg(ran.exit_code == 2 && strstr(ran.err, bad[i].word), "%d: %s", ran.exit_code,
+                      ran.err);
+    }
+    snprintf(url, sizeof(url), "%s//", sl_server_url(server, ""));
+    once(0, "");
+    ck_assert_uint_eq(patched, 1);
+}
+
 SL_TEST(what_is_right_already_is_not_written)
 {
     labels = "{\"model.csi.sluice.dev/alpha\": \"ready\", \"zone\": \"a\"}";

@@ -23,6 +23,7 @@
 #include "log.h"
 #include "tls.h"
 #include "tokens.h"
+#include "url.h"
 
 enum {
     LISTING_BYTES_MAX = 16 * 1024 * 1024,
@@ -470,12 +471,32 @@ static const char *given(const char *value, const char *variable)
     return value ? value : "";
 }
 
+/* Without slashes at its end: a path follows. */
+static char *trim_url(const char *url, struct sl_err *err)
+{
+    size_t bytes = strlen(url);
+    while (bytes && url[bytes - 1] == '/')
+        bytes--;
+    return sl_strndup(url, bytes, err);
+}
+
+/* At once: else it would be complained of for ever. */
+static int check_urls(const char *daemon, const char *api, struct sl_err *err)
+{
+    sl_autourl parsed = {0}, api_parsed = {0};
+    if (sl_url_parse(daemon, &parsed, err) < 0)
+        return sl_wrap(err, "--daemon");
+    if (sl_url_parse(api, &api_parsed, err) < 0)
+        return sl_wrap(err, "--api");
+    return sl_token_url_check(api, "--api", err);
+}
+
 static char *make_api(const char *value, struct sl_err *err)
 {
     const char *host = given(NULL, "KUBERNETES_SERVICE_HOST");
     const char *port = given(NULL, "KUBERNETES_SERVICE_PORT");
     if (value && *value)
-        return sl_strdup(value, err);
+        return trim_url(value, err);
     if (*host && *port)
         return sl_asprintf(err, strchr(host, ':') ? "https://[%s]:%s" : "https://%s:%s", host,
                            port);
@@ -487,8 +508,9 @@ static int run(struct sl_cli *cli, struct sl_err *err)
 {
     const struct label_options *options = cli->options;
     const char *node = given(options->node, "NODE_NAME");
+    sl_autofree char *daemon = trim_url(options->daemon, err);
     struct labeller labeller = {.cancel = cli->cancel,
-                                .daemon = options->daemon,
+                                .daemon = daemon,
                                 .prefix = options->prefix,
                                 .taint = options->startup_taint ? options->startup_taint : "",
                                 .driver = options->driver,
@@ -505,7 +527,7 @@ static int run(struct sl_cli *cli, struct sl_err *err)
         api ? sl_asprintf(err, "%s/apis/storage.k8s.io/v1/csinodes/%s", api, node) : NULL;
     labeller.node_url = url;
     labeller.drivers_url = drivers;
-    if (!url || !drivers || sl_token_url_check(url, "--api", err) < 0)
+    if (!daemon || !url || !drivers || check_urls(daemon, url, err) < 0)
         return -1;
     int done = 0;
     sl_cli_shut_others_out();
