@@ -143,6 +143,36 @@ SL_TEST(what_is_no_file_is_refused_at_once)
     ck_assert_int_eq(wait_sluice(daemon), 0);
 }
 
+static unsigned mode_of_socket(void)
+{
+    struct stat status;
+    ck_assert_int_eq(stat(sock, &status), 0);
+    return status.st_mode & 0777;
+}
+
+/* Else those whom a new list names could not even connect. */
+SL_TEST(the_mode_of_the_control_socket_follows_from_a_new_config)
+{
+    static const char *const more[] = {"uids: [\"12345\"]", "", "mode: \"0640\", group: \"0\""};
+    static const unsigned modes[] = {0666, 0600, 0640};
+    char text[PATH_BYTES * 4];
+    pid_t daemon = start_sluice((const char *const[]){"serve", config, NULL}, out, log_);
+    SL_AWAIT(answers(), "the daemon's first answer");
+    ck_assert_uint_eq(mode_of_socket(), 0600);
+    for (size_t i = 0; i < SL_COUNT(more); i++) {
+        snprintf(text, sizeof(text),
+                 "apiVersion: sluice/v1alpha1\nkind: Node\ndirectory: %s/node\nbudgetBytes: 1GiB\n"
+                 "control: {socket: %s, %s}\n",
+                 scratch, sock, more[i]);
+        write_file(config, text);
+        kill(daemon, SIGHUP);
+        SL_AWAIT(mode_of_socket() == modes[i], "the mode");
+    }
+    SL_AWAIT(is_logged("'control.group' has changed in the config: restart"), "the warning");
+    kill(daemon, SIGTERM);
+    ck_assert_int_eq(wait_sluice(daemon), 0);
+}
+
 SL_TEST(a_spec_comes_by_standard_input_too)
 {
     char text[PATH_BYTES * 2], piped[PATH_BYTES * 4];

@@ -501,6 +501,11 @@ void sl_web_free(struct sl_web *web)
     free(web);
 }
 
+int sl_web_set_mode(const struct sl_web *web, unsigned mode, struct sl_err *err)
+{
+    return sl_node_socket_set_mode(&web->socket, mode, err);
+}
+
 unsigned sl_web_port(const struct sl_web *web)
 {
     return web->port;

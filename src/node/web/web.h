@@ -48,6 +48,8 @@ SL_AUTO_DEFINE(sl_web)
  * request that has begun is answered, at most drain_ms. The server goes on answering.
  */
 void sl_web_drain(struct sl_web *web, unsigned drain_ms);
+/** Of the unix socket; any other has none. SL_E_NET. */
+int sl_web_set_mode(const struct sl_web *web, unsigned mode, struct sl_err *err);
 /** The TCP port it listens on; 0 at a unix socket. */
 unsigned sl_web_port(const struct sl_web *web);
 

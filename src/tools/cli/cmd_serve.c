@@ -113,7 +113,9 @@ static void warn_of_restart(const struct sl_node_spec *old, const struct sl_node
         {"loadsAtOnce", old->loads_at_once == new->loads_at_once},
         {"listen", same_text(old->listen, new->listen)},
         {"control.socket", same_text(old->control.socket, new->control.socket)},
+        {"control.group", same_text(old->control.group, new->control.group)},
         {"pool.socket", same_text(old->pool.socket, new->pool.socket)},
+        {"pool.group", same_text(old->pool.group, new->pool.group)},
         {"pool.directory", same_text(old->pool.directory, new->pool.directory)},
         {"csi.enabled", old->csi.enabled == new->csi.enabled},
         {"csi.driverName", same_text(old->csi.driver_name, new->csi.driver_name)},
@@ -127,6 +129,16 @@ static void warn_of_restart(const struct sl_node_spec *old, const struct sl_node
         if (!keys[i].same)
             sl_log(SL_LOG_WARN, "'%s' has changed in the config: restart the daemon to apply it",
                    keys[i].key);
+}
+
+/* Those whom the new lists name must get through to be asked who they are. */
+static void set_control_mode(const struct server *server, const struct sl_node_spec *spec)
+{
+    unsigned mode;
+    struct sl_err why = SL_ERR_INIT;
+    if (server->control && (sl_node_spec_control_mode(&spec->control, &mode, &why) < 0 ||
+                            sl_web_set_mode(server->control, mode, &why) < 0))
+        sl_log(SL_LOG_WARN, "%s: the old one stays in force", why.message);
 }
 
 static void reload(struct server *server)
@@ -144,6 +156,7 @@ static void reload(struct server *server)
         if (server->pool)
             sl_node_pool_reload(server->pool, &config.spec);
         sl_serve_csi_reload(&server->csi, &config.spec);
+        set_control_mode(server, &config.spec);
         sl_node_reload(server->node, &config);
         char models[40];
         sl_log(SL_LOG_INFO, "the config was read again: %s",
