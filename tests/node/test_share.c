@@ -438,6 +438,24 @@ SL_TEST(a_folder_of_a_listing_has_the_size_of_its_files)
     expect_size("z-many", ""); /* more than a listing counts */
 }
 
+/* A connection that ends without an answer would be tried again. */
+SL_TEST(a_listing_that_is_too_long_is_told)
+{
+    enum { NAME_BYTES = 246, FILES = 3000 };
+    char name[300], marks[NAME_BYTES + 1] = "";
+    struct http_reply reply;
+    memset(marks, 1, NAME_BYTES); /* each takes six bytes of JSON */
+    make_directory("odd");
+    for (int i = 0; i < FILES; i++) {
+        snprintf(name, sizeof(name), "odd/%04d%s", i, marks);
+        put(name, "", 0);
+    }
+    ck_assert_int_eq(ask("/odd/", "Accept: application/json\r\n", &reply), 507);
+    ck_assert_msg(strstr(reply.body, "larger than 4 MiB"), "%s", reply.body);
+    http_release(&reply);
+    ck_assert_int_eq(status_of("/sub/config.json"), 200);
+}
+
 /* Each listing is big and left unread. */
 SL_TEST(clients_that_ask_and_do_not_read_take_bounded_memory)
 {

@@ -110,9 +110,14 @@ enum MHD_Result web_send_html(const struct request *request, const char *policy,
 
 enum MHD_Result web_send_json(const struct request *request, int status, struct sl_json *json)
 {
-    enum MHD_Result result = MHD_NO;
+    enum MHD_Result result;
     if (sl_json_text(json, NULL) && sl_buf_append(&json->buf, "\n", 1, NULL) == 0)
         result = web_send_buf(request, status, "application/json", &json->buf);
+    else
+        result = web_send_error(request, 507, SL_E_NO_SPACE, 0,
+                                "the answer is larger than %d MiB, or there is no memory for it: "
+                                "ask for a part of it",
+                                WEB_ANSWER_BYTES_MAX >> 20);
     sl_json_release(json);
     return result;
 }
