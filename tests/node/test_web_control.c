@@ -204,7 +204,11 @@ SL_TEST(what_is_not_possible_now_is_a_conflict)
     expect(local(), "POST", "/v1/models/m/evict", "", NULL, 409, "\"code\":\"pinned\"");
     expect(local(), "POST", "/v1/loads", "", MODEL("m") "readers: {attempts: 3}\n", 409,
            "\"code\":\"exists\"");
-    expect(local(), "POST", "/v1/loads", "", MODEL("r"), 202, "\"r\"");
+    expect(
+        local(), "POST", "/v1/loads", "",
+        MODEL("r") "---\n" MODEL("m") "readers: {attempts: 3}\n---\n" MODEL("s"), 409,
+        "the first 1 of 3 models will be loaded, the others not: the model 'm' is in the config");
+    expect(local(), "GET", "/v1/models/s", "", NULL, 404, "'s'");
     struct sl_model_ref *ref = sl_registry_wait_until(node->registry, "r", SL_REF_DIRECTORY,
                                                       "a test", NULL, UINT64_MAX, NULL, &err);
     ck_assert_ptr_nonnull(ref);
@@ -227,9 +231,12 @@ SL_TEST(a_refusal_says_how_to_ask)
     static const struct {
         const char *method, *target, *allow;
     } others[] = {
-        {"POST", "/healthz", "GET, HEAD"},       {"OPTIONS", "/metrics", "GET, HEAD"},
-        {"PUT", "/", "GET, HEAD"},               {"DELETE", "/v1/loads/1", "GET, HEAD"},
-        {"POST", "/v1/errors/NET", "GET, HEAD"}, {"GET", "/v1/models/m/pin", "POST"},
+        {"POST", "/healthz", "GET, HEAD"},
+        {"OPTIONS", "/metrics", "GET, HEAD"},
+        {"PUT", "/", "GET, HEAD"},
+        {"DELETE", "/v1/loads/1", "GET, HEAD"},
+        {"POST", "/v1/errors/NET", "GET, HEAD"},
+        {"GET", "/v1/models/m/pin", "POST"},
     };
     for (size_t i = 0; i < SL_COUNT(others); i++) {
         ck_assert_msg(ask_at(i % 2 ? local() : far(), others[i].method, others[i].target, "", NULL,

@@ -154,10 +154,13 @@ int sl_node_request(struct sl_node *node, const char *text, size_t bytes,
         char *name = names[*count];
         snprintf(name, 64, "%s", specs.items[i].metadata.name);
         done = define(node, &specs.items[i], &options, err);
+        *count += done == 0;
         if (done == 0)
             done = sl_directory_holder_remember(node->directory, name, text, err);
-        *count += done == 0;
     }
+    if (done < 0 && *count)
+        sl_wrap(err, "the first %zu of %zu models will be loaded, the others not", *count,
+                specs.count);
     sl_specs_release(&specs);
     return done;
 }
