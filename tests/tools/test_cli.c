@@ -463,6 +463,34 @@ SL_TEST(a_signal_ends_a_server)
     unlink(err_path);
 }
 
+/* Else files, or sockets, would have these numbers, and logs would be written into them. */
+SL_TEST(no_file_takes_the_place_of_a_stream_that_is_closed)
+{
+    char out[] = "/tmp/sluice-share-XXXXXX", command[512], text[256] = "", path[64];
+    int fd = mkstemp(out);
+    snprintf(command, sizeof(command),
+             "exec \"$SLUICE\" share /usr/include --listen 127.0.0.1:0 <&- 2>&- >%s", out);
+    pid_t pid = start_program("sh", (const char *const[]){"-c", command, NULL});
+    SL_AWAIT(pread(fd, text, sizeof(text) - 1, 0) > 0 && strstr(text, "127.0.0.1"),
+             "where it listens");
+    static const int streams[] = {STDIN_FILENO, STDERR_FILENO};
+    for (size_t i = 0; i < SL_COUNT(streams); i++) {
+        char target[64] = "";
+        snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)pid, streams[i]);
+        ck_assert_int_gt(readlink(path, target, sizeof(target) - 1), 0);
+        ck_assert_str_eq(target, "/dev/null");
+    }
+    ck_assert_int_eq(kill(pid, SIGTERM), 0);
+    ck_assert_int_eq(wait_sluice(pid), 0);
+    struct ran ran = {0};
+    run_program(&ran, "sh", (const char *const[]){"-c", "exec \"$SLUICE\" version >&-", NULL});
+    ck_assert_msg(ran.exit_code == 6 && strstr(ran.err, "standard output"), "%d: %s", ran.exit_code,
+                  ran.err);
+    ran_release(&ran);
+    close(fd);
+    unlink(out);
+}
+
 /* Does the process run `sluice`, itself or emulated, and sleep, as it does while it waits for its
  * input? */
 static bool is_asleep(pid_t pid)

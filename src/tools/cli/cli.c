@@ -6,6 +6,7 @@
 #include "cli.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -337,10 +338,21 @@ static void note_end(const struct sl_command_line *line, int exit_code)
     sl_termination_default(text);
 }
 
+/* What is opened later must not get the number of a stream that is closed: logs and results would
+ * be written into it. Whoever reads or writes such a stream fails as before. */
+static void occupy_closed_streams(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 &&
+            open("/dev/null", (fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) | O_CLOEXEC) < 0)
+            open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
 int sl_cli_main(int argc, char **argv)
 {
     struct sl_command_line line;
     struct sl_err err = SL_ERR_INIT;
+    occupy_closed_streams();
     sl_descriptors_raise();
     /* `sluice --version` is what people try first. */
     char word[] = "version", *version[] = {argv[0], word, NULL};
