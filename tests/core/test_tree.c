@@ -2,9 +2,11 @@
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -124,6 +126,17 @@ SL_TEST(siblings_have_the_same_folder)
 }
 
 SL_CASE(.setup = setup, .teardown = teardown)
+
+SL_TEST(what_cannot_be_written_leaves_nothing)
+{
+    struct sl_err err = SL_ERR_INIT;
+    const struct rlimit none = {0, 0};
+    signal(SIGXFSZ, SIG_IGN);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &none), 0); /* of this test's process */
+    ck_assert_int_eq(sl_tree_write_own(root_fd, "file", "text", 4, &err), -1);
+    ck_assert_int_eq(faccessat(root_fd, "file", F_OK, 0), -1);
+    ck_assert_int_eq(faccessat(root_fd, "file.tmp", F_OK, 0), -1);
+}
 
 SL_TEST(a_file_that_is_too_large_is_not_begun)
 {

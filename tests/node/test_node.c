@@ -4,8 +4,10 @@
 
 #include <check.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -420,6 +422,28 @@ SL_TEST(a_caller_learns_what_is_wrong_and_nothing_was_done)
     ck_assert_int_eq(sl_node_request(node, twin, strlen(twin), names, &count, &err), -1);
     ck_assert_str_eq(err.code, "exists");
     ck_assert_uint_eq(settled(node).models, 1);
+    sl_node_free(node);
+}
+
+SL_TEST(what_cannot_be_kept_is_not_begun)
+{
+    static const char text[] = MODEL("r", "");
+    char names[SL_NODE_REQUEST_MODELS_MAX][64];
+    size_t count;
+    struct rlimit before, none;
+    struct sl_node *node = open_node(MODEL("m", ""));
+    settled(node);
+    ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &before), 0);
+    none = (struct rlimit){0, before.rlim_max};
+    signal(SIGXFSZ, SIG_IGN);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &none), 0); /* as a directory that is full */
+    ck_assert_int_eq(sl_node_request(node, text, strlen(text), names, &count, &err), -1);
+    ck_assert_int_eq(err.kind, SL_E_NO_SPACE);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &before), 0);
+    ck_assert_uint_eq(settled(node).models, 1);
+    ck_assert_int_eq(faccessat(scratch, "models/r", F_OK, 0), -1);
+    ck_assert_int_eq(sl_node_request(node, text, strlen(text), names, &count, &err), 0);
+    ck_assert_uint_eq(settled(node).ready, 2);
     sl_node_free(node);
 }
 

@@ -278,10 +278,13 @@ static int write_whole(int directory_fd, const char *name, mode_t mode, const vo
     unlinkat(directory_fd, temporary, 0);
     sl_autoclose int fd =
         openat(directory_fd, temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd < 0 || sl_write_all(fd, data, bytes) < 0 || fchmod(fd, mode) < 0 ||
-        renameat(directory_fd, temporary, directory_fd, name) < 0)
-        return sl_tree_fail(err, errno, "write", name);
-    return 0;
+    if (fd >= 0 && sl_write_all(fd, data, bytes) == 0 && fchmod(fd, mode) == 0 &&
+        renameat(directory_fd, temporary, directory_fd, name) == 0)
+        return 0;
+    int why = errno;
+    if (fd >= 0)
+        unlinkat(directory_fd, temporary, 0);
+    return sl_tree_fail(err, why, "write", name);
 }
 
 int sl_tree_write(int directory_fd, const char *name, const void *data, size_t bytes,

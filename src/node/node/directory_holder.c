@@ -425,12 +425,13 @@ int sl_directory_holder_remember(struct sl_directory_holder *holder, const char 
             *err = why;
         return -1;
     }
-    if (text)
-        return sl_tree_write_own(fd, MODEL_SPEC, text, strlen(text), err);
-    if (sl_tree_remove(fd, MODEL_SPEC) < 0)
-        return sl_tree_fail(err, errno, "remove the spec of", name);
-    unlinkat(holder->folder.fd, name, AT_REMOVEDIR);
-    return 0;
+    int done = text ? sl_tree_write_own(fd, MODEL_SPEC, text, strlen(text), err)
+               : sl_tree_remove(fd, MODEL_SPEC) < 0
+                   ? sl_tree_fail(err, errno, "remove the spec of", name)
+                   : 0;
+    if (!text || done < 0)
+        unlinkat(holder->folder.fd, name, AT_REMOVEDIR); /* if nothing else is in it */
+    return done;
 }
 
 void sl_directory_holder_each_spec(struct sl_directory_holder *holder,

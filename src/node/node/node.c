@@ -80,16 +80,23 @@ static int inherit(struct sl_node *node, struct sl_spec *spec, struct sl_err *er
     return sl_spec_inherit_through(spec, &node->locked.through, err);
 }
 
-static int define(struct sl_node *node, struct sl_spec *spec,
-                  const struct sl_model_options *options, struct sl_err *err)
+/* What the node adds to a spec. */
+static int complete(struct sl_node *node, struct sl_spec *spec, struct sl_err *err)
 {
-    const struct sl_holder *holder = holder_of(node, spec);
     if (inherit(node, spec, err) < 0)
         return -1;
     if (spec->readers.memory_bytes == SL_AUTO_VALUE)
         spec->readers.memory_bytes =
             SL_MAX(READER_MEMORY_BYTES / node->loads_at_once, 1024u * 1024u);
-    return sl_registry_define(node->registry, spec, holder, options, err);
+    return 0;
+}
+
+static int define(struct sl_node *node, struct sl_spec *spec,
+                  const struct sl_model_options *options, struct sl_err *err)
+{
+    return complete(node, spec, err) < 0
+               ? -1
+               : sl_registry_define(node->registry, spec, holder_of(node, spec), options, err);
 }
 
 static void take_config(struct sl_node *node, struct sl_node_config *config)
@@ -143,20 +150,32 @@ static void define_kept(void *arg, const char *name, const char *text, size_t by
         sl_log(SL_LOG_WARN, "the kept spec of '%s' is not valid any more: %s", name, why.message);
 }
 
+/* Kept first, since what cannot be kept is not begun: its caller is told that it was refused. */
+static int take_request(struct sl_node *node, struct sl_spec *spec, const char *name,
+                        const char *text, struct sl_err *err)
+{
+    const struct sl_model_options options = {SL_MODEL_OF_REQUEST, false, true};
+    struct sl_registry_meaning meaning;
+    if (complete(node, spec, err) < 0 ||
+        sl_directory_holder_remember(node->directory, name, text, err) < 0)
+        return -1;
+    int done = sl_registry_define(node->registry, spec, holder_of(node, spec), &options, err);
+    if (done < 0 && (!sl_registry_meaning(node->registry, name, &meaning) || meaning.of_config))
+        sl_directory_holder_remember(node->directory, name, NULL, NULL);
+    return done;
+}
+
 int sl_node_request(struct sl_node *node, const char *text, size_t bytes,
                     char names[SL_NODE_REQUEST_MODELS_MAX][64], size_t *count, struct sl_err *err)
 {
-    const struct sl_model_options options = {SL_MODEL_OF_REQUEST, false, true};
     struct sl_specs specs = {0};
     int done = parse_request(text, bytes, &specs, err);
     *count = 0;
     for (size_t i = 0; done == 0 && i < specs.count; i++) {
         char *name = names[*count];
         snprintf(name, 64, "%s", specs.items[i].metadata.name);
-        done = define(node, &specs.items[i], &options, err);
+        done = take_request(node, &specs.items[i], name, text, err);
         *count += done == 0;
-        if (done == 0)
-            done = sl_directory_holder_remember(node->directory, name, text, err);
     }
     if (done < 0 && *count)
         sl_wrap(err, "the first %zu of %zu models will be loaded, the others not", *count,
