@@ -537,6 +537,9 @@ SL_TEST(a_token_is_good_as_long_as_it_is_in_the_file)
     ck_assert_int_eq(sl_node_rights_token(&rights, "0123456789abcdef"), SL_NODE_TOKEN_WRONG);
     ck_assert_int_eq(sl_tree_write(scratch, "token", "short\n", 6, &err), 0);
     ck_assert_int_eq(sl_node_rights_token(&rights, "short"), SL_NODE_TOKEN_BROKEN);
+    ck_assert_int_eq(unlinkat(scratch, "token", 0), 0);
+    ck_assert_int_eq(mkfifoat(scratch, "token", 0600), 0); /* would hold up who asks */
+    ck_assert_int_eq(sl_node_rights_token(&rights, "0123456789abcdef"), SL_NODE_TOKEN_BROKEN);
     sl_node_rights_release(&rights);
 }
 

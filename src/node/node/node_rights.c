@@ -86,7 +86,7 @@ static int digest_of(const char *text, size_t bytes, uint8_t digest[32], struct 
 static int read_token(const char *path, uint8_t digest[32], struct sl_err *err)
 {
     sl_autobuf text = SL_BUF_INIT(SL_NODE_TOKEN_MAX);
-    if (sl_buf_read_file(&text, path, err) < 0)
+    if (sl_spec_file_text(path, "token file", &text, err) < 0)
         return -1;
     const char *begin = sl_buf_string(&text);
     size_t bytes = text.used;
