@@ -583,4 +583,39 @@ SL_TEST(callers_may_bring_the_same_spec_at_once)
         ck_assert_ptr_null(failed[i]);
 }
 
+static void *request_once(void *node)
+{
+    static const char text[] = MODEL("r", "");
+    struct sl_err why = SL_ERR_INIT;
+    char names[SL_NODE_REQUEST_MODELS_MAX][64];
+    size_t count;
+    (void)sl_node_request(node, text, strlen(text), names, &count, &why);
+    return NULL;
+}
+
+static void *forget_once(void *node)
+{
+    struct sl_err why = SL_ERR_INIT;
+    (void)sl_node_forget(node, "r", &why);
+    return NULL;
+}
+
+SL_TEST(what_is_known_is_kept_whoever_forgets_it_meanwhile)
+{
+    enum { ROUNDS = 100 };
+    struct sl_registry_meaning meaning;
+    struct sl_node *node = open_node("");
+    for (int i = 0; i < ROUNDS; i++) {
+        pthread_t asking, forgetting;
+        request_once(node);
+        ck_assert_int_eq(pthread_create(&forgetting, NULL, forget_once, node), 0);
+        ck_assert_int_eq(pthread_create(&asking, NULL, request_once, node), 0);
+        pthread_join(asking, NULL);
+        pthread_join(forgetting, NULL);
+        bool kept = faccessat(scratch, "models/r/model.yaml", F_OK, 0) == 0;
+        ck_assert_int_eq(sl_registry_meaning(node->registry, "r", &meaning), kept);
+    }
+    sl_node_free(node);
+}
+
 SL_CASE(.setup = setup, .teardown = teardown)

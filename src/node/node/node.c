@@ -156,6 +156,7 @@ static int take_request(struct sl_node *node, struct sl_spec *spec, const char *
 {
     const struct sl_model_options options = {SL_MODEL_OF_REQUEST, false, true};
     struct sl_registry_meaning meaning;
+    SL_LOCKED(&node->keeping);
     if (complete(node, spec, err) < 0 ||
         sl_directory_holder_remember(node->directory, name, text, err) < 0)
         return -1;
@@ -270,6 +271,7 @@ bool sl_node_hides_volumes(struct sl_node *node)
 
 int sl_node_forget(struct sl_node *node, const char *name, struct sl_err *err)
 {
+    SL_LOCKED(&node->keeping);
     if (sl_registry_forget(node->registry, name, err) < 0)
         return -1;
     return sl_directory_holder_remember(node->directory, name, NULL, err);
@@ -307,6 +309,7 @@ struct sl_node *sl_node_open(struct sl_node_config *config, const struct sl_node
     if (!node)
         return NULL;
     sl_node_rights_init(&node->rights);
+    pthread_mutex_init(&node->keeping, NULL);
     pthread_mutex_init(&node->lock, NULL);
     (void)take_lists(node, &config->spec);
     node->loads_at_once = (unsigned)config->spec.loads_at_once;
@@ -358,6 +361,7 @@ void sl_node_free(struct sl_node *node)
     free(node->locked.uri_prefixes.items);
     sl_options_release(&sl_spec_through_table, &node->locked.through);
     release_rules(&node->locked.signing);
+    pthread_mutex_destroy(&node->keeping);
     pthread_mutex_destroy(&node->lock);
     free(node->tmpfs);
     free(node);

@@ -22,7 +22,8 @@ struct sl_node {
     struct sl_gpu_holders *gpus;
     struct sl_node_rights rights;
     unsigned loads_at_once;
-    char *tmpfs; /* that it mounts; NULL: none */
+    char *tmpfs;             /* that it mounts; NULL: none */
+    pthread_mutex_t keeping; /* who brings or forgets a spec: what is known is what is kept */
     pthread_mutex_t lock;
     struct {
         struct sl_list uri_prefixes;
@@ -59,7 +60,8 @@ void sl_node_reload(struct sl_node *node, struct sl_node_config *config);
 /**
  * What a caller brought: a text of one or several models, which are loaded from now on and known
  * again after a restart. names: of each, "" at the end. SL_E_USAGE tells the first mistake; nothing
- * was done then. Code "exists": the config has the name. SL_E_NO_SPACE. Waits for no load.
+ * was done then. Code "exists": the config has the name. SL_E_NO_SPACE. With these the first *count
+ * are taken, as the message says. Waits for no load.
  */
 enum { SL_NODE_REQUEST_MODELS_MAX = 16 };
 int sl_node_request(struct sl_node *node, const char *text, size_t bytes,
