@@ -561,6 +561,7 @@ SL_TEST_OF(starting_claims, too_few_descriptors_are_told_of_at_every_step)
         web = sl_web_start(&config, &err);
         ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &usual), 0);
         ck_assert_msg(web || strstr(err.message, "(ulimit -n)"), "%s", err.message);
+        ck_assert_msg(web || err.kind == SL_E_NO_SPACE, "%s", err.message);
         refused += !web;
     }
     ck_assert_uint_gt(refused, 5);

@@ -419,7 +419,7 @@ static int start_daemon(struct sl_web *web, const struct sl_web_config *config, 
     if (web->daemon)
         return 0;
     close(fd);
-    return sl_fail(err, SL_E_NET, /* libmicrohttpd does not say which */
+    return sl_fail(err, SL_E_NO_SPACE, /* libmicrohttpd does not say which */
                    "cannot start the HTTP server on '%s': its %u threads lack descriptors or "
                    "memory: raise their limits (ulimit -n)",
                    web->is_control ? config->control->path : config->listen, threads);

@@ -45,8 +45,11 @@ int web_share_open(struct sl_web *web, const struct sl_web_config *config, struc
     memcpy(web->share_prefix, prefix, bytes + 1);
     web->share_fd = open(config->share_directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (web->share_fd < 0)
-        return sl_fail_errno(err, errno == ENOENT ? SL_E_NOT_FOUND : SL_E_USAGE, errno,
-                             "cannot share '%s', name a directory that you may read",
+        return sl_fail_errno(err,
+                             errno == ENOENT                      ? SL_E_NOT_FOUND
+                             : errno == EMFILE || errno == ENFILE ? SL_E_NO_SPACE
+                                                                  : SL_E_USAGE,
+                             errno, "cannot share '%s', name a directory that you may read",
                              config->share_directory);
     web->named = web_named_new(err);
     return web->named ? 0 : -1;
