@@ -381,6 +381,11 @@ SL_TEST(a_map_is_private_and_of_the_opened_file)
     fclose(file);
     ck_assert_int_eq(sluice_map(source, 1, NULL, &other, &error), -1);
     ck_assert_str_eq(error.code, "changed");
+    ck_assert_int_eq(remove(path), 0);
+    ck_assert_int_eq(sluice_map(source, 1, NULL, &other, &error), -1);
+    ck_assert_int_eq(error.kind, SLUICE_NOT_FOUND);
+    ck_assert_int_eq(mkfifo(path, 0600), 0); /* which waits for nobody */
+    ck_assert_int_eq(sluice_map(source, 1, NULL, &other, &error), -1);
     sluice_close(source);
     ck_assert_int_eq(((uint8_t *)memory->data)[19999], 1); /* it outlives the source */
     sluice_unmap(memory);

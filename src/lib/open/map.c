@@ -29,7 +29,7 @@ static struct sluice_memory *map_file(const char *path, uint64_t offset, uint64_
                                       struct sl_err *err)
 {
     uint64_t before = offset % (uint64_t)sysconf(_SC_PAGESIZE);
-    sl_autoclose int fd = open(path, O_RDONLY | O_CLOEXEC);
+    sl_autoclose int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (fd < 0) {
         sl_fail_errno(err, SL_E_NO_SPACE, errno, "cannot open '%s'", path);
         return NULL;
@@ -52,14 +52,17 @@ static struct sluice_memory *map_file(const char *path, uint64_t offset, uint64_
 static int map_place(struct sluice_source *source, uint64_t number, const char *path,
                      uint64_t offset, struct sluice_memory **out, struct sluice_error *error)
 {
-    struct sl_err err = SL_ERR_INIT;
-    struct sluice_memory *memory = NULL;
-    if (sl_cancel_check(source->cancel, &err) == 0)
-        memory = map_file(path, offset, sl_open_bytes(source, number), &err);
-    if (!memory || check_version(source, sl_open_object(source, number), offset, &err) < 0) {
+    struct sl_err err = SL_ERR_INIT, unmapped = SL_ERR_INIT;
+    if (sl_cancel_check(source->cancel, &err) < 0)
+        return sl_open_fail(error, &err);
+    struct sluice_memory *memory = map_file(path, offset, sl_open_bytes(source, number), &unmapped);
+    /* What became of the file says more than that it cannot be mapped. */
+    if (check_version(source, sl_open_object(source, number), offset, &err) < 0) {
         sluice_unmap(memory);
         return sl_open_fail(error, &err);
     }
+    if (!memory)
+        return sl_open_fail(error, &unmapped);
     *out = memory;
     return 0;
 }
