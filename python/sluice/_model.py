@@ -21,6 +21,7 @@ from ._stream import GROUP_BYTES, arriving
 from ._values import metadata as values_of
 
 COPIED_BYTES = 1 << 20
+SMALL_BYTES = 4096  # whose copy takes no longer wherever it goes
 FOUND_ALONE = 8  # tensors of which each costs as much as a quarter of all in a small file
 
 
@@ -112,7 +113,7 @@ class Bytes:
 
 def may_map(source: Source, entry: Entry) -> bool:
     """Its bytes are in a local file, and reading them would check no hash."""
-    return entry.is_local and not (source.checks and source.hashes(entry.number))
+    return entry.is_local and (source.stays_mapped(entry.number) or not (source.checks and source.hashes(entry.number)))
 
 
 def hold(source: Source, entry: Entry) -> _native.Held:
@@ -412,14 +413,17 @@ class Model(Mapping[str, Any]):
         if size > COPIED_BYTES and _slices.in_one_piece(taken.ranges, entry.shape):
             mapped = OpenTensor(self._source, entry)
             return (mapped.torch() if framework == "torch" else mapped.numpy())[part]
-        held = self._source.map(entry.number)
+        held = self._source.look_at(entry.number)
         if framework == "torch":
             torch = library("torch")
             whole = torch.frombuffer(held.buffer(), dtype=torch.uint8).view(torch_dtype(entry.dtype)).view(entry.shape)
             return whole[part].clone(memory_format=torch.contiguous_format)
-        kind = row_dtype(entry.dtype)
+        numpy, kind = library("numpy"), row_dtype(entry.dtype)
+        found = numpy.frombuffer(held.buffer(), kind).reshape(entry.shape)[part]
+        if size <= SMALL_BYTES:
+            return numpy.array(found)
         array = _frameworks.aligned_array(kind, taken.read_shape)
-        array[...] = library("numpy").frombuffer(held.buffer(), kind).reshape(entry.shape)[part]
+        array[...] = found
         return array
 
     def _room(self, dtype: str, shape: tuple[int, ...], framework: str, gpu: Optional[str]) -> _frameworks.Room:

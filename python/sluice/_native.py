@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Optional, Union, cast
 from . import _fork, _structs
 from ._array import Memory
 from ._blocks import contextmanager
-from ._cancel import Cancel, Raised, aside, current, interruptible, milliseconds
+from ._cancel import Cancel, Raised, aside, current, interruptible, may_be_ended, milliseconds
 from ._error import SluiceError
 from ._key import Phrase
 from ._library import KIND_FILE, Error, Meta, Tensor
@@ -220,6 +220,30 @@ def _info(handle: c_void_p) -> _structs.SourceInfo:
 
 
 BRIEF_BYTES = 1 << 20  # of a read of a local file: a thread for it takes longer
+LOOKED_AT = 64  # tensors of a source that stay mapped
+_LOOK = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+class _Look(NamedTuple):
+    """A tensor that stays mapped, and its file as it was then."""
+
+    held: Held
+    path: bytes
+    seen: tuple[int, ...]
+
+
+def _seen(path: bytes) -> Optional[tuple[int, ...]]:
+    """What differs once a file was changed or replaced, as the library sees it; None: it cannot be opened. It is, since to who only asks a
+    file system of a network may say what it remembers."""
+    try:
+        file = os.open(path, _LOOK)
+    except OSError:
+        return None
+    try:
+        found = os.fstat(file)
+    finally:
+        os.close(file)
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def _is_local(uri: bytes) -> bool:
@@ -246,6 +270,7 @@ class Source:
 
     def _begin(self) -> None:
         self._lock, self._going = threading.Lock(), 0
+        self._looks: dict[int, _Look] = {}
 
     def _open(self, progress: Optional[Progress] = None) -> c_void_p:
         options, calls, handle = _open_options(*self._wanted), Calls(progress), c_void_p()
@@ -280,11 +305,13 @@ class Source:
         """Every call that reads, now or later, is canceled."""
         with self._using() as handle:
             function("sluice_cancel")(handle)
+            with self._lock:
+                self._looks = {}
 
     def close(self) -> None:
         """Now, or when the last call that reads has ended."""
         with self._lock:
-            self._closing = True
+            self._closing, self._looks = True, {}
         self._end()
 
     def _end(self) -> None:
@@ -440,6 +467,30 @@ class Source:
 
         interruptible(work, self._brief)
         return Held(pointer)
+
+    def stays_mapped(self, number: int) -> bool:
+        """Would look_at() find it?"""
+        return number in self._looks
+
+    def look_at(self, number: int) -> Held:
+        """map(), for who writes nothing there, and asks again: until the source is closed or canceled it stays mapped, and is of the version
+        that was opened, or is mapped anew, which says what happened to the file."""
+        looks = self._looks
+        look = looks.get(number)
+        if look is not None and not may_be_ended() and _seen(look.path) == look.seen:
+            return look.held
+        raw = Tensor(size=sizeof(Tensor))
+        with self._using() as handle:
+            call("sluice_source_tensor", handle, number, byref(raw))
+            path = raw.file
+        seen = _seen(path)  # before: what is found to be of the version that was opened when it is mapped was so then
+        held = self.map(number)
+        with self._lock:
+            if looks is self._looks and seen is not None:  # neither closed nor canceled meanwhile
+                if len(looks) >= LOOKED_AT:
+                    looks.clear()
+                looks[number] = _Look(held, path, seen)
+        return held
 
 
 class Written(NamedTuple):

@@ -92,8 +92,8 @@ class Opened(Case):
                         self.assertEqual(model.slice(name)[1].tolist(), self.made[name][1].tolist(), name)
                 self.assertEqual(float(model.slice("scalar")[()]), 2.5)
                 del rows
-                with open("/proc/self/maps", encoding="utf-8") as maps:
-                    self.assertNotIn(self.path, maps.read())
+            with open("/proc/self/maps", encoding="utf-8") as maps:
+                self.assertNotIn(self.path, maps.read())
 
     def test_no_slice_of_a_local_file_is_read_by_threads(self):
         made = {"w": torch.arange(3 << 18).reshape(3, 512, 512)}
