@@ -8,7 +8,7 @@ from typing import Any
 from . import _native
 from ._error import SluiceError
 from ._native import Written
-from ._write import laid
+from ._write import laid_as
 
 
 class Editor:
@@ -34,7 +34,7 @@ class Editor:
         self._lock = threading.Lock()
 
     def _take(self, change: Callable[[Written], None], name: str, tensor: Any) -> None:
-        found = laid(tensor)
+        found = laid_as(name, tensor)
         with self._lock:
             self._kept.append(found.owner)
             change(Written(name, found.dtype, found.shape, found.address, found.nbytes))

@@ -30,7 +30,35 @@ class Laid(NamedTuple):
     owner: Any
 
 
+def _is_in_memory(tensor: Any) -> bool:
+    """All of its elements, on the host. Those of a storage that was freed or made smaller are not, nor those of a fake tensor, or of one that
+    only wraps others."""
+    try:
+        storage = tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage()  # before torch 2
+        behind = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride())) + 1
+        return bool(tensor.data_ptr()) and (tensor.storage_offset() + behind) * tensor.element_size() <= storage.nbytes()
+    except (NotImplementedError, RuntimeError):  # it says so itself
+        return False
+
+
+def on_host(tensor: Any) -> Any:
+    """A tensor of torch whose bytes are its elements: none is still to be conjugated or negated."""
+    host = tensor.detach().to("cpu")
+    if host.numel() and not _is_in_memory(host):
+        raise ValueError(f"a {type(tensor).__name__} of shape {list(tensor.shape)} has not all of its elements in memory of its own: was its "
+                         "storage freed, is it a fake tensor, or made of others? Write what it stands for")
+    return host.resolve_conj().resolve_neg() if hasattr(host, "resolve_conj") else host
+
+
+def check_numpy(array: Any) -> None:
+    """TypeError: some of its elements are masked, which no format can say."""
+    if library("numpy").ma.is_masked(array):
+        raise TypeError("a masked array cannot be written: write array.filled(…), and array.mask beside it if it matters")
+
+
 def _laid_torch(tensor: Any) -> Laid:
+    if getattr(tensor, "is_nested", False):
+        raise TypeError("a nested tensor cannot be written: write the tensors that unbind() gives")
     row, shape = of_torch(tensor.dtype), tuple(int(size) for size in tensor.shape)
     if str(tensor.layout) != "torch.strided":
         raise TypeError(f"a tensor of layout {tensor.layout} cannot be written: call to_dense() first")
@@ -40,13 +68,13 @@ def _laid_torch(tensor: Any) -> Laid:
     nbytes = tensor.numel() * tensor.element_size()
     if tensor.device.type == "meta":
         return Laid(row.name, shape, 0, nbytes, tensor)
-    lying = tensor.detach().resolve_conj().resolve_neg() if hasattr(tensor, "resolve_conj") else tensor.detach()
-    lying = lying.to("cpu").contiguous()
+    lying = on_host(tensor).contiguous()
     return Laid(row.name, shape, lying.data_ptr() if nbytes else 0, nbytes, lying)
 
 
 def _laid_numpy(array: Any) -> Laid:
     numpy = library("numpy")
+    check_numpy(array)
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
     row = of_numpy(array.dtype)
@@ -72,6 +100,16 @@ def laid(tensor: Any) -> Laid:
             raise TypeError(f"{type(tensor).__name__} is not a tensor: torch, NumPy, JAX and CuPy have some")
         tensor = numpy.asarray(tensor)
     return _laid_numpy(tensor)
+
+
+def laid_as(name: Any, tensor: Any) -> Laid:
+    """laid(), whose errors say of which."""
+    try:
+        return laid(tensor)
+    except (TypeError, ValueError) as error:
+        if type(error) not in (TypeError, ValueError):
+            raise
+        raise type(error)(f"cannot write {name!r}: {error}") from None
 
 
 def as_file(found: Laid) -> Laid:
@@ -160,7 +198,7 @@ class Writer:
         self, name: Union[str, tuple[Union[str, int], ...]], tensor: Any, *, role: str = "entry", module: int = 0
     ) -> None:
         """One more tensor. A name of parts, role ("parameter", "buffer") and module are tensorizer's."""
-        found = laid(tensor)
+        found = laid_as(name, tensor)
         with self._lock:
             if self._output is None:
                 raise ValueError("the writer is closed")

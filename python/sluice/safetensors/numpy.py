@@ -5,6 +5,7 @@ import os
 from typing import Any, Optional, Union
 
 from .._dtypes import library, numpy_dtype
+from .._write import check_numpy
 from . import TensorSpec, deserialize, safe_open, serialize, serialize_file
 
 __all__ = ["load", "load_file", "save", "save_file"]
@@ -15,6 +16,7 @@ def _specs(tensors: dict[str, Any], kept: list[Any]) -> dict[str, TensorSpec]:
     numpy = library("numpy")
     found: dict[str, TensorSpec] = {}
     for name, array in tensors.items():
+        check_numpy(array)
         little = array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
         if not little.flags.c_contiguous:
             little = numpy.ascontiguousarray(little).reshape(array.shape)

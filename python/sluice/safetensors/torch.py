@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from typing import Any, Optional, Union
 
 from .._dtypes import DTYPES, library, of_torch, torch_dtype
-from . import TensorSpec, deserialize, safe_open, serialize, serialize_file
 from .._kinds import is_dict
+from .._write import on_host
+from . import TensorSpec, deserialize, safe_open, serialize, serialize_file
 
 __all__ = ["load", "load_file", "load_model", "save", "save_file", "save_model"]
 
@@ -212,7 +213,7 @@ def _specs(tensors: Any, kept: list[Any]) -> dict[str, TensorSpec]:
             raise ValueError(
                 f"You are trying to save a non contiguous tensor: `{name}`. Call `.contiguous()` on it before saving."
             )
-        host = tensor if tensor.device.type == "cpu" else tensor.to("cpu")
+        host = on_host(tensor)
         kept.append(host)
         of_torch(host.dtype)
         found[name] = TensorSpec(

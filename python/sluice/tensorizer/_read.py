@@ -294,8 +294,8 @@ class TensorDeserializer(Mapping[Any, Any]):
         if tensor is None:
             return False
         found = as_file(laid(tensor))
-        if found.dtype != entry.dtype or found.shape != entry.shape:
-            return False
+        if found.dtype != entry.dtype or found.shape != entry.shape or (found.nbytes and not found.address):
+            return False  # of another type or shape, or of the meta device
         data = (library("ctypes").c_char * found.nbytes).from_address(found.address) if found.nbytes else b""
         hashes = self._model.hashes(entry)
         if not hashes:

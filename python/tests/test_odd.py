@@ -1,0 +1,100 @@
+"""Tensors, names, keys and numbers that are odd: each is taken as what it is, or refused with a sentence; none becomes another."""
+import unittest
+
+import numpy
+import torch
+from case import Case, needs_writing
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+import sluice
+import sluice.safetensors.numpy
+import sluice.safetensors.torch
+import sluice.tensorizer
+
+
+def without_memory():
+    """Tensors that have not all of their elements."""
+    freed, short, view = torch.ones(4), torch.ones(4), torch.ones(4, 4)[:, 1]
+    freed.untyped_storage().resize_(0)
+    short.untyped_storage().resize_(8)
+    view.untyped_storage().resize_(16)
+    with FakeTensorMode():
+        fake = torch.ones(4)
+    return {"freed": freed, "short": short, "view": view, "fake": fake}
+
+
+@needs_writing
+class Written(Case):
+    def written_by(self, tensor):
+        """Everybody who writes."""
+        def edited():
+            sluice.safetensors.torch.save_file({"a": torch.ones(1)}, self.at("e.safetensors"))
+            with sluice.edit(self.at("e.safetensors")) as changes:
+                changes["a"] = tensor
+
+        def serialized():
+            writer = sluice.tensorizer.TensorSerializer(self.at("s.tensors"))
+            writer.write_state_dict({"a": tensor})
+            writer.close()
+
+        yield self.at("o.safetensors"), lambda: sluice.save({"a": tensor}, self.at("o.safetensors"))
+        yield self.at("o.tensors"), lambda: sluice.save({"a": tensor}, self.at("o.tensors"))
+        if isinstance(tensor, torch.Tensor):
+            yield self.at("s.tensors"), serialized
+        if isinstance(tensor, torch.Tensor) and tensor.is_contiguous():
+            yield self.at("d.safetensors"), lambda: sluice.safetensors.torch.save_file({"a": tensor}, self.at("d.safetensors"))
+        elif isinstance(tensor, numpy.ndarray):
+            yield self.at("d.safetensors"), lambda: sluice.safetensors.numpy.save_file({"a": tensor}, self.at("d.safetensors"))
+        if hasattr(sluice._library, "sluice_edit"):
+            yield self.at("e.safetensors"), edited
+
+    def test_what_is_not_in_memory_is_not_written(self):
+        for what, tensor in without_memory().items():
+            for path, write in self.written_by(tensor):
+                with self.subTest(what=what, path=path), self.assertRaisesRegex(ValueError, "elements in memory"):
+                    write()
+
+    def test_what_is_conjugated_or_negated_is_written_so(self):
+        made = torch.tensor([1 + 2j, 3 + 4j])
+        for tensor in (made.conj(), made.conj().imag):
+            for path, write in self.written_by(tensor):
+                with self.subTest(path=path, dtype=tensor.dtype):
+                    write()
+                    self.assertEqual(sluice.load(path)["a"].tolist(), tensor.tolist())
+
+    def test_masks_are_not_dropped(self):
+        masked = numpy.ma.masked_array([1.0, 2.0], mask=[False, True])
+        for path, write in self.written_by(masked):
+            with self.subTest(path=path), self.assertRaisesRegex(TypeError, "masked array"):
+                write()
+        for path, write in self.written_by(numpy.ma.masked_array([1.0, 2.0])):
+            with self.subTest(path=path):
+                write()
+                self.assertEqual(sluice.load(path, framework="numpy")["a"].tolist(), [1, 2])
+
+    def test_a_module_without_memory_is_not_what_a_file_says(self):
+        net = torch.nn.Linear(2, 2)
+        writer = sluice.tensorizer.TensorSerializer(self.at("m.tensors"))
+        writer.write_module(net)
+        writer.close()
+        with sluice.tensorizer.TensorDeserializer(self.at("m.tensors"), verify_hash=True) as found:
+            self.assertTrue(found.verify_module(net)[0])
+            self.assertEqual(found.verify_module(torch.nn.Linear(2, 2, device="meta"))[0], False)
+
+    def test_nested_tensors_are_refused(self):
+        for layout in (torch.strided, torch.jagged):
+            with self.assertRaisesRegex(TypeError, "cannot write 'a': a nested tensor"):
+                sluice.save({"a": torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=layout)}, self.at("n.tensors"))
+
+    def test_an_error_says_of_which_tensor(self):
+        for call in (
+            lambda: sluice.save({"layer.3": torch.eye(2).to_sparse()}, self.at("n.tensors")),
+            lambda: sluice.save({"layer.3": numpy.array([None])}, self.at("n.tensors")),
+            lambda: sluice.save({"layer.3": [1]}, self.at("n.tensors")),
+        ):
+            with self.assertRaisesRegex(TypeError, "cannot write 'layer.3': "):
+                call()
+
+
+if __name__ == "__main__":
+    unittest.main()
