@@ -29,7 +29,7 @@ class Key:
                 raise ValueError("an empty passphrase protects nothing")
             self._secret: Union[bytes, str] = secret
             return
-        self._secret = bytes(secret)
+        self._secret = bytes(memoryview(secret))  # of a number bytes() makes as many zeros
         if len(self._secret) != 32:
             raise ValueError(f"a key has 32 bytes, not {len(self._secret)}")
 

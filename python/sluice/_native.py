@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import ctypes
+import operator
 import os
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -40,6 +41,14 @@ def text(value: Any, what: str) -> bytes:
         raise TypeError(f"{what} is a str or a path, not {type(value).__name__}")
     if b"\0" in found:
         raise ValueError(f"{what} has a NUL byte: {value!r}")
+    return found
+
+
+def number(value: Any, what: str, end: int = 1 << 64) -> int:
+    """A whole number from 0 on. ctypes would take another one for what is larger or below."""
+    found = operator.index(value)
+    if not 0 <= found < end:
+        raise ValueError(f"{what} is a number from 0 to {end - 1}, not {found}")
     return found
 
 
@@ -172,7 +181,7 @@ def _key(key: Union[bytes, str, None]) -> Any:
     phrase = key.encode("utf-8", "surrogateescape")
     found = _structs.Key(sizeof(_structs.Key), None, phrase, len(phrase))
     if isinstance(key, Phrase):
-        found.opslimit, found.memlimit, found.salt = key.opslimit, key.memlimit, key.salt
+        found.opslimit, found.memlimit, found.salt = number(key.opslimit, "opslimit"), number(key.memlimit, "memlimit"), key.salt
     return ctypes.pointer(found)
 
 
@@ -386,7 +395,11 @@ class Source:
 
     def find(self, name: str) -> Optional[Entry]:
         """The tensor of this name; None: there is none."""
-        raw, told = Tensor(size=sizeof(Tensor)), name.encode("utf-8", "surrogateescape")
+        raw = Tensor(size=sizeof(Tensor))
+        try:
+            told = name.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError:  # what no bytes decode to
+            return None
         with self._using() as handle:
             if function("sluice_source_find")(handle, told, len(told), byref(raw), None) < 0 or raw.kind == KIND_FILE:
                 return None
@@ -506,10 +519,12 @@ class Written(NamedTuple):
 
 
 def _raw(tensor: Written, name: bytes) -> Tensor:
+    if tensor.role not in ROLES:
+        raise ValueError(f"role is one of {', '.join(ROLES)}, not {tensor.role!r}")
     shape = (c_uint64 * max(len(tensor.shape), 1))(*tensor.shape)
     raw = Tensor(
         size=sizeof(Tensor), name_bytes=len(name), dtype=tensor.dtype.encode(), shape=shape, rank=len(tensor.shape),
-        bytes=tensor.nbytes, data=tensor.address or None, role=ROLES.index(tensor.role), module=tensor.module,
+        bytes=tensor.nbytes, data=tensor.address or None, role=ROLES.index(tensor.role), module=number(tensor.module, "module", 1 << 32),
     )
     raw.name = ctypes.cast(ctypes.c_char_p(name), c_void_p)
     raw.kept = (name, shape)
@@ -542,7 +557,7 @@ class Output:
             row.value = ctypes.cast(ctypes.c_char_p(value), c_void_p)
         options = _structs.CreateOptions(
             size=sizeof(_structs.CreateOptions), format=format.encode() if format else None, spec=spec.encode() or None, metadata=rows,
-            metadata_count=len(pairs), key=_key(key), shard_bytes=shard_bytes, align=align, flags=flags,
+            metadata_count=len(pairs), key=_key(key), shard_bytes=number(shard_bytes, "shard_bytes"), align=number(align, "align"), flags=flags,
             timeout_ms=milliseconds(timeout), cancel_fd=self._cancel.fd, progress=self._calls.progress,
         )
         call("sluice_create", text(uri, "uri"), byref(options), byref(self.handle))
@@ -565,7 +580,7 @@ class Output:
             if isinstance(part, str):
                 parts[at].text, parts[at].text_bytes = ctypes.cast(ctypes.c_char_p(texts[at]), c_void_p), len(texts[at])
             else:
-                parts[at].index = part
+                parts[at].index = number(part, "a number in a name", 1 << 63)
         with self._lock:
             call("sluice_write_path", self._open(), byref(_raw(tensor, b"")), parts, len(parts))
 

@@ -95,6 +95,42 @@ class Written(Case):
             with self.assertRaisesRegex(TypeError, "cannot write 'layer.3': "):
                 call()
 
+    def test_a_number_is_taken_for_no_other(self):
+        path, tensor = self.at("n.tensors"), torch.ones(1)
+        for name in (("a", 1 << 64), ("a", -1), ("a", (1 << 70) + 3)):
+            with self.assertRaisesRegex(ValueError, "a number in a name"):
+                sluice.save({name: tensor}, path)
+        sluice.save({("a", numpy.int64(3)): tensor}, path)
+        self.assertEqual(list(sluice.open(path)), ["a.3"])
+        for options in ({"shard_bytes": -1}, {"shard_bytes": (1 << 64) + 5}, {"key": sluice.Key.from_string("x", memlimit=(1 << 64) + 8192)},
+                        {"key": sluice.Key.from_string("x", opslimit=(1 << 64) + 1)}):
+            with self.assertRaisesRegex(ValueError, "is a number from 0 to"):
+                sluice.save({"a": tensor}, path, **options)
+        for module in (-1, (1 << 32) + 1):
+            with self.assertRaisesRegex(ValueError, "module is a number"), sluice.Writer(path) as writer:
+                writer.write("a", tensor, module=module)
+        with self.assertRaisesRegex(ValueError, "role is one of entry, parameter, buffer, not 'x'"), sluice.Writer(path) as writer:
+            writer.write("a", tensor, role="x")
+
+
+class Asked(Case):
+    def test_a_key_is_made_of_bytes_not_of_how_many(self):
+        for wrong in (32, True, [0] * 32, 1.5, numpy.int64(32)):
+            with self.subTest(wrong=wrong), self.assertRaises((TypeError, ValueError)):
+                sluice.Key(wrong)
+        for right in (bytes(32), bytearray(32), memoryview(bytes(32)), numpy.zeros(32, numpy.uint8)):
+            self.assertEqual(sluice.Key(right).key, bytes(32))
+
+    def test_a_name_that_no_bytes_make_is_one_that_is_not_there(self):
+        sluice.safetensors.torch.save_file({"a": torch.ones(1)}, self.at("m.safetensors"))
+        for name in ("\ud800", "a\udfff", "\udc80"):
+            with sluice.open(self.at("m.safetensors"), framework="torch") as model:
+                self.assertNotIn(name, model)
+            with sluice.open(self.at("m.safetensors"), framework="torch") as model:
+                for call in (model.__getitem__, model.slice, model.meta, lambda name: model.load([name])):
+                    with self.assertRaises(KeyError):
+                        call(name)
+
 
 if __name__ == "__main__":
     unittest.main()
