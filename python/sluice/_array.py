@@ -154,6 +154,8 @@ class Array:
     def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> Any:
         array = self.numpy()
         if dtype is not None and array.dtype != dtype:
+            if copy is False:
+                raise ValueError(f"'{self.name}' is {array.dtype}: as {library('numpy').dtype(dtype)} it is a copy")
             return array.astype(dtype)
         return array.copy() if copy else array
 

@@ -119,12 +119,18 @@ class File(io.RawIOBase):
         """Yes."""
         return True
 
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ValueError("I/O operation on closed file.")
+
     def tell(self) -> int:
         """Where the next read begins."""
+        self._check_open()
         return self._at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """As of any file."""
+        self._check_open()
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: len(self)}.get(whence)
         if base is None:
             raise ValueError(f"whence is 0, 1 or 2, not {whence}")
@@ -137,8 +143,9 @@ class File(io.RawIOBase):
         """Fill a buffer from a place; fewer bytes at the end."""
         import ctypes
 
-        if self.closed:
-            raise ValueError("I/O operation on closed file.")
+        self._check_open()
+        if offset < 0:
+            raise ValueError(f"a place before the beginning: {offset}")
         view = memoryview(buffer).cast("B")
         count = max(min(view.nbytes, len(self) - offset), 0)
         if count:

@@ -29,7 +29,10 @@ class Key:
                 raise ValueError("an empty passphrase protects nothing")
             self._secret: Union[bytes, str] = secret
             return
-        self._secret = bytes(memoryview(secret))  # of a number bytes() makes as many zeros
+        try:
+            self._secret = bytes(memoryview(secret))  # of a number bytes() makes as many zeros
+        except TypeError:
+            raise TypeError(f"a key is 32 bytes, or a passphrase, which is a str, not {type(secret).__name__}") from None
         if len(self._secret) != 32:
             raise ValueError(f"a key has 32 bytes, not {len(self._secret)}")
 

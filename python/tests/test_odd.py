@@ -1,9 +1,10 @@
 """Tensors, names, keys and numbers that are odd: each is taken as what it is, or refused with a sentence; none becomes another."""
+import contextlib
 import unittest
 
 import numpy
 import torch
-from case import Case, needs_writing
+from case import Case, Server, needs_writing
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import sluice
@@ -130,6 +131,36 @@ class Asked(Case):
                 for call in (model.__getitem__, model.slice, model.meta, lambda name: model.load([name])):
                     with self.assertRaises(KeyError):
                         call(name)
+
+    def test_a_step_may_be_longer_than_any_tensor(self):
+        made = torch.arange(24.0).reshape(4, 6)
+        sluice.safetensors.torch.save_file({"a": made}, self.at("m.safetensors"))
+        with contextlib.closing(Server(self.at("m.safetensors"))) as server:
+            for place in (self.at("m.safetensors"), server.url):
+                with sluice.open(place, framework="numpy") as model, sluice.safetensors.safe_open(place, "np") as door:
+                    for step in (1 << 64, 1 << 65, (1 << 64) + 1):
+                        self.assertEqual(model.slice("a")[1::step].tolist(), made[1:2].tolist())
+                        self.assertEqual(model.slice("a")[:, ::-step].tolist(), made[:, 5:].tolist())
+                        self.assertEqual(door.get_slice("a")[1:4:step].tolist(), made[1:2].tolist())
+
+    def test_a_part_of_a_file_has_nothing_before_it(self):
+        with open(self.at("m"), "wb") as file:
+            file.write(bytes(range(100)))
+        with sluice.open_file(self.at("m"), begin=50, buffer_size=0) as file:
+            for offset in (-1, -50, -(1 << 70)):
+                with self.assertRaisesRegex(ValueError, "before the beginning"):
+                    file.read_at(offset, bytearray(4))
+        for call in (file.tell, lambda: file.seek(0), lambda: file.read_at(0, bytearray(4))):
+            with self.assertRaisesRegex(ValueError, "closed"):
+                call()
+
+    def test_an_array_of_another_type_is_no_view(self):
+        sluice.safetensors.torch.save_file({"a": torch.ones(3)}, self.at("m.safetensors"))
+        tensor = sluice.open(self.at("m.safetensors"))["a"]
+        with self.assertRaisesRegex(ValueError, "as float16 it is a copy"):
+            tensor.__array__(numpy.float16, copy=False)
+        self.assertEqual(tensor.__array__(numpy.float32, copy=False).tolist(), [1, 1, 1])
+        self.assertEqual(numpy.asarray(tensor, dtype=numpy.float16).dtype, numpy.float16)
 
 
 if __name__ == "__main__":
