@@ -259,6 +259,11 @@ def _is_local(uri: bytes) -> bool:
     return uri.startswith((b"/", b"./", b"../", b"file:///")) or b":" not in uri
 
 
+def _stays(uri: bytes) -> bytes:
+    """A relative path as it is now, for what is done with it later, in whatever folder the process is then."""
+    return os.path.join(os.getcwdb(), uri) if uri and _is_local(uri) and not uri.startswith((b"/", b"file:")) else uri
+
+
 class Source:
     """A model that was opened. A process that is forked opens it again when it uses it."""
 
@@ -560,7 +565,7 @@ class Output:
             metadata_count=len(pairs), key=_key(key), shard_bytes=number(shard_bytes, "shard_bytes"), align=number(align, "align"), flags=flags,
             timeout_ms=milliseconds(timeout), cancel_fd=self._cancel.fd, progress=self._calls.progress,
         )
-        call("sluice_create", text(uri, "uri"), byref(options), byref(self.handle))
+        call("sluice_create", _stays(text(uri, "uri")), byref(options), byref(self.handle))
 
     def forked(self) -> None:
         """It is the parent's, who writes it."""

@@ -1,5 +1,6 @@
 """Tensors, names, keys and numbers that are odd: each is taken as what it is, or refused with a sentence; none becomes another."""
 import contextlib
+import os
 import unittest
 
 import numpy
@@ -81,6 +82,19 @@ class Written(Case):
         with sluice.tensorizer.TensorDeserializer(self.at("m.tensors"), verify_hash=True) as found:
             self.assertTrue(found.verify_module(net)[0])
             self.assertEqual(found.verify_module(torch.nn.Linear(2, 2, device="meta"))[0], False)
+
+    def test_a_model_is_written_where_its_writer_was_made(self):
+        folder = self.at("folder")
+        os.mkdir(folder)
+        self.addCleanup(os.chdir, os.getcwd())
+        for name in ("o.safetensors", "./o.tensors", "shards/"):
+            os.chdir(self.folder)
+            writer = sluice.Writer(name, format="tensorizer" if name.endswith(".tensors") else "safetensors")
+            writer.write("a", torch.ones(1))
+            os.chdir(folder)
+            writer.finish()
+            self.assertEqual(os.listdir(folder), [])
+            self.assertEqual(sluice.load(self.at(name))["a"].tolist(), [1])
 
     def test_nested_tensors_are_refused(self):
         for layout in (torch.strided, torch.jagged):
