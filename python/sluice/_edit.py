@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from . import _native
+from . import _fork, _native
 from ._error import SluiceError
 from ._native import Written
 from ._write import laid_as
@@ -31,6 +31,11 @@ class Editor:
     def __init__(self, path: Any, *, copy: bool = False) -> None:
         self._edit: _native.Edit = _native.Edit(path, copy)
         self._kept: list[Any] = []
+        self.forked()
+        _fork.known(self)
+
+    def forked(self) -> None:
+        """Whoever was inside is not here."""
         self._lock = threading.Lock()
 
     def _take(self, change: Callable[[Written], None], name: str, tensor: Any) -> None:

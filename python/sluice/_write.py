@@ -8,7 +8,7 @@ from collections.abc import Generator, Mapping
 from contextlib import ExitStack
 from typing import Any, NamedTuple, Optional, Union
 
-from . import _native, _progress
+from . import _fork, _native, _progress
 from ._array import Array, row_by_row
 from ._blocks import contextmanager
 from ._dtypes import DTYPES, library, of_numpy, of_torch
@@ -173,7 +173,8 @@ class Writer:
         flags = (_native.REPLACE if replace else 0) | (_native.BORROW if borrow else 0)
         self._credentials, self._borrow, self.total_tensor_bytes = credentials, borrow, 0
         self._kept: list[Any] = []
-        self._lock = threading.Lock()
+        self.forked()
+        _fork.known(self)
         try:
             self._output: Optional[Output] = Output(
                 where, _FORMATS[format], spec_text(credentials, spec), _texts(metadata), secret_of(renamed("Writer", "encryption", "key", key, encryption)), shard_bytes,
@@ -182,6 +183,10 @@ class Writer:
         except BaseException:
             self._end()
             raise
+
+    def forked(self) -> None:
+        """Whoever was inside is not here."""
+        self._lock = threading.Lock()
 
     def _taken(self) -> Optional[Output]:
         """By whoever ends it: what others wrote stays as long as that lasts."""

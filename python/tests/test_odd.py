@@ -96,6 +96,19 @@ class Written(Case):
             self.assertEqual(os.listdir(folder), [])
             self.assertEqual(sluice.load(self.at(name))["a"].tolist(), [1])
 
+    def test_a_forked_process_waits_for_no_thread_of_its_parents_writers(self):
+        sluice.safetensors.torch.save_file({"a": torch.ones(1)}, self.at("e.safetensors"))
+        writer = sluice.Writer(self.at("w.safetensors"))
+        writers = [writer] + ([sluice.edit(self.at("e.safetensors"))] if hasattr(sluice._library, "sluice_edit") else [])
+        for one in writers:
+            one._lock.acquire()  # as if another thread were inside
+            child = os.fork()
+            if not child:
+                os._exit(0 if one._lock.acquire(blocking=False) else 3)
+            one._lock.release()
+            self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0, one)
+            one.abandon()
+
     def test_nested_tensors_are_refused(self):
         for layout in (torch.strided, torch.jagged):
             with self.assertRaisesRegex(TypeError, "cannot write 'a': a nested tensor"):
