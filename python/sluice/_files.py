@@ -95,9 +95,9 @@ class File(io.RawIOBase):
     (8, b'{')
     """
 
-    def __init__(self, source: Source, name: str, begin: int, end: Optional[int]) -> None:
+    def __init__(self, source: Source, name: str, begin: int, end: Optional[int], who: Optional[Credentials] = None) -> None:
         super().__init__()
-        self._source, self.name = source, name
+        self._source, self.name, self._credentials = source, name, who  # which secrets are read from as long as they are asked for
         files = source.entries()
         if len(files) != 1:
             source.close()
@@ -189,5 +189,5 @@ def open_file(
     """
     if begin < 0 or (end is not None and end < begin):
         raise ValueError(f"no part of a file: {begin} to {end}")
-    raw = File(_source(uri, credentials, None, None, timeout), _progress.without_secrets(str(uri)), begin, end)
+    raw = File(_source(uri, credentials, None, None, timeout), _progress.without_secrets(str(uri)), begin, end, credentials)
     return io.BufferedReader(raw, max(buffer_size, 1)) if buffer_size else raw  # type: ignore[return-value]

@@ -1,5 +1,6 @@
 """Tensors, names, keys and numbers that are odd: each is taken as what it is, or refused with a sentence; none becomes another."""
 import contextlib
+import gc
 import os
 import unittest
 
@@ -23,6 +24,12 @@ def without_memory():
     with FakeTensorMode():
         fake = torch.ones(4)
     return {"freed": freed, "short": short, "view": view, "fake": fake}
+
+
+def secrets():
+    """How many memories of credentials are open."""
+    places = (f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd"))
+    return sum("sluice-credentials" in os.readlink(place) for place in places if os.path.lexists(place))
 
 
 @needs_writing
@@ -180,6 +187,15 @@ class Asked(Case):
         for call in (file.tell, lambda: file.seek(0), lambda: file.read_at(0, bytearray(4))):
             with self.assertRaisesRegex(ValueError, "closed"):
                 call()
+
+    def test_secrets_stay_as_long_as_a_file_is_read_with_them(self):
+        with open(self.at("m"), "wb") as file:
+            file.write(bytes(100))
+        with sluice.open_file(self.at("m"), credentials=sluice.credentials(secret_access_key="s", access_key_id="a"), buffer_size=0) as file:
+            gc.collect()
+            self.assertEqual(secrets(), 1)
+        del file
+        self.assertEqual(secrets(), 0)
 
     def test_an_array_of_another_type_is_no_view(self):
         sluice.safetensors.torch.save_file({"a": torch.ones(3)}, self.at("m.safetensors"))
