@@ -88,7 +88,7 @@ class OpenTensor(Array):
         shape = _frameworks.stored_shape(self.dtype, self.shape)
         dtype = torch.uint8 if self.is_file else torch_dtype(self.dtype)
         if not self.nbytes:
-            return torch.empty(shape, dtype=dtype)
+            return torch.empty(shape, dtype=dtype, device="cpu")
         held = self._fetch()
         flat = torch.from_dlpack(Bytes(held))
         return flat.view(dtype).reshape(shape)

@@ -197,6 +197,18 @@ class Asked(Case):
         del file
         self.assertEqual(secrets(), 0)
 
+    def test_no_tensor_goes_to_the_device_that_new_ones_have(self):
+        path, made = self.at("m.safetensors"), {"a": torch.ones(3, 4), "empty": torch.empty(0, 3)}
+        sluice.safetensors.torch.save_file(made, path)
+        with open(path, "rb") as file:
+            data = file.read()
+        with torch.device("meta"):
+            for found in (
+                sluice.load(path), sluice.safetensors.torch.load(data), {name: tensor.torch() for name, tensor in sluice.open(path).items()},
+                {name: sluice.open(path, framework="torch").slice(name)[0:2] for name in made},
+            ):
+                self.assertEqual({tensor.device.type for tensor in found.values()}, {"cpu"})
+
     def test_an_array_of_another_type_is_no_view(self):
         sluice.safetensors.torch.save_file({"a": torch.ones(3)}, self.at("m.safetensors"))
         tensor = sluice.open(self.at("m.safetensors"))["a"]

@@ -180,7 +180,7 @@ def load(data: bytes) -> dict[str, Any]:
         dtype, shape = torch_dtype(view["dtype"]), view["shape"]
         if view["dtype"] == "F4" and shape:
             shape = [*shape[:-1], shape[-1] // 2]
-        lying = torch.frombuffer(view["data"], dtype=torch.uint8).view(dtype) if view["data"] else torch.empty(0, dtype=dtype)
+        lying = torch.frombuffer(view["data"], dtype=torch.uint8).view(dtype) if view["data"] else torch.empty(0, dtype=dtype, device="cpu")
         found[name] = lying.reshape(shape)
     return found
 
