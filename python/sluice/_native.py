@@ -229,7 +229,7 @@ def _info(handle: c_void_p) -> _structs.SourceInfo:
 
 
 BRIEF_BYTES = 1 << 20  # of a read of a local file: a thread for it takes longer
-LOOKED_AT = 64  # tensors of a source that stay mapped
+LOOKED_AT = 1  # tensors of a source that stay mapped: what was read is not kept
 _LOOK = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
@@ -501,12 +501,14 @@ class Source:
         with self._using() as handle:
             call("sluice_source_tensor", handle, number, byref(raw))
             path = raw.file
+        with self._lock:
+            if len(looks) >= LOOKED_AT:
+                looks.clear()  # before another one is in memory
+        del look
         seen = _seen(path)  # before: what is found to be of the version that was opened when it is mapped was so then
         held = self.map(number)
         with self._lock:
-            if looks is self._looks and seen is not None:  # neither closed nor canceled meanwhile
-                if len(looks) >= LOOKED_AT:
-                    looks.clear()
+            if looks is self._looks and seen is not None and len(looks) < LOOKED_AT:  # neither closed nor canceled, nor filled by another thread
                 looks[number] = _Look(held, path, seen)
         return held
 
