@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -279,6 +280,19 @@ SL_TEST(files_are_read_whole_or_refused)
     unlink(path);
     ck_assert_int_eq(sl_buf_read_file(&small, path, &err), -1);
     ck_assert_int_eq(err.kind, SL_E_NOT_FOUND);
+}
+
+SL_TEST(a_file_is_not_blamed_for_descriptors_that_are_short)
+{
+    struct sl_err err = SL_ERR_INIT;
+    sl_autobuf buf = SL_BUF_INIT(1024);
+    struct rlimit usual;
+    ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &usual), 0);
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &(struct rlimit){0, usual.rlim_max}), 0);
+    int done = sl_buf_read_file(&buf, "/proc/self/status", &err);
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &usual), 0);
+    ck_assert_int_eq(done, -1);
+    ck_assert_int_eq(err.kind, SL_E_NO_SPACE);
 }
 
 /* sysfs says a page for each of its files. */

@@ -209,7 +209,7 @@ SL_TEST(ranges_within_picked_tensors_are_checked)
     sl_memory_clear();
 }
 
-/* It was not made anew when the object was: what it says nothing of tells the versions apart. */
+/* The object was replaced and its sidecar was not: bytes that it does not cover tell them apart. */
 SL_TEST(what_no_sidecar_covers_is_not_taken_over_for_its_sake)
 {
     struct sl_specs specs;

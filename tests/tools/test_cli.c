@@ -482,11 +482,9 @@ SL_TEST(no_file_takes_the_place_of_a_stream_that_is_closed)
     }
     ck_assert_int_eq(kill(pid, SIGTERM), 0);
     ck_assert_int_eq(wait_sluice(pid), 0);
-    struct ran ran = {0};
     run_program(&ran, "sh", (const char *const[]){"-c", "exec \"$SLUICE\" version >&-", NULL});
     ck_assert_msg(ran.exit_code == 6 && strstr(ran.err, "standard output"), "%d: %s", ran.exit_code,
                   ran.err);
-    ran_release(&ran);
     close(fd);
     unlink(out);
 }

@@ -117,7 +117,10 @@ int sl_buf_read_file(struct sl_buf *buf, const char *path, struct sl_err *err)
 {
     sl_autoclose int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
-        return sl_fail_errno(err, errno == ENOENT || errno == ENOTDIR ? SL_E_NOT_FOUND : SL_E_USAGE,
+        return sl_fail_errno(err,
+                             errno == ENOENT || errno == ENOTDIR ? SL_E_NOT_FOUND
+                             : sl_errno_is_short(errno)          ? SL_E_NO_SPACE
+                                                                 : SL_E_USAGE,
                              errno, "cannot open '%s'", path);
     return sl_buf_read_fd(buf, fd, path, SL_E_USAGE, err);
 }

@@ -165,6 +165,11 @@ int sl_fail_errno(struct sl_err *err, enum sl_err_kind kind, int errno_value, co
     return -1;
 }
 
+bool sl_errno_is_short(int errno_value)
+{
+    return errno_value == EMFILE || errno_value == ENFILE || errno_value == ENOMEM;
+}
+
 int sl_wrap(struct sl_err *err, const char *format, ...)
 {
     if (!err)

@@ -57,6 +57,9 @@ int sl_fail_code(struct sl_err *err, enum sl_err_kind kind, const char *code, co
 int sl_fail_errno(struct sl_err *err, enum sl_err_kind kind, int errno_value, const char *format,
                   ...) __attribute__((format(printf, 4, 5)));
 
+/** Is it that descriptors or memory are short? That says nothing of what was asked for. */
+bool sl_errno_is_short(int errno_value);
+
 /** Put "context: " in front of the message; always returns -1. */
 int sl_wrap(struct sl_err *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

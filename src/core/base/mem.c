@@ -63,6 +63,12 @@ char *sl_strndup(const char *text, size_t bytes, struct sl_err *err)
     return copy;
 }
 
+bool sl_ends_with(const char *text, const char *end)
+{
+    size_t bytes = strlen(text), tail = strlen(end);
+    return bytes >= tail && strcmp(text + bytes - tail, end) == 0;
+}
+
 char *sl_strdup(const char *text, struct sl_err *err)
 {
     return sl_strndup(text, strlen(text), err);

@@ -34,6 +34,8 @@ char *sl_strndup(const char *text, size_t bytes, struct sl_err *err);
 char *sl_asprintf(struct sl_err *err, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+bool sl_ends_with(const char *text, const char *end);
+
 static inline void sl_autofree_(void *pointer)
 {
     free(*(void **)pointer);

@@ -101,12 +101,6 @@ static bool is_at_home(int fd, int32_t pid)
     return home;
 }
 
-/* What a process lacks for a moment says nothing of who asks. */
-static bool is_short(int number)
-{
-    return number == EMFILE || number == ENFILE || number == ENOMEM;
-}
-
 /* ---- who it is --------------------------------------------------------------------------------
  */
 
@@ -140,7 +134,7 @@ int sl_peer_find(int fd, struct sl_peer *peer, struct sl_err *err)
     peer->uid = credentials.uid;
     peer->gid = credentials.gid;
     peer->home = is_of_ours(peer->uid) && is_at_home(fd, peer->pid);
-    if (is_of_ours(peer->uid) && !peer->home && is_short(errno))
+    if (is_of_ours(peer->uid) && !peer->home && sl_errno_is_short(errno))
         return sl_fail_errno(err, SL_E_NO_SPACE, errno,
                              "cannot see where the process at the other end lives: let it try "
                              "again, and raise the limit of open files");

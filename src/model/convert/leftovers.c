@@ -9,6 +9,8 @@
 #include <string.h>
 
 #include "job.h"
+#include "mem.h"
+#include "stores.h"
 
 static const char SUFFIX[] = ".safetensors", INDEX[] = ".safetensors.index.json";
 static const char RANKS[] = "model-rank-";
@@ -29,18 +31,12 @@ static bool is_written(const struct sl_job *job, const char *name)
     return false;
 }
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t bytes = strlen(text), tail = strlen(end);
-    return bytes >= tail && strcmp(text + bytes - tail, end) == 0;
-}
-
 /* Is it called like a file of this model, by what follows the beginning? */
 static bool is_of_model(const struct sl_job *job, const char *rest)
 {
     if (job->config->ranks)
         return *rest >= '0' && *rest <= '9' && !strchr(rest, '/') &&
-               (ends_with(rest, SUFFIX) || ends_with(rest, INDEX));
+               (sl_ends_with(rest, SUFFIX) || sl_ends_with(rest, INDEX));
     return strcmp(rest, SUFFIX) == 0 || strcmp(rest, INDEX) == 0 || fnmatch(NUMBERED, rest, 0) == 0;
 }
 
@@ -81,7 +77,7 @@ int sl_job_check_leftovers(const struct sl_job *job, struct sl_err *err)
     struct sl_err why = SL_ERR_INIT;
     SL_AUTO(sl_store) store = NULL;
     sl_autofree char *key = NULL;
-    if (job->in_order || config->format != SL_CONVERT_SAFETENSORS || !ends_with(config->to, "/"))
+    if (job->in_order || config->format != SL_CONVERT_SAFETENSORS || !sl_ends_with(config->to, "/"))
         return 0;
     plain.through = (struct sl_through_options){0};
     plain.no_mirrors = true;

@@ -23,7 +23,7 @@ static bool costs_nothing(const struct sl_plan *plan, uint32_t number)
     return sl_source_known_checksums(plan->sources[number].source) != NULL;
 }
 
-/* Does it land as it is, all of it? So does what is no model where tensors are laid out anew. */
+/* Is the whole object written unchanged? Objects without tensors are, in each layout of files. */
 static bool is_whole(const struct sl_plan *plan, uint32_t number)
 {
     return !plan->mappings ||

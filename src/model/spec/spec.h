@@ -259,7 +259,8 @@ struct sl_spec_setting {
 int sl_spec_parse(const char *text, size_t bytes, const char *file_name,
                   const struct sl_spec_setting *settings, size_t setting_count,
                   struct sl_specs *specs, struct sl_buf *complaints, struct sl_err *err);
-/** Read what is to be parsed. SL_E_NOT_FOUND, SL_E_USAGE: also what is no regular file. */
+/** Read the text of a regular file. SL_E_NOT_FOUND: it is not there; SL_E_USAGE: it is a pipe, a
+ * device, a folder, or may not be read. `what` names it in messages. */
 int sl_spec_file_text(const char *path, const char *what, struct sl_buf *text, struct sl_err *err);
 /** The same of a model spec; "-" is stdin, for which it blocks. */
 int sl_spec_text(const char *path, struct sl_buf *text, struct sl_err *err);

@@ -17,8 +17,8 @@ struct sl_node_config {
 /**
  * Read a config and the specs of its `models`, files and folders (their *.yaml and *.yml, in the
  * order of their names, none that begins with a dot). Every mistake of every file is a line in
- * complaints; err has the first, SL_E_USAGE; SL_E_NOT_FOUND: there is no config; SL_E_NO_SPACE.
- * Release the config in either case. Blocks for reading.
+ * complaints, and err has the first one (SL_E_USAGE). SL_E_NOT_FOUND: the config is not there.
+ * SL_E_NO_SPACE. Release the config in either case. Blocks for reading.
  */
 int sl_node_config_read(const char *path, struct sl_node_config *config, struct sl_buf *complaints,
                         struct sl_err *err);

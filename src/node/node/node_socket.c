@@ -23,8 +23,8 @@
 
 static int fail_listen(struct sl_err *err, int number, const char *path)
 {
-    return sl_fail_errno(err, number == EMFILE || number == ENFILE ? SL_E_NO_SPACE : SL_E_NET,
-                         number, "cannot listen on the socket '%s'", path);
+    return sl_fail_errno(err, sl_errno_is_short(number) ? SL_E_NO_SPACE : SL_E_NET, number,
+                         "cannot listen on the socket '%s'", path);
 }
 
 /* The address of a name in a folder, which no link on the way can change. */

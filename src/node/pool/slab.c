@@ -139,7 +139,7 @@ int sl_memfd_make_reader(int *fd, struct sl_err *err)
     if (flags >= 0 && (flags & O_ACCMODE) == O_RDONLY)
         return 0;
     int reader = sl_memfd_reader(*fd, NULL), number = errno;
-    if (reader < 0 && (number == EMFILE || number == ENFILE || number == ENOMEM))
+    if (reader < 0 && sl_errno_is_short(number))
         return fail(err, number, "open a slab for readers");
     if (reader < 0)
         return sl_fail(err, SL_E_INTEGRITY,

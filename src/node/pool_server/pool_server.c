@@ -41,7 +41,7 @@ static void accept_some(struct sl_pool_server *server)
                 sl_pool_quiet_warn(&server->quiet, who, SL_POOL_SAID_ACCEPT, err.message);
             continue;
         }
-        if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
+        if (sl_errno_is_short(errno) || errno == ENOBUFS) {
             sl_fail_errno(&err, SL_E_NO_SPACE, errno, "cannot accept a client");
             sl_pool_quiet_warn(&server->quiet, 0, SL_POOL_SAID_ACCEPT, err.message);
             watch_listener(server, false); /* until the next tick */

@@ -115,8 +115,8 @@ enum MHD_Result web_send_json(const struct request *request, int status, struct 
         result = web_send_buf(request, status, "application/json", &json->buf);
     else
         result = web_send_error(request, 507, SL_E_NO_SPACE, 0,
-                                "the answer is larger than %d MiB, or there is no memory for it: "
-                                "ask for a part of it",
+                                "the answer is larger than %d MiB, or memory is short: ask for a "
+                                "part of it",
                                 WEB_ANSWER_BYTES_MAX >> 20);
     sl_json_release(json);
     return result;

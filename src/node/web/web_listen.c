@@ -20,7 +20,7 @@ static int fail_listen(struct sl_err *err, int number, const char *text)
                        : number == EADDRNOTAVAIL ? "no interface here has this address"
                        : number == EACCES ? "ports below 1024 are for root: give a higher one"
                                           : "give another address";
-    if (number == EMFILE || number == ENFILE)
+    if (sl_errno_is_short(number))
         return sl_fail_errno(err, SL_E_NO_SPACE, number, "cannot listen on '%s'", text);
     return sl_fail_errno(err, SL_E_NET, number, "cannot listen on '%s': %s", text, next);
 }

@@ -46,9 +46,9 @@ int web_share_open(struct sl_web *web, const struct sl_web_config *config, struc
     web->share_fd = open(config->share_directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (web->share_fd < 0)
         return sl_fail_errno(err,
-                             errno == ENOENT                      ? SL_E_NOT_FOUND
-                             : errno == EMFILE || errno == ENFILE ? SL_E_NO_SPACE
-                                                                  : SL_E_USAGE,
+                             errno == ENOENT            ? SL_E_NOT_FOUND
+                             : sl_errno_is_short(errno) ? SL_E_NO_SPACE
+                                                        : SL_E_USAGE,
                              errno, "cannot share '%s', name a directory that you may read",
                              config->share_directory);
     web->named = web_named_new(err);
@@ -337,7 +337,7 @@ enum MHD_Result web_share_answer(const struct request *request, bool must, bool 
         *found = true;
         return web_send_error(request, 403, SL_E_AUTH, 0, "this user may not read '%.200s'", path);
     }
-    if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM)) {
+    if (fd < 0 && sl_errno_is_short(errno)) {
         *found = true;
         return web_send_error(request, 503, SL_E_NO_SPACE, 1, "too many files are open");
     }

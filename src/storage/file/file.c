@@ -68,7 +68,7 @@ static int fail_open(struct sl_err *err, int number, const char *path)
                        "there is no file '%s': check the path, and that it is mounted here", path);
     if (number == EACCES || number == EPERM)
         return sl_fail_errno(err, SL_E_AUTH, number, "cannot read '%s'", path);
-    if (number == EMFILE || number == ENFILE || number == ENOMEM)
+    if (sl_errno_is_short(number))
         return sl_fail_errno(err, SL_E_NO_SPACE, number, "cannot open '%s'", path);
     if (number == ENAMETOOLONG || number == ELOOP || number == EINVAL)
         return sl_fail_errno(err, SL_E_USAGE, number, "cannot open '%s'", path);

@@ -85,17 +85,11 @@ static int add_name(struct names *names, const char *name, struct sl_err *err)
     return names->items[names->count] ? (names->count++, 0) : -1;
 }
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t a = strlen(text), b = strlen(end);
-    return a >= b && strcmp(text + a - b, end) == 0;
-}
-
 /* Neither sidecars nor signatures, nor what sluice keeps beside models. */
 static int take_entry(const struct sl_entry *entry, void *arg, struct sl_err *err)
 {
     struct names *names = arg;
-    if (ends_with(entry->name, SL_SIDECAR_SUFFIX) || ends_with(entry->name, ".minisig") ||
+    if (sl_ends_with(entry->name, SL_SIDECAR_SUFFIX) || sl_ends_with(entry->name, ".minisig") ||
         strcmp(entry->name, SL_OMS_FILE_NAME) == 0 ||
         sl_own_name(entry->name, strlen(entry->name)) ||
         !sl_plan_matches(&names->spec->source.include, entry->name, true) ||
@@ -150,8 +144,9 @@ static int sign_source(struct sl_cli *cli, struct sl_spec *spec, struct sl_cli_s
     struct names names = {.spec = spec};
     uint64_t range_bytes = spec->readers.range_bytes;
     sl_spec_source_config(spec, cli->cancel, NULL, &config);
-    uri = sl_asprintf(err, "%s%s", spec->source.uri,
-                      is_folder(spec->source.uri) && !ends_with(spec->source.uri, "/") ? "/" : "");
+    uri =
+        sl_asprintf(err, "%s%s", spec->source.uri,
+                    is_folder(spec->source.uri) && !sl_ends_with(spec->source.uri, "/") ? "/" : "");
     if (!uri || sl_store_open(uri, &config, &store, &key, err) < 0)
         return -1;
     if (range_bytes != SL_AUTO_VALUE && range_bytes > SL_SIDECAR_RANGE_BYTES_MAX)

@@ -376,7 +376,7 @@ static int verify_model(struct sl_cli *cli, struct sl_spec *spec, struct report 
         sl_keys_heed(keys, cli->cancel);
     spec->verify.hashes = SL_HASHES_ALL;
     spec->decrypt = (struct sl_spec_decrypt){NULL, NULL}; /* whole objects stay encrypted */
-    /* Samples of a source are no hashes, and say nothing of what is read from it. */
+    /* Samples compare what caches give with the source. They do not check the source itself. */
     spec->source.through.unverified = SL_UNVERIFIED_DIRECT;
     sl_spec_source_config(spec, cli->cancel, NULL, &config);
     int done = sl_plan_make(spec, &whole, &config, &plan, first);

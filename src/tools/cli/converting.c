@@ -50,12 +50,6 @@ int sl_converting_seal(const char *key_file, const char *passphrase_file,
 
 /* ---- the destination ------------------------------------------------------------------------- */
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t a = strlen(text), b = strlen(end);
-    return a >= b && strcmp(text + a - b, end) == 0;
-}
-
 static const char *format_name(int format)
 {
     return format == SL_CONVERT_TENSORIZER ? "tensorizer" : "safetensors";
@@ -65,9 +59,9 @@ static const char *format_name(int format)
 static int format_of(const char *to)
 {
     const struct sl_store_kind *kind = sl_stores_find(to);
-    if (ends_with(to, ".tensors") || (kind && kind->traits.tensors))
+    if (sl_ends_with(to, ".tensors") || (kind && kind->traits.tensors))
         return SL_CONVERT_TENSORIZER;
-    if (ends_with(to, ".safetensors"))
+    if (sl_ends_with(to, ".safetensors"))
         return SL_CONVERT_SAFETENSORS;
     return -1;
 }
@@ -77,7 +71,7 @@ static int choose_format(const char *to, int wanted, enum sl_convert_format *for
                          struct sl_err *err)
 {
     int said = format_of(to);
-    if (said < 0 && ends_with(to, "/"))
+    if (said < 0 && sl_ends_with(to, "/"))
         said = wanted >= 0 ? wanted : SL_CONVERT_SAFETENSORS;
     if (said < 0 && wanted < 0)
         return sl_fail(err, SL_E_USAGE,
@@ -97,7 +91,7 @@ static char *destination(const char *to, struct sl_err *err)
     struct stat status;
     if (sl_uri_is_of_models(to))
         return sl_uri_of_model(to, err);
-    if (*to && !strstr(to, "://") && !ends_with(to, "/") && stat(to, &status) == 0 &&
+    if (*to && !strstr(to, "://") && !sl_ends_with(to, "/") && stat(to, &status) == 0 &&
         S_ISDIR(status.st_mode))
         return sl_asprintf(err, "%s/", to);
     return sl_strdup(to, err);

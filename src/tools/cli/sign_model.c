@@ -67,12 +67,6 @@ static int add_object(struct model *model, const char *name, uint64_t bytes, str
     return 0;
 }
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t a = strlen(text), b = strlen(end);
-    return a >= b && strcmp(text + a - b, end) == 0;
-}
-
 static int take_entry(const struct sl_entry *entry, void *arg, struct sl_err *err)
 {
     static const struct sl_oms nothing;
@@ -83,7 +77,7 @@ static int take_entry(const struct sl_entry *entry, void *arg, struct sl_err *er
         return 0; /* take_all() ignores them */
     if (sl_name_check(name, strlen(name), err) < 0)
         return -1;
-    if (ends_with(name, SL_SIDECAR_SUFFIX) || ends_with(name, ".minisig") ||
+    if (sl_ends_with(name, SL_SIDECAR_SUFFIX) || sl_ends_with(name, ".minisig") ||
         !sl_plan_matches(&model->spec->source.include, name, true) ||
         sl_plan_matches(&model->spec->source.exclude, name, false))
         return ignore(model, name, err);
@@ -312,7 +306,7 @@ int sl_cli_sign_model(struct sl_model_signing *signing, const struct sl_spec *sp
     sl_spec_source_config(spec, cancel, NULL, &config);
     sl_autofree char *uri =
         sl_asprintf(err, "%s%s", spec->source.uri,
-                    is_folder(spec->source.uri) && !ends_with(spec->source.uri, "/") ? "/" : "");
+                    is_folder(spec->source.uri) && !sl_ends_with(spec->source.uri, "/") ? "/" : "");
     if (!uri || check_store(uri, err) < 0 || sl_store_open(uri, &config, &store, &key, err) < 0)
         return -1;
     to = *key ? sl_cli_beside(uri, ".sig", err) : sl_asprintf(err, "%s" SL_OMS_FILE_NAME, uri);

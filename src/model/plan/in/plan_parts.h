@@ -206,9 +206,9 @@ void sl_plan_begin_sidecars(struct sl_plan *plan);
 void sl_plan_end_sidecars(struct sl_plan *plan, bool stop);
 /** sidecars.c: own->sidecars of the sources that have one, read side by side and judged. */
 int sl_plan_read_sidecars(struct sl_plan *plan, struct sl_err *err);
-/** checks.c: the file that has the object as it is. Layout verbatim: that of its number, whatever
- * it is called. Others put what is no model beside what they lay out, by its name. file_count:
- * none. */
+/** checks.c: the file that holds the whole object unchanged; file_count if there is none. In layout
+ * verbatim it is the file with the object's number, whatever its name. In other layouts only
+ * objects without tensors have one, and it has their name. */
 uint32_t sl_plan_whole_file(const struct sl_plan *plan, uint32_t source);
 /** store_checks.c: what stores keep of whole objects that have no other hash. */
 int sl_plan_check_stores(struct sl_plan *plan, struct sl_err *err);

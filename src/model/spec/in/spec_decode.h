@@ -42,8 +42,8 @@ void sl_node_spec_check(const struct sl_yaml_node *root, const struct sl_node_sp
                         struct sl_complaints *complaints);
 /** spec_docs.c: the tables of a page. */
 int sl_spec_write_keys(const struct sl_option_table *table, struct sl_buf *out, struct sl_err *err);
-/** Check combinations, and keys that only some commands take. placed: for a node. pooled: for who
- * looks at models of either. */
+/** Check combinations, and keys that only some commands take. placed: the spec is
+ * for a node. pooled: it may be for a node or for a load. */
 void sl_spec_check(const struct sl_yaml_node *root, const struct sl_spec *spec, bool placed,
                    bool pooled, struct sl_complaints *complaints);
 /** spec_fixed.c: what is pinned, by readers.fixed or $SLUICE_FIXED, into spec->fixed and the keys
