@@ -65,6 +65,24 @@ static bool answers(void)
     return ran.exit_code == 0;
 }
 
+static pid_t start_daemon(void)
+{
+    pid_t daemon = start_sluice((const char *const[]){"serve", config, NULL}, out, log_);
+    SL_AWAIT(answers(), "the daemon's first answer");
+    return daemon;
+}
+
+/* Of the model "m". */
+static void write_spec(const char *spec)
+{
+    char text[PATH_BYTES * 4];
+    snprintf(text, sizeof(text),
+             "apiVersion: sluice/v1alpha1\nkind: Model\nmetadata: {name: m}\nsource: {uri: "
+             "\"%s\"}\n",
+             model);
+    write_file(spec, text);
+}
+
 static bool is_logged(const char *words)
 {
     size_t bytes;
@@ -84,8 +102,7 @@ SL_TEST(who_changed_what_and_when_a_model_is_tried_again_is_logged)
     ck_assert_ptr_nonnull(file);
     fputs(text, file);
     ck_assert_int_eq(fclose(file), 0);
-    pid_t daemon = start_sluice((const char *const[]){"serve", config, NULL}, out, log_);
-    SL_AWAIT(answers(), "the daemon's first answer");
+    pid_t daemon = start_daemon();
     SL_AWAIT(is_logged("check the path, and that it is mounted here; next try in "), "the failure");
     RUN(&ran, "node", "models");
     EXPECT(0, "gone                             failed ");
@@ -104,7 +121,7 @@ SL_TEST(who_changed_what_and_when_a_model_is_tried_again_is_logged)
 
 SL_TEST(what_is_no_file_is_refused_at_once)
 {
-    char spec[PATH_BYTES * 2], below[PATH_BYTES * 2], text[PATH_BYTES * 4];
+    char spec[PATH_BYTES * 2], below[PATH_BYTES * 2];
     snprintf(spec, sizeof(spec), "%s/m.yaml", scratch);
     snprintf(below, sizeof(below), "%s/weights.bin/m.yaml", scratch);
     const char *const commands[][2] = {
@@ -128,13 +145,8 @@ SL_TEST(what_is_no_file_is_refused_at_once)
     RUN(&ran, "serve", config);
     EXPECT(2, "is a pipe or a device: give a file");
     ck_assert_int_eq(unlink(spec), 0);
-    snprintf(text, sizeof(text),
-             "apiVersion: sluice/v1alpha1\nkind: Model\nmetadata: {name: m}\nsource: {uri: "
-             "\"%s\"}\n",
-             model);
-    write_file(spec, text);
-    pid_t daemon = start_sluice((const char *const[]){"serve", config, NULL}, out, log_);
-    SL_AWAIT(answers(), "the daemon's first answer");
+    write_spec(spec);
+    pid_t daemon = start_daemon();
     ck_assert_int_eq(unlink(spec), 0);
     ck_assert_int_eq(mkfifo(spec, 0600), 0);
     kill(daemon, SIGHUP);
@@ -156,8 +168,7 @@ SL_TEST(the_mode_of_the_control_socket_follows_from_a_new_config)
     static const char *const more[] = {"uids: [\"12345\"]", "", "mode: \"0640\", group: \"0\""};
     static const unsigned modes[] = {0666, 0600, 0640};
     char text[PATH_BYTES * 4];
-    pid_t daemon = start_sluice((const char *const[]){"serve", config, NULL}, out, log_);
-    SL_AWAIT(answers(), "the daemon's first answer");
+    pid_t daemon = start_daemon();
     ck_assert_uint_eq(mode_of_socket(), 0600);
     for (size_t i = 0; i < SL_COUNT(more); i++) {
         snprintf(text, sizeof(text),
@@ -176,8 +187,7 @@ SL_TEST(the_mode_of_the_control_socket_follows_from_a_new_config)
 SL_TEST(a_spec_comes_by_standard_input_too)
 {
     char text[PATH_BYTES * 2], piped[PATH_BYTES * 4];
-    pid_t daemon = start_sluice((const char *const[]){"serve", config, NULL}, out, log_);
-    SL_AWAIT(answers(), "the daemon's first answer");
+    pid_t daemon = start_daemon();
     snprintf(text, sizeof(text),
              "{apiVersion: sluice/v1alpha1, kind: Model, metadata: {name: m}, source: {uri: "
              "\"%s\"}}",
@@ -193,15 +203,10 @@ SL_TEST(a_spec_comes_by_standard_input_too)
 
 SL_TEST(a_day_with_the_daemon)
 {
-    char spec[PATH_BYTES * 2], text[4096];
+    char spec[PATH_BYTES * 2];
     snprintf(spec, sizeof(spec), "%s/m.yaml", scratch);
-    snprintf(text, sizeof(text),
-             "apiVersion: sluice/v1alpha1\nkind: Model\nmetadata: {name: m}\nsource: {uri: "
-             "\"%s\"}\n",
-             model);
-    write_file(spec, text);
-    pid_t daemon = start_sluice((const char *const[]){"serve", config, NULL}, out, log_);
-    SL_AWAIT(answers(), "the daemon's first answer");
+    write_spec(spec);
+    pid_t daemon = start_daemon();
     RUN(&ran, "node", "load", spec);
     EXPECT(0, "loading");
     RUN(&ran, "node", "load", "m", "--watch");
@@ -250,8 +255,7 @@ SL_TEST(what_the_config_pins_is_unpinned_there)
     ck_assert_ptr_nonnull(file);
     fputs(text, file);
     ck_assert_int_eq(fclose(file), 0);
-    pid_t daemon = start_sluice((const char *const[]){"serve", config, NULL}, out, log_);
-    SL_AWAIT(answers(), "the daemon's first answer");
+    pid_t daemon = start_daemon();
     RUN(&ran, "node", "load", "held", "--watch");
     EXPECT(0, "ready");
     for (const char *const *each = (const char *const[]){"evict", "unpin", NULL}; *each; each++) {
@@ -272,8 +276,7 @@ SL_TEST(watch_waits_for_each_model_of_a_spec)
     char spec[PATH_BYTES * 2], text[4096];
     const char *const form = "---\napiVersion: sluice/v1alpha1\nkind: Model\nmetadata: {name: %s}\n"
                              "source: {uri: \"%s\"}\n";
-    pid_t daemon = start_sluice((const char *const[]){"serve", config, NULL}, out, log_);
-    SL_AWAIT(answers(), "the daemon's first answer");
+    pid_t daemon = start_daemon();
     snprintf(spec, sizeof(spec), "%s/two.yaml", scratch);
     int used = snprintf(text, sizeof(text), form, "first", model);
     snprintf(text + used, sizeof(text) - (size_t)used, form, "second", model);
