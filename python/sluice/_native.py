@@ -229,13 +229,13 @@ def _info(handle: c_void_p) -> _structs.SourceInfo:
 
 
 BRIEF_BYTES = 1 << 20  # of a read of a local file: a thread for it takes longer
-LOOKED_AT = 1  # tensors of a source that stay mapped: what was read is not kept
 _LOOK = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 class _Look(NamedTuple):
     """A tensor that stays mapped, and its file as it was then."""
 
+    number: int
     held: Held
     path: bytes
     seen: tuple[int, ...]
@@ -284,7 +284,8 @@ class Source:
 
     def _begin(self) -> None:
         self._lock, self._going = threading.Lock(), 0
-        self._looks: dict[int, _Look] = {}
+        self._look: Optional[_Look] = None
+        self._keeps_look = True  # until it is closed or canceled
 
     def _open(self, progress: Optional[Progress] = None) -> c_void_p:
         options, calls, handle = _open_options(*self._wanted), Calls(progress), c_void_p()
@@ -320,12 +321,12 @@ class Source:
         with self._using() as handle:
             function("sluice_cancel")(handle)
             with self._lock:
-                self._looks = {}
+                self._look, self._keeps_look = None, False
 
     def close(self) -> None:
         """Now, or when the last call that reads has ended."""
         with self._lock:
-            self._closing, self._looks = True, {}
+            self._closing, self._look, self._keeps_look = True, None, False
         self._end()
 
     def _end(self) -> None:
@@ -488,28 +489,25 @@ class Source:
 
     def stays_mapped(self, number: int) -> bool:
         """Would look_at() find it?"""
-        return number in self._looks
+        look = self._look
+        return look is not None and look.number == number
 
     def look_at(self, number: int) -> Held:
-        """map(), for who writes nothing there, and asks again: until the source is closed or canceled it stays mapped, and is of the version
-        that was opened, or is mapped anew, which says what happened to the file."""
-        looks = self._looks
-        look = looks.get(number)
-        if look is not None and not may_be_ended() and _seen(look.path) == look.seen:
+        """map(), for callers that write nothing there and ask again. The last tensor stays mapped until the source is closed or canceled. Its
+        file is looked at each time: where it has changed the tensor is mapped anew, which raises what happened to the file."""
+        look = self._look
+        if look is not None and look.number == number and not may_be_ended() and _seen(look.path) == look.seen:
             return look.held
+        self._look = look = None  # before another one is in memory
         raw = Tensor(size=sizeof(Tensor))
         with self._using() as handle:
             call("sluice_source_tensor", handle, number, byref(raw))
             path = raw.file
-        with self._lock:
-            if len(looks) >= LOOKED_AT:
-                looks.clear()  # before another one is in memory
-        del look
-        seen = _seen(path)  # before: what is found to be of the version that was opened when it is mapped was so then
+        seen = _seen(path)  # before it is mapped: map() checks the version afterwards, so that it was the same now
         held = self.map(number)
         with self._lock:
-            if looks is self._looks and seen is not None and len(looks) < LOOKED_AT:  # neither closed nor canceled, nor filled by another thread
-                looks[number] = _Look(held, path, seen)
+            if self._keeps_look and seen is not None:
+                self._look = _Look(number, held, path, seen)
         return held
 
 

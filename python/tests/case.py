@@ -78,12 +78,31 @@ class Server(http.server.ThreadingHTTPServer):
             self.data = file.read()
         self.url = f"http://127.0.0.1:{self.server_address[1]}/{os.path.basename(path)}"
         self.stalls_at = None
+        self.connections, self.changed = 0, threading.Condition()
         self.stalls, self.stalled, self.ended = threading.Event(), threading.Event(), threading.Event()
         self.thread = threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True)
         self.thread.start()
 
     def handle_error(self, request, client_address):
         pass  # a client that left
+
+    def count(self, more):
+        with self.changed:
+            self.connections += more
+            self.changed.notify_all()
+
+    def process_request(self, request, client_address):
+        self.count(1)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request):
+        super().shutdown_request(request)
+        self.count(-1)
+
+    def await_idle(self, most):
+        """Until its threads have closed all connections but so many; the test fails without it after a minute."""
+        with self.changed:
+            assert self.changed.wait_for(lambda: self.connections <= most, 60), f"{self.connections} connections are open"
 
     def close(self):
         self.ended.set()
