@@ -7,7 +7,7 @@ import subprocess
 import tarfile
 
 import torch2
-from checks_python_open import environment, run_tests
+from checks_python_open import environment, lifetimes, run_tests
 from harness import Skip, check, run_client
 
 ROOMS = ("lib/open", "python")
@@ -74,5 +74,26 @@ def tensorizer_own_tests_pass_against_our_door(h):
 def doors_answer_as_the_originals_do_with_torch_2(h):
     """The package's own tests beside the originals, with a torch of today; torch_compat among them."""
     need_torch2()
-    return run_tests(h, "test_safetensors", "test_tensorizer", "test_tensorizer_more", "test_guarded", "test_zipslicer", "test_doors", "test_open", "test_lifetimes",
-                     "test_engines", "test_beside", "test_types", "test_counterparts", python=torch2.PYTHON)
+    return run_tests(h, "test_safetensors", "test_tensorizer", "test_tensorizer_more", "test_guarded", "test_zipslicer", "test_doors", "test_beside",
+                     "test_counterparts", python=torch2.PYTHON)
+
+
+@check()
+def python_opens_and_writes_with_torch_2(h):
+    """Models, slices, types and engines, and what is odd: nested tensors, default devices."""
+    need_torch2()
+    return run_tests(h, "test_open", "test_looks", "test_odd", "test_engines", "test_types", python=torch2.PYTHON)
+
+
+@check()
+def models_and_tensors_outlive_what_they_may_with_torch_2(h):
+    """The interpreter, threads, cycles, interrupts."""
+    need_torch2()
+    return run_tests(h, *lifetimes(of_forks=False), python=torch2.PYTHON)
+
+
+@check()
+def forked_processes_leave_what_their_parents_have_with_torch_2(h):
+    """Children that read, write and end."""
+    need_torch2()
+    return run_tests(h, *lifetimes(of_forks=True), python=torch2.PYTHON)
