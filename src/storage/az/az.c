@@ -13,27 +13,6 @@
 #include "log.h"
 #include "url.h"
 
-static const struct sl_option az_rows[] = {
-    SL_OPTION(sl_az_options, endpoint, STRING, "",
-              "URL of the store; if its host is an IP address, the account is in the path; empty: "
-              "the URI's, AZURE_STORAGE_ENDPOINT, the account's at Azure",
-              .value = "URL"),
-    SL_OPTION(sl_az_options, account, STRING, "",
-              "the storage account, if the URI names none; empty: AZURE_STORAGE_ACCOUNT",
-              .value = "NAME"),
-    SL_OPTION(sl_az_options, account_key_file, STRING, "",
-              "file with a key of the account; a SAS is signed with it", .value = "FILE"),
-    SL_OPTION(sl_az_options, sas_file, STRING, "", "file with a shared access signature",
-              .value = "FILE"),
-    SL_OPTION(sl_az_options, connection_string_file, STRING, "",
-              "file with a connection string; empty: AZURE_STORAGE_CONNECTION_STRING",
-              .value = "FILE"),
-    SL_OPTION(sl_az_options, anonymous, BOOL, "false",
-              "send requests without credentials and do not look for any"),
-    SL_OPTION_END,
-};
-const struct sl_option_table sl_az_table = {"az", sizeof(struct sl_az_options), az_rows};
-
 /** source->impl */
 struct object {
     char *blob;
@@ -77,50 +56,6 @@ static void az_describe(struct sl_store *store,
     const struct sl_az *az = store->impl;
     row(arg, "endpoint", az->place.base);
     row(arg, "credentials", sl_az_creds_origin(az->creds));
-}
-
-/* ---- requests -------------------------------------------------------------------------------- */
-
-int sl_az_let_in(struct sl_az *az, const char *blob, const char *query,
-                 struct sl_range_request *request, unsigned *generation, struct sl_err *err)
-{
-    sl_autosecret char *text = NULL;
-    bool is_query;
-    if (sl_az_creds_get(az->creds, &text, &is_query, generation, err) < 0)
-        return -1;
-    const char *sas = text && is_query ? text : "";
-    request->secret = *sas;
-    sl_autofree char *name = blob ? sl_url_encode(blob, true, err) : NULL;
-    sl_autofree char *container = sl_url_encode(az->place.container, false, err);
-    if ((blob && !name) || !container)
-        return -1;
-    request->url = sl_asprintf(err, "%s/%s%s%s%s%s%s%s", az->place.base, container, blob ? "/" : "",
-                               blob ? name : "", *query || *sas ? "?" : "", query,
-                               *query && *sas ? "&" : "", sas);
-    if (!request->url || sl_range_add_header(request, err, "x-ms-version: 2023-11-03") < 0)
-        return -1;
-    return text && !is_query ? sl_range_add_header(request, err, "Authorization: Bearer %s", text)
-                             : 0;
-}
-
-bool sl_az_take_md5(const char *text, const char *what, struct sl_checksums *sums)
-{
-    *sums = (struct sl_checksums){.items[0].kind = SL_HASH_MD5};
-    bool given = text && *text;
-    sums->count = given && sl_cloud_base64(text, sums->items[0].value, sl_hash_bytes(SL_HASH_MD5));
-    if (given && !sums->count && what)
-        sl_log(SL_LOG_WARN,
-               "the MD5 of '%.300s' is not checked: the store says it is '%.40s', which is not the "
-               "base64 text of 16 bytes; set the blob's Content-MD5 again, or remove it",
-               what, text);
-    return !given || sums->count;
-}
-
-bool sl_az_recover(struct sl_az *az, unsigned generation, const struct sl_err *why)
-{
-    bool refused = why->http_status == 401 ||
-                   (why->http_status == 403 && strcmp(why->code, "AuthenticationFailed") == 0);
-    return refused && sl_az_creds_renew(az->creds, generation);
 }
 
 /* ---- objects --------------------------------------------------------------------------------- */

@@ -5,7 +5,7 @@
 
 #include "store_kind.h"
 
-/** Rows in az.c. */
+/** Rows in az_options.c. */
 struct sl_az_options {
     char *endpoint, *account, *account_key_file, *sas_file, *connection_string_file;
     bool anonymous;

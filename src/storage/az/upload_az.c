@@ -152,7 +152,7 @@ static int open_store(struct az_upload *azu, const char *uri, struct sl_err *err
 {
     sl_autofree char *name = NULL;
     struct sl_upload *upload = azu->upload;
-    if (sl_store_open_kind(&sl_az_store, uri, upload->config.source, &azu->store, &name, err) < 0)
+    if (sl_store_open_kind(upload->kind, uri, upload->config.source, &azu->store, &name, err) < 0)
         return -1;
     azu->az = azu->store->impl;
     if (!*name)

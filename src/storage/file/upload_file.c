@@ -311,10 +311,11 @@ static void file_close(struct sl_upload *upload)
     free(file);
 }
 
-static int file_remove(const char *uri, const struct sl_source_config *config, struct sl_err *err)
+static int file_remove(const struct sl_store_kind *kind, const char *uri,
+                       const struct sl_source_config *config, struct sl_err *err)
 {
     sl_autofree char *path = sl_file_path(uri, err);
-    (void)config;
+    (void)kind, (void)config;
     if (!path)
         return -1;
     return unlink(path) == 0 || errno == ENOENT ? 0 : fail_path(errno, "remove", path, err);

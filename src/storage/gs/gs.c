@@ -16,24 +16,6 @@
 #include "log.h"
 #include "url.h"
 
-static const struct sl_option gs_rows[] = {
-    SL_OPTION(sl_gs_options, endpoint, STRING, "",
-              "URL of the store; empty: STORAGE_EMULATOR_HOST, "
-              "CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE, Google",
-              .value = "URL"),
-    SL_OPTION(
-        sl_gs_options, credentials_file, STRING, "",
-        "a JSON file of Google's (service account, authorised user, external account); empty: "
-        "GOOGLE_APPLICATION_CREDENTIALS, gcloud's, the metadata server",
-        .value = "FILE"),
-    SL_OPTION(sl_gs_options, user_project, STRING, "",
-              "the project that pays for requests to requester-pays buckets", .value = "PROJECT"),
-    SL_OPTION(sl_gs_options, anonymous, BOOL, "false",
-              "send requests without a token and do not look for credentials"),
-    SL_OPTION_END,
-};
-const struct sl_option_table sl_gs_table = {"gs", sizeof(struct sl_gs_options), gs_rows};
-
 /** source->impl */
 struct object {
     char *key;
@@ -190,15 +172,6 @@ static void gs_describe(struct sl_store *store,
 
 /* ---- objects --------------------------------------------------------------------------------- */
 
-bool sl_gs_pin(char pin[SL_PIN_TEXT_MAX], const char *generation)
-{
-    size_t bytes = strspn(generation, "0123456789");
-    if (!bytes || bytes > 20 || generation[bytes])
-        return false;
-    snprintf(pin, SL_PIN_TEXT_MAX, "generation=%s", generation);
-    return true;
-}
-
 static void gs_forget(struct sl_source *source)
 {
     struct object *object = source->impl;
@@ -232,19 +205,6 @@ static int gs_locate(struct sl_source *source, struct sl_err *err)
     if (is_named && !source->version.pin[0])
         sl_gs_pin(source->version.pin, gs->generation);
     return 0;
-}
-
-int sl_gs_let_in(struct sl_gs *gs, struct sl_range_request *request, unsigned *generation,
-                 struct sl_err *err)
-{
-    sl_autosecret char *token = NULL;
-    if (sl_gs_creds_get(gs->creds, &token, generation, err) < 0)
-        return -1;
-    if (token && sl_range_add_header(request, err, "Authorization: Bearer %s", token) < 0)
-        return -1;
-    return gs->user_project
-               ? sl_range_add_header(request, err, "x-goog-user-project: %s", gs->user_project)
-               : 0;
 }
 
 static int prepare(struct sl_source *source, struct sl_range_request *request, struct sl_err *err)

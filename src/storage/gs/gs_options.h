@@ -5,7 +5,7 @@
 
 #include "store_kind.h"
 
-/** Rows in gs.c. */
+/** Rows in gs_options.c. */
 struct sl_gs_options {
     char *endpoint, *credentials_file, *user_project;
     bool anonymous;

@@ -204,7 +204,7 @@ static int open_store(struct gs_upload *gsu, const char *uri, struct sl_err *err
 {
     sl_autofree char *name = NULL;
     struct sl_upload *upload = gsu->upload;
-    if (sl_store_open_kind(&sl_gs_store, uri, upload->config.source, &gsu->store, &name, err) < 0)
+    if (sl_store_open_kind(upload->kind, uri, upload->config.source, &gsu->store, &name, err) < 0)
         return -1;
     gsu->gs = gsu->store->impl;
     if (!*name || gsu->gs->generation)

@@ -1,8 +1,7 @@
 /*
- * The commit of a revision, and its tree, page by page, or that of a bucket, which is made of the
- * same entries and has no commit. Everything in it is a stranger's: names
- * must lie below the folder that was asked for (the plan judges them further), sizes must be
- * numbers, and hashes hex.
+ * One page of the tree of a commit, or of a bucket, which is made of the same entries and has no
+ * commit. Everything in it is a stranger's: names must lie below the folder that was asked for (the
+ * plan judges them further), sizes must be numbers, and hashes hex.
  */
 #include <stdio.h>
 #include <string.h>
@@ -12,93 +11,9 @@
 #include "json_pull.h"
 #include "log.h"
 
-enum {
-    COMMIT_ANSWER_BYTES_MAX = 32 * 1024 * 1024, /* it lists all files, too */
-    TREE_ENTRIES_MAX = 1000 * 1000,             /* folders count, too */
-    LINK_BYTES_MAX = 8 * 1024,
-    WHAT_BYTES = 400,
-};
-
-/* Is it 40 lower-case hex digits? */
-static bool is_commit(const char *text)
-{
-    return strlen(text) == SL_HF_COMMIT_BYTES - 1 &&
-           strspn(text, "0123456789abcdef") == SL_HF_COMMIT_BYTES - 1;
-}
-
 /* Of Xet: that of no chunks. */
 static const char empty_hash[SL_XET_HASH_TEXT] =
     "0000000000000000000000000000000000000000000000000000000000000000";
-
-/* ---- the commit ------------------------------------------------------------------------------ */
-
-char *sl_hf_api_url(const struct sl_hf *hf, const char *what, const char *name, struct sl_err *err)
-{
-    const char *kind = *hf->uri.kind ? hf->uri.kind : "models/";
-    return sl_asprintf(err, "%s/api/%s%s/%s%s%s", hf->endpoint, kind, hf->uri.repo, what,
-                       *name ? "/" : "", name);
-}
-
-/* The answer lists all files, too: only its own "sha" is looked for. false: it has none. */
-static bool find_commit(char *text, size_t bytes, char commit[SL_HF_COMMIT_BYTES])
-{
-    struct sl_pull pull;
-    enum sl_pull_token token;
-    bool own = false, found = false;
-    sl_pull_init(&pull, text, bytes);
-    while ((token = sl_pull_next(&pull)) != SL_PULL_ERROR && token != SL_PULL_DONE) {
-        if (own && token == SL_PULL_STRING && is_commit(pull.string)) {
-            memcpy(commit, pull.string, SL_HF_COMMIT_BYTES);
-            found = true;
-        }
-        own = pull.depth == 1 && token == SL_PULL_KEY && strcmp(pull.string, "sha") == 0;
-    }
-    return found && token == SL_PULL_DONE;
-}
-
-static int take_commit(struct sl_answer *answer, const char *what, char commit[SL_HF_COMMIT_BYTES],
-                       struct sl_err *err)
-{
-    return find_commit(answer->body.data, answer->body.used, commit)
-               ? 0
-               : sl_fail(err, SL_E_FORMAT, "%s: the answer names no commit: is this a hub?", what);
-}
-
-static int ask_commit(struct sl_hf *hf, char commit[SL_HF_COMMIT_BYTES], struct sl_err *err)
-{
-    char what[WHAT_BYTES];
-    struct sl_answer answer;
-    sl_autofree char *revision = sl_url_encode(hf->uri.revision, false, err);
-    sl_autofree char *url = revision ? sl_hf_api_url(hf, "revision", revision, err) : NULL;
-    snprintf(what, sizeof(what), "cannot open '%.380s'", hf->store->uri);
-    if (!url ||
-        sl_http_get(hf->store, &hf->http, url, what, COMMIT_ANSWER_BYTES_MAX, &answer, err) < 0)
-        return -1;
-    int result = take_commit(&answer, what, commit, err);
-    sl_answer_release(&answer);
-    return result;
-}
-
-int sl_hf_commit(struct sl_hf *hf, char commit[SL_HF_COMMIT_BYTES], struct sl_err *err)
-{
-    {
-        SL_LOCKED(&hf->locked.mutex);
-        memcpy(commit, hf->locked.commit, SL_HF_COMMIT_BYTES);
-    }
-    if (*commit)
-        return 0;
-    if (is_commit(hf->uri.revision))
-        memcpy(commit, hf->uri.revision, SL_HF_COMMIT_BYTES);
-    else if (ask_commit(hf, commit, err) < 0)
-        return -1;
-    SL_LOCKED(&hf->locked.mutex);
-    if (!hf->locked.commit[0]) {
-        memcpy(hf->locked.commit, commit, SL_HF_COMMIT_BYTES);
-        sl_log(SL_LOG_DEBUG, "'%s' is commit %s", hf->store->uri, commit);
-    }
-    memcpy(commit, hf->locked.commit, SL_HF_COMMIT_BYTES); /* the first one who asked decides */
-    return 0;
-}
 
 /* ---- one page -------------------------------------------------------------------------------- */
 
@@ -291,89 +206,4 @@ int sl_hf_next_page(const char *link, const char *endpoint, const char *what, ch
                             what);
     *next = sl_asprintf(err, "%s%s", endpoint, api);
     return *next ? 0 : -1;
-}
-
-static char *first_page(const struct sl_hf *hf, const char *commit, struct sl_err *err)
-{
-    size_t bytes = strlen(hf->folder);
-    sl_autofree char *folder = sl_strndup(hf->folder, bytes ? bytes - 1 : 0, err);
-    sl_autofree char *encoded = folder ? sl_url_encode(folder, true, err) : NULL;
-    sl_autofree char *tree = encoded ? sl_hf_api_url(hf, "tree", commit ? commit : "", err) : NULL;
-    return tree ? sl_asprintf(err, "%s%s%s?recursive=true%s", tree, bytes ? "/" : "", encoded,
-                              commit ? "&expand=false" : "")
-                : NULL;
-}
-
-struct listing {
-    struct sl_hf *hf;
-    const struct sl_hf_page *page;
-    uint64_t entries;
-    int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err);
-    void *arg;
-    bool any; /* file */
-    struct sl_hf_files files;
-};
-
-static int take_file(const struct sl_entry *entry, void *arg, struct sl_err *err)
-{
-    struct listing *listing = arg;
-    listing->any = true;
-    if (listing->hf->uri.bucket && sl_hf_files_add(&listing->files, entry, err) < 0)
-        return -1;
-    return listing->each(entry, listing->arg, err);
-}
-
-/* url: as the page before said; NULL: the first. */
-static int list_page(void *arg, const char *url, char **next, uint64_t *entries, struct sl_err *err)
-{
-    struct listing *listing = arg;
-    struct sl_hf *hf = listing->hf;
-    const struct sl_hf_page *page = listing->page;
-    struct sl_answer answer;
-    char link[LINK_BYTES_MAX] = "";
-    sl_autofree char *first = url ? NULL : first_page(hf, page->commit, err);
-    if ((!url && !first) || sl_http_get(hf->store, &hf->http, url ? url : first, page->what,
-                                        SL_HF_PAGE_BYTES_MAX, &answer, err) < 0)
-        return -1;
-    if (!sl_answer_header(&answer, "Link", link, sizeof(link)))
-        link[0] = 0;
-    int result = sl_hf_page_parse(page, answer.body.data, answer.body.used, entries, err);
-    if (result == 0)
-        result = sl_hf_next_page(link, hf->endpoint, page->what, next, err);
-    sl_answer_release(&answer);
-    listing->entries += *entries;
-    if (result == 0 && listing->entries > TREE_ENTRIES_MAX)
-        result = sl_fail_code(err, SL_E_FORMAT, "listing",
-                              "%s: its tree has more than %d entries: name a folder", page->what,
-                              TREE_ENTRIES_MAX);
-    return result;
-}
-
-int sl_hf_list(struct sl_store *store, const struct sl_listing *wanted, struct sl_err *err)
-{
-    struct sl_hf *hf = store->impl;
-    char commit[SL_HF_COMMIT_BYTES], what[WHAT_BYTES];
-    uint64_t total = 0;
-    snprintf(what, sizeof(what), "cannot list '%.380s'", store->uri);
-    if (!hf->uri.bucket && sl_hf_commit(hf, commit, err) < 0)
-        return -1;
-    struct listing listing = {.hf = hf, .each = wanted->each, .arg = wanted->arg};
-    const struct sl_hf_page page = {
-        .what = what,
-        .folder = hf->folder,
-        .commit = hf->uri.bucket ? NULL : commit,
-        .each = take_file,
-        .arg = &listing,
-        .xet = hf->xet,
-    };
-    listing.page = &page;
-    const struct sl_http_walk walk = {what, list_page, &listing};
-    int result = sl_http_walk(store, &walk, &total, err);
-    if (result == 0 && !listing.any)
-        result = sl_fail(err, SL_E_NOT_FOUND, "there is no file below '%s': check the folder",
-                         store->uri);
-    if (result == 0)
-        sl_hf_files_keep(hf, &listing.files);
-    sl_hf_files_release(&listing.files);
-    return result;
 }

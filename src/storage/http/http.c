@@ -24,40 +24,7 @@ static const struct sl_option http_rows[] = {
 };
 const struct sl_option_table sl_http_table = {"http", sizeof(struct sl_http_options), http_rows};
 
-/** store->impl */
-struct http_store {
-    struct sl_http_base base; /* target is the folder, with its last '/' */
-    char *base_url;           /* without userinfo and query */
-    char *key,
-        *key_target; /* the object that the URI named: name; last segment and query as written */
-};
-
 /* ---- opening --------------------------------------------------------------------------------- */
-
-/* Cut the target into the folder and the object's last segment with its query. */
-static int split_target(struct http_store *http, char **key, struct sl_err *err)
-{
-    char *target = http->base.url.target;
-    size_t path = strcspn(target, "?"), folder = path;
-    while (target[folder - 1] != '/')
-        folder--;
-    http->key_target = sl_strdup(target + folder, err);
-    if (!http->key_target)
-        return -1;
-    size_t segment = path - folder;
-    if (segment == 0 && target[path] == '?') {
-        http->key = sl_strdup("object", err);
-    } else {
-        http->key = sl_url_decode(target + folder, segment, NULL);
-        if (!http->key || strchr(http->key, '/')) {
-            free(http->key);
-            http->key = sl_strndup(target + folder, segment, err);
-        }
-    }
-    target[folder] = 0;
-    *key = http->key ? sl_strdup(http->key, err) : NULL;
-    return *key ? 0 : -1;
-}
 
 static int http_check(const char *uri, struct sl_err *err)
 {
@@ -68,7 +35,7 @@ static int http_check(const char *uri, struct sl_err *err)
 static int http_open(struct sl_store *store, const char *uri, char **key, struct sl_err *err)
 {
     const struct sl_http_options *options = sl_source_options(&store->config, &sl_http_table);
-    struct http_store *http = store->impl = sl_alloc(sizeof(*http), err);
+    struct sl_http_store *http = store->impl = sl_alloc(sizeof(*http), err);
     if (!http)
         return -1;
     http->base.section = "source.http";
@@ -76,7 +43,7 @@ static int http_open(struct sl_store *store, const char *uri, char **key, struct
         http->base.bearer_token_file = options->bearer_token_file;
         http->base.headers_file = options->headers_file;
     }
-    if (sl_http_base_open(&http->base, uri, err) < 0 || split_target(http, key, err) < 0)
+    if (sl_http_base_open(&http->base, uri, err) < 0 || sl_http_store_name(http, key, err) < 0)
         return -1;
     http->base_url = sl_url_format(&http->base.url, false, err);
     store->uri = http->base_url ? sl_strdup(http->base_url, err) : NULL;
@@ -85,7 +52,7 @@ static int http_open(struct sl_store *store, const char *uri, char **key, struct
 
 static void http_close(struct sl_store *store)
 {
-    struct http_store *http = store->impl;
+    struct sl_http_store *http = store->impl;
     if (!http)
         return;
     sl_http_base_close(&http->base);
@@ -95,26 +62,6 @@ static void http_close(struct sl_store *store)
     free(http);
 }
 
-struct sl_http_base *sl_http_store_base(struct sl_store *store)
-{
-    struct http_store *http = store->impl;
-    return &http->base;
-}
-
-int sl_http_store_url(struct sl_store *store, const char *name, char **url, char **uri,
-                      struct sl_err *err)
-{
-    const struct http_store *http = store->impl;
-    bool named = http->key[0] && strcmp(name, http->key) == 0;
-    sl_autofree char *encoded =
-        named ? sl_strdup(http->key_target, err) : sl_url_encode(name, true, err);
-    if (!encoded)
-        return -1;
-    *url = sl_asprintf(err, "%s%s", http->base_url, encoded);
-    *uri = sl_asprintf(err, "%s%.*s", http->base_url, (int)strcspn(encoded, "?"), encoded);
-    return *url && *uri ? 0 : -1;
-}
-
 /* source->impl is the object, which is the base's. */
 static int http_locate(struct sl_source *source, struct sl_err *err)
 {
@@ -122,7 +69,7 @@ static int http_locate(struct sl_source *source, struct sl_err *err)
     if (sl_http_store_url(source->store, source->name, &url, &source->uri, err) < 0)
         return -1;
     source->queried = strchr(url, '?') != NULL;
-    source->impl = sl_http_base_object(sl_http_store_base(source->store), url, err);
+    source->impl = sl_http_base_object(source->store->impl, url, err);
     return source->impl ? 0 : -1;
 }
 

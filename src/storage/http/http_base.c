@@ -240,13 +240,6 @@ static int wait_for_window(struct sl_range_request *request, uint64_t opens_ns)
     return 0;
 }
 
-bool sl_http_has_login(const struct sl_http_base *base)
-{
-    bool file = (base->bearer_token_file && *base->bearer_token_file) ||
-                (base->headers_file && *base->headers_file);
-    return base->login || file || (base->bearer_token && *base->bearer_token);
-}
-
 int sl_http_prepare(struct sl_http_base *base, struct sl_http_object *object,
                     struct sl_range_request *request, struct sl_err *err)
 {
@@ -274,4 +267,28 @@ bool sl_http_recover(struct sl_http_base *base, struct sl_http_object *object,
         return led_away;
     SL_LOCKED(&base->locked.mutex);
     return load_credentials(base, led_away ? NULL : err) == 0 || led_away;
+}
+
+int sl_http_plain_prepare(struct sl_source *source, struct sl_range_request *request,
+                          struct sl_err *err)
+{
+    if (!source->impl)
+        return sl_fail(err, SL_E_INTERNAL, "'%s' has no URL", source->uri);
+    if (sl_http_prepare(source->store->impl, source->impl, request, err) < 0)
+        return -1;
+    if (source->store->kind->traits.urls && request->url && strchr(request->url, '?'))
+        request->secret = true; /* it may be a signed link */
+    return 0;
+}
+
+int sl_http_plain_redirect(struct sl_source *source, const struct sl_exchange *exchange,
+                           const char *from, const char *to, struct sl_err *err)
+{
+    return sl_http_redirect(source->store->impl, source->impl, from, to,
+                            sl_exchange_status(exchange), err);
+}
+
+bool sl_http_plain_recover(struct sl_source *source, const struct sl_err *why, struct sl_err *err)
+{
+    return source->impl && sl_http_recover(source->store->impl, source->impl, why, err);
 }

@@ -65,7 +65,12 @@ const char *sl_http_object_url(const struct sl_http_object *object);
 SL_AUTO_DEFINE(sl_http_object)
 
 /** Does it send a login, a token or headers of the user's to its origin? */
-bool sl_http_has_login(const struct sl_http_base *base);
+static inline bool sl_http_has_login(const struct sl_http_base *base)
+{
+    bool file = (base->bearer_token_file && *base->bearer_token_file) ||
+                (base->headers_file && *base->headers_file);
+    return base->login || file || (base->bearer_token && *base->bearer_token);
+}
 /** Hook prepare: the URL to ask, and the credentials if that is at the origin. SL_E_AUTH,
  * SL_E_USAGE: a file of credentials that cannot be read, or used. */
 int sl_http_prepare(struct sl_http_base *base, struct sl_http_object *object,

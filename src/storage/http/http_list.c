@@ -39,7 +39,7 @@ struct walk {
 static int prepare(void *arg, struct sl_range_request *request, struct sl_err *err)
 {
     struct walk *walk = arg;
-    if (sl_http_prepare(sl_http_store_base(walk->store), walk->object, request, err) < 0)
+    if (sl_http_prepare(walk->store->impl, walk->object, request, err) < 0)
         return -1;
     return sl_range_add_header(request, err, "Accept: application/json");
 }
@@ -47,7 +47,7 @@ static int prepare(void *arg, struct sl_range_request *request, struct sl_err *e
 static int redirect(void *arg, const char *from, const char *to, int status, struct sl_err *err)
 {
     struct walk *walk = arg;
-    return sl_http_redirect(sl_http_store_base(walk->store), walk->object, from, to, status, err);
+    return sl_http_redirect(walk->store->impl, walk->object, from, to, status, err);
 }
 
 static int refuse(void *arg, const struct sl_answer *answer, struct sl_err *err)
@@ -61,7 +61,7 @@ static int refuse(void *arg, const struct sl_answer *answer, struct sl_err *err)
 static bool recover(void *arg, const struct sl_err *why)
 {
     struct walk *walk = arg;
-    return sl_http_recover(sl_http_store_base(walk->store), walk->object, why, NULL);
+    return sl_http_recover(walk->store->impl, walk->object, why, NULL);
 }
 
 static int fail_no_list(const struct walk *walk, struct sl_err *err)

@@ -252,29 +252,3 @@ bool sl_http_object_expired(struct sl_http_object *object, const struct sl_err *
             &object->locked.place)); /* else http_channel.c knows whether it was this one */
     return expired;
 }
-
-/* ---- of a source ----------------------------------------------------------------------------- */
-
-int sl_http_plain_prepare(struct sl_source *source, struct sl_range_request *request,
-                          struct sl_err *err)
-{
-    if (!source->impl)
-        return sl_fail(err, SL_E_INTERNAL, "'%s' has no URL", source->uri);
-    if (sl_http_prepare(source->store->impl, source->impl, request, err) < 0)
-        return -1;
-    if (source->store->kind->traits.urls && request->url && strchr(request->url, '?'))
-        request->secret = true; /* it may be a signed link */
-    return 0;
-}
-
-int sl_http_plain_redirect(struct sl_source *source, const struct sl_exchange *exchange,
-                           const char *from, const char *to, struct sl_err *err)
-{
-    return sl_http_redirect(source->store->impl, source->impl, from, to,
-                            sl_exchange_status(exchange), err);
-}
-
-bool sl_http_plain_recover(struct sl_source *source, const struct sl_err *why, struct sl_err *err)
-{
-    return source->impl && sl_http_recover(source->store->impl, source->impl, why, err);
-}

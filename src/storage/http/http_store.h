@@ -12,8 +12,16 @@ struct sl_http_options {
 extern const struct sl_option_table sl_http_table;
 extern const struct sl_store_kind sl_http_store;
 
-/** Of a store of this kind; the store's. */
-struct sl_http_base *sl_http_store_base(struct sl_store *store);
+/** store->impl */
+struct sl_http_store {
+    struct sl_http_base base; /* first; target is the folder, with its last '/' */
+    char *base_url;           /* without userinfo and query */
+    char *key,
+        *key_target; /* the object that the URI named: name; last segment and query as written */
+};
+/** Take the object off the base's URL, which is its folder then. *key, malloc'ed: its name.
+ * SL_E_NO_SPACE. */
+int sl_http_store_name(struct sl_http_store *http, char **key, struct sl_err *err);
 /** Of an object: the URL that is asked for, with its query, and the URI for people. free() both,
  * after a failure too. SL_E_NO_SPACE. */
 int sl_http_store_url(struct sl_store *store, const char *name, char **url, char **uri,

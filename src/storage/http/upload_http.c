@@ -61,7 +61,7 @@ static int prepare(void *arg, struct sl_range_request *request, struct sl_err *e
 {
     const struct ask *ask = arg;
     struct http_upload *http = ask->http;
-    if (sl_http_prepare(sl_http_store_base(http->store), ask->object, request, err) < 0)
+    if (sl_http_prepare(http->store->impl, ask->object, request, err) < 0)
         return -1;
     free(http->asked_url);
     http->asked_url = sl_strdup(request->url, err);
@@ -82,8 +82,7 @@ static int redirect(void *arg, const char *from, const char *to, int status, str
     bool reads = strcmp(ask->method, "PUT") != 0;
     if (status != 307 && status != 308 && !reads)
         return 1;
-    return sl_http_redirect(sl_http_store_base(ask->http->store), ask->object, from, to, status,
-                            err);
+    return sl_http_redirect(ask->http->store->impl, ask->object, from, to, status, err);
 }
 
 /* Whoever asked judges what neither passes nor can be recovered. */
@@ -97,7 +96,7 @@ static bool recover(void *arg, const struct sl_err *why)
 {
     const struct ask *ask = arg;
     struct sl_err ignored = SL_ERR_INIT;
-    return sl_http_recover(sl_http_store_base(ask->http->store), ask->object, why, &ignored);
+    return sl_http_recover(ask->http->store->impl, ask->object, why, &ignored);
 }
 
 /* What the text of a refusal begins with tells people more than the status. */

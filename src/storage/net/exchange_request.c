@@ -1,5 +1,6 @@
 /* The bytes of a request (RFC 9112): its head, and behind it a body that is copied. */
 #include <inttypes.h>
+#include <openssl/evp.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -69,4 +70,18 @@ int sl_exchange_build(struct sl_exchange *exchange, const struct sl_request *req
     exchange->stream_bytes = request->stream_bytes;
     exchange->bodiless = strcmp(request->method, "HEAD") == 0;
     return 0;
+}
+
+char *sl_http_basic(const char *user, const char *password, struct sl_err *err)
+{
+    sl_autofree char *plain = sl_asprintf(err, "%s:%s", user, password);
+    if (!plain)
+        return NULL;
+    size_t bytes = strlen(plain);
+    char *text = sl_alloc(6 + (bytes + 2) / 3 * 4 + 1, err);
+    if (!text)
+        return NULL;
+    memcpy(text, "Basic ", 6);
+    EVP_EncodeBlock((unsigned char *)text + 6, (const unsigned char *)plain, (int)bytes);
+    return text;
 }

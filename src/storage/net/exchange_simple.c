@@ -1,6 +1,5 @@
 /* What is done with whole small answers: reading them in one blocking call, finding headers,
  * turning statuses into errors. */
-#include <openssl/evp.h>
 #include <string.h>
 
 #include "exchange_state.h"
@@ -164,20 +163,6 @@ bool sl_answer_header(const struct sl_answer *answer, const char *name, char *te
     memcpy(text, value, value_bytes);
     text[value_bytes] = 0;
     return true;
-}
-
-char *sl_http_basic(const char *user, const char *password, struct sl_err *err)
-{
-    sl_autofree char *plain = sl_asprintf(err, "%s:%s", user, password);
-    if (!plain)
-        return NULL;
-    size_t bytes = strlen(plain);
-    char *text = sl_alloc(6 + (bytes + 2) / 3 * 4 + 1, err);
-    if (!text)
-        return NULL;
-    memcpy(text, "Basic ", 6);
-    EVP_EncodeBlock((unsigned char *)text + 6, (const unsigned char *)plain, (int)bytes);
-    return text;
 }
 
 /* A refusal of the request as it is, whenever it is sent; not of what may be otherwise soon, and

@@ -13,54 +13,6 @@
 #include "oci_channel.h"
 #include "url.h"
 
-static int check_mirror(const char *text, struct sl_err *err)
-{
-    struct sl_oci_mirror mirror;
-    int result = sl_oci_mirror_parse(text, &mirror, err);
-    sl_oci_mirror_release(&mirror);
-    return result;
-}
-
-/* For one registry at least: whichever way it is asked. */
-static bool is_same_mirror(const char *a, const char *b)
-{
-    struct sl_oci_mirror one, other;
-    bool same = sl_oci_mirror_parse(a, &one, NULL) == 0;
-    same = sl_oci_mirror_parse(b, &other, NULL) == 0 && same;
-    same = same && strcmp(one.host, other.host) == 0 && strcmp(one.prefix, other.prefix) == 0 &&
-           (!one.registry || !other.registry || strcmp(one.registry, other.registry) == 0);
-    sl_oci_mirror_release(&one);
-    sl_oci_mirror_release(&other);
-    return same;
-}
-
-static const struct sl_option oci_rows[] = {
-    SL_OPTION(sl_oci_options, docker_config, STRING, "",
-              "file with logins, as `docker login` writes it; empty: REGISTRY_AUTH_FILE, "
-              "DOCKER_CONFIG, KSERVE_OCI_DOCKER_CONFIG, the usual places",
-              .value = "FILE"),
-    SL_OPTION(sl_oci_options, plain_http, BOOL, "false",
-              "ask a registry on another machine over plain http, without a login; one on this "
-              "machine is always asked so"),
-    SL_OPTION(sl_oci_options, credential_helpers, BOOL, "false",
-              "run docker-credential-NAME where the file with logins names one, as for ECR"),
-    SL_OPTION(sl_oci_options, image_folder, STRING, "models",
-              "the folder of container images (modelcars) that is the model; '/' is all of them"),
-    SL_OPTION(
-        sl_oci_options, check_layers_up_to, BYTES, "32MiB",
-        "layers that are archives are read whole and checked first, up to this size; of larger "
-        "ones files come by ranges, without a hash"),
-    SL_OPTION(sl_oci_options, mirrors, LIST, "",
-              "[REGISTRY=]HOST[:PORT][/PREFIX] of registries with the same blobs, asked in this "
-              "order before the registry for what its digest checks",
-              .check = check_mirror, .same = is_same_mirror, .value = "HOST"),
-    SL_OPTION(sl_oci_options, trust_mirrors, BOOL, "false",
-              "where the registry cannot be reached, believe mirrors: what a tag means, and "
-              "headers of files before the files are checked"),
-    SL_OPTION_END,
-};
-const struct sl_option_table sl_oci_table = {"oci", sizeof(struct sl_oci_options), oci_rows};
-
 /* ---- the store ------------------------------------------------------------------------------- */
 
 static int oci_check(const char *uri, struct sl_err *err)
@@ -69,14 +21,6 @@ static int oci_check(const char *uri, struct sl_err *err)
     int result = sl_oci_uri_parse(uri, &parts, err);
     sl_oci_uri_release(&parts);
     return result;
-}
-
-/* "host" or "[::1]" of "host:port" */
-bool sl_oci_host_is_near(const char *host)
-{
-    sl_autofree char *text = sl_asprintf(NULL, "http://%s/", host);
-    sl_autourl url = {0};
-    return text && sl_url_parse(text, &url, NULL) == 0 && sl_url_host_is_near(url.host);
 }
 
 static int open_registry(struct sl_oci *oci, bool plain, struct sl_err *err)
@@ -126,42 +70,6 @@ static void oci_close(struct sl_store *store)
 }
 
 /* ---- objects --------------------------------------------------------------------------------- */
-
-bool sl_oci_pin_parse(const char *pin, struct sl_oci_piece *piece)
-{
-    *piece = (struct sl_oci_piece){.at = 0};
-    snprintf(piece->digest, sizeof(piece->digest), "%s", pin);
-    if (!sl_oci_is_digest(piece->digest))
-        return false;
-    const char *rest = pin + strlen(piece->digest);
-    if (!*rest)
-        return true;
-    if (*rest++ != '+' || !sl_take_digits(&rest, &piece->at) || *rest++ != '/' ||
-        !sl_take_digits(&rest, &piece->of))
-        return false;
-    if (!*rest)
-        return piece->at < piece->of;
-    return *rest++ == '+' && sl_packing_find(rest, &piece->packing) &&
-           piece->packing != SL_PACKING_NONE && piece->at <= SL_OBJECT_BYTES_MAX && piece->of;
-}
-
-const struct sl_oci_layer *sl_oci_find_layer(struct sl_oci *oci, const char *digest)
-{
-    SL_LOCKED(&oci->locked.mutex);
-    for (size_t i = 0; oci->locked.known && i < oci->locked.manifest.layer_count; i++)
-        if (strcmp(oci->locked.manifest.layers[i].digest, digest) == 0)
-            return &oci->locked.manifest.layers[i];
-    return NULL;
-}
-
-int sl_oci_place_find(struct sl_oci_endpoint *endpoint, const char *digest,
-                      struct sl_oci_place *place, struct sl_err *err)
-{
-    sl_autofree char *url = sl_oci_endpoint_url(endpoint, "blobs", digest, err);
-    place->at = endpoint;
-    place->object = url ? sl_http_base_object(&endpoint->http, url, err) : NULL;
-    return place->object ? 0 : -1;
-}
 
 /* source->impl: the blob that the source is pinned to, at the registry. */
 static int find_blob(struct sl_source *source, struct sl_err *err)
@@ -240,30 +148,6 @@ static bool oci_recover(struct sl_source *source, const struct sl_err *why, stru
 {
     struct sl_oci_place *place = source->impl;
     return place && sl_oci_endpoint_recover(place->at, place->object, why, err);
-}
-
-void sl_oci_advise_in_order(struct sl_oci *oci)
-{
-    SL_LOCKED(&oci->store->locked.mutex);
-    oci->store->locked.in_order = true;
-}
-
-void sl_oci_note_no_ranges(struct sl_oci *oci)
-{
-    SL_LOCKED(&oci->locked.mutex);
-    if (!oci->locked.no_ranges)
-        sl_log(SL_LOG_WARN,
-               "'%s' sends whole files where ranges are asked for: its files are read in order, on "
-               "one connection, and what was read before is sent again after a failure",
-               oci->uri.host);
-    oci->locked.no_ranges = true;
-    sl_oci_advise_in_order(oci);
-}
-
-bool sl_oci_knows_no_ranges(struct sl_oci *oci)
-{
-    SL_LOCKED(&oci->locked.mutex);
-    return oci->locked.no_ranges;
 }
 
 const struct sl_store_kind sl_oci_store = {

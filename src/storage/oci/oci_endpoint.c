@@ -112,3 +112,20 @@ bool sl_oci_endpoint_recover(struct sl_oci_endpoint *endpoint, struct sl_http_ob
     }
     return (why->http_status == 401 && sl_oci_renew(endpoint->auth, token)) || link;
 }
+
+/* "host" or "[::1]" of "host:port" */
+bool sl_oci_host_is_near(const char *host)
+{
+    sl_autofree char *text = sl_asprintf(NULL, "http://%s/", host);
+    sl_autourl url = {0};
+    return text && sl_url_parse(text, &url, NULL) == 0 && sl_url_host_is_near(url.host);
+}
+
+int sl_oci_place_find(struct sl_oci_endpoint *endpoint, const char *digest,
+                      struct sl_oci_place *place, struct sl_err *err)
+{
+    sl_autofree char *url = sl_oci_endpoint_url(endpoint, "blobs", digest, err);
+    place->at = endpoint;
+    place->object = url ? sl_http_base_object(&endpoint->http, url, err) : NULL;
+    return place->object ? 0 : -1;
+}

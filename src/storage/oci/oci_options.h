@@ -5,7 +5,7 @@
 
 #include "option.h"
 
-/** `source.oci`; rows in oci.c. */
+/** `source.oci`; rows in oci_options.c. */
 struct sl_oci_options {
     char *docker_config;
     bool plain_http, credential_helpers;

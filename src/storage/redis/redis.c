@@ -12,7 +12,6 @@
  * version must be the one that is known. Several channels may do that at once, and the first one's
  * table stays.
  */
-#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -85,22 +84,12 @@ static int redis_locate(struct sl_source *source, struct sl_err *err)
     return source->uri ? 0 : -1;
 }
 
-static void free_model(struct sl_redis_model *model)
-{
-    if (!model)
-        return;
-    sl_redis_table_release(&model->table);
-    free(model->head);
-    free(model->kept);
-    free(model);
-}
-
 static void redis_forget(struct sl_source *source)
 {
     struct sl_redis_source *redis = source->impl;
     if (!redis)
         return;
-    free_model(redis->locked.model);
+    sl_redis_model_free(redis->locked.model);
     pthread_mutex_destroy(&redis->locked.mutex);
     free(redis->prefix);
     free(redis);
@@ -121,7 +110,7 @@ static void redis_channel_free(struct sl_channel *channel)
     if (!channel)
         return;
     sl_redis_link_free(channel->link);
-    free_model(channel->made);
+    sl_redis_model_free(channel->made);
     sl_buf_release(&channel->key);
     free(channel);
 }
@@ -140,44 +129,6 @@ static struct sl_channel *redis_channel_new(struct sl_store *store, struct sl_er
         return NULL;
     }
     return channel;
-}
-
-void sl_redis_set_phase(struct sl_channel *channel, enum sl_redis_phase to)
-{
-#ifndef NDEBUG
-#define TO(phase) (1u << SL_REDIS_##phase)
-    static const unsigned steps[] = {
-        [SL_REDIS_IDLE] = TO(IDLE) | TO(CONNECT),
-        [SL_REDIS_CONNECT] = TO(IDLE) | TO(CONNECT) | TO(HEAD) | TO(RANGE),
-        [SL_REDIS_HEAD] = TO(IDLE) | TO(HEAD_BYTES),
-        [SL_REDIS_HEAD_BYTES] = TO(IDLE) | TO(HEADERS),
-        [SL_REDIS_HEADERS] = TO(IDLE) | TO(RANGE),
-        [SL_REDIS_RANGE] = TO(IDLE),
-    };
-#undef TO
-    assert(steps[channel->phase] & 1u << to);
-#endif
-    channel->phase = to;
-}
-
-void sl_redis_drop_made(struct sl_channel *channel)
-{
-    free_model(channel->made);
-    channel->made = NULL;
-    channel->made_asked = channel->made_taken = 0;
-}
-
-static void redis_channel_abort(struct sl_channel *channel)
-{
-    sl_redis_link_close(channel->link);
-    sl_redis_drop_made(channel);
-    sl_redis_set_phase(channel, SL_REDIS_IDLE);
-}
-
-enum sl_io_state sl_redis_channel_fail(struct sl_channel *channel)
-{
-    redis_channel_abort(channel);
-    return SL_IO_FAILED;
 }
 
 static void begin_range(struct sl_channel *channel)
@@ -199,21 +150,6 @@ static int redis_channel_start(struct sl_channel *channel, struct sl_source *sou
     sl_redis_set_phase(channel, SL_REDIS_CONNECT);
     channel->model = known_model(source);
     return sl_redis_link_open(channel->link, err);
-}
-
-/* The key of a part into channel->key. */
-int sl_redis_make_key(struct sl_channel *channel, const struct sl_redis_part *part,
-                      struct sl_err *err)
-{
-    const struct sl_redis_source *redis = channel->source->impl;
-    return sl_redis_key(&channel->key, redis->prefix, part->name, part->name_bytes, part->begin,
-                        err);
-}
-
-int sl_redis_ask_key(struct sl_channel *channel, const char *verb, struct sl_err *err)
-{
-    struct sl_redis_word words[] = {{verb, strlen(verb)}, {channel->key.data, channel->key.used}};
-    return sl_redis_link_command(channel->link, words, 2, err);
 }
 
 /* ---- ranges ---------------------------------------------------------------------------------- */
@@ -405,7 +341,7 @@ static const struct sl_transport transport = {
     .channel_start = redis_channel_start,
     .channel_read = redis_channel_read,
     .channel_poll = redis_channel_poll,
-    .channel_abort = redis_channel_abort,
+    .channel_abort = sl_redis_channel_abort,
 };
 
 const struct sl_store_kind sl_redis_store = {

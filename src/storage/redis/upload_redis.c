@@ -36,12 +36,6 @@ enum {
 
 /* ---- connections ----------------------------------------------------------------------------- */
 
-static struct sl_redis_link *take_idle(struct sl_redis_upload *redis)
-{
-    SL_LOCKED(&redis->locked.mutex);
-    return redis->locked.link_count ? redis->locked.links[--redis->locked.link_count] : NULL;
-}
-
 static void give_back(struct sl_redis_upload *redis, struct sl_redis_link *link)
 {
     {
@@ -54,65 +48,6 @@ static void give_back(struct sl_redis_upload *redis, struct sl_redis_link *link)
     sl_redis_link_free(link);
 }
 
-static int connect_link(struct sl_redis_link *link, struct sl_err *err)
-{
-    if (sl_redis_link_open(link, err) < 0)
-        return -1;
-    for (;;) {
-        enum sl_io_state state = sl_redis_link_ready(link, err);
-        if (state == SL_IO_DATA)
-            return 0;
-        if (state == SL_IO_FAILED || sl_redis_link_wait(link, err) < 0)
-            return -1;
-    }
-}
-
-struct sl_redis_link *sl_redis_borrow(struct sl_redis_upload *redis, struct sl_err *err)
-{
-    SL_AUTO(sl_redis_link) link = take_idle(redis);
-    if (!link)
-        link = sl_redis_link_new(&redis->place, &redis->upload->source, err);
-    if (!link || connect_link(link, err) < 0)
-        return NULL;
-    return sl_steal(&link);
-}
-
-/* The next reply, whatever it is. */
-static int await_any(struct sl_redis_link *link, redisReply **reply, struct sl_err *err)
-{
-    for (;;) {
-        enum sl_io_state state = sl_redis_link_reply(link, reply, err);
-        if (state == SL_IO_DATA)
-            return 0;
-        if (state == SL_IO_FAILED || sl_redis_link_wait(link, err) < 0)
-            return -1;
-    }
-}
-
-int sl_redis_await(struct sl_redis_upload *redis, struct sl_redis_link *link, redisReply **reply,
-                   struct sl_err *err)
-{
-    if (await_any(link, reply, err) < 0)
-        return -1;
-    if ((*reply)->type != REDIS_REPLY_ERROR)
-        return 0;
-    sl_redis_fail(&redis->place, (*reply)->str, err);
-    freeReplyObject(*reply);
-    *reply = NULL;
-    return -1;
-}
-
-int sl_redis_await_number(struct sl_redis_upload *redis, struct sl_redis_link *link,
-                          int64_t *number, struct sl_err *err)
-{
-    redisReply *reply = NULL;
-    if (sl_redis_await(redis, link, &reply, err) < 0)
-        return -1;
-    *number = reply->type == REDIS_REPLY_INTEGER ? reply->integer : -1;
-    freeReplyObject(reply);
-    return 0;
-}
-
 static int await_nothing(struct sl_redis_upload *redis, struct sl_redis_link *link,
                          struct sl_err *err)
 {
@@ -121,12 +56,6 @@ static int await_nothing(struct sl_redis_upload *redis, struct sl_redis_link *li
         return -1;
     freeReplyObject(reply);
     return 0;
-}
-
-const char *sl_redis_temporary(const struct sl_redis_upload *redis, size_t part, char *text)
-{
-    snprintf(text, SL_REDIS_TEMPORARY_BYTES + 24, "%s:%zu", redis->temporary, part);
-    return text;
 }
 
 /* ---- before the first byte ------------------------------------------------------------------- */
@@ -138,7 +67,7 @@ static int ask_limit(struct sl_redis_upload *redis, struct sl_redis_link *link, 
     struct sl_redis_word words[] = {SL_REDIS_WORD("CONFIG"), SL_REDIS_WORD("GET"),
                                     SL_REDIS_WORD("proto-max-bulk-len")};
     redis->value_bytes_max = BULK_BYTES_DEFAULT;
-    if (sl_redis_link_command(link, words, 3, err) < 0 || await_any(link, &reply, err) < 0)
+    if (sl_redis_link_command(link, words, 3, err) < 0 || sl_redis_await_any(link, &reply, err) < 0)
         return -1;
     if (reply->type == REDIS_REPLY_ARRAY && reply->elements == 2 && reply->element[1]->str) {
         uint64_t bytes = strtoull(reply->element[1]->str, NULL, 10);
@@ -439,7 +368,7 @@ static void clean_up(struct sl_redis_upload *redis)
     redis->upload->source.cancel = NULL;
     redis->upload->source.stall_seconds = CLEAN_UP_SECONDS;
     SL_AUTO(sl_redis_link) link = sl_redis_link_new(&redis->place, &redis->upload->source, &err);
-    if (!link || connect_link(link, &err) < 0 || sl_redis_discard(redis, link, &err) < 0)
+    if (!link || sl_redis_connect(link, &err) < 0 || sl_redis_discard(redis, link, &err) < 0)
         sl_log(SL_LOG_WARN,
                "keys '%s:*' are left at '%s' and will expire in a day: cannot remove them: %s",
                redis->temporary, redis->place.label, err.message);

@@ -15,42 +15,6 @@
 #include "log.h"
 #include "proxy.h"
 
-static const struct sl_option s3_rows[] = {
-    SL_OPTION(sl_s3_options, region, STRING, "",
-              "region that requests are signed for; empty: AWS_REGION, the profile, us-east-1",
-              .value = "REGION", .flag = "region"),
-    SL_OPTION(sl_s3_options, endpoint, STRING, "",
-              "URL of the store; empty: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, the profile, Amazon",
-              .value = "URL", .flag = "endpoint-url"),
-    SL_OPTION(sl_s3_options, addressing, CHOICE, "auto",
-              "where the bucket's name goes: into the path or the host name",
-              .choices = "auto|path|virtual"),
-    SL_OPTION(sl_s3_options, profile, STRING, "",
-              "profile of the AWS config files; empty: AWS_PROFILE, default", .value = "NAME",
-              .flag = "profile"),
-    SL_OPTION(sl_s3_options, config_file, STRING, "",
-              "an s3cmd configuration (.s3cfg) that gives keys and endpoint", .value = "FILE"),
-    SL_OPTION(sl_s3_options, request_payer, CHOICE, "owner",
-              "who pays for requests and traffic: the bucket's owner, or you, as buckets with "
-              "Requester Pays want it",
-              .choices = "owner|requester"),
-    SL_OPTION(sl_s3_options, anonymous, BOOL, "false",
-              "send unsigned requests and look for no credentials"),
-    SL_OPTION(sl_s3_options, credential_process, BOOL, "false",
-              "run the program that the profile names as its credential_process"),
-    SL_OPTION(
-        sl_s3_options, follow_redirects, STRING, "",
-        "hosts that a redirect may lead to, with the signature: of stores whose gateway sends "
-        "readers to the node that has the object (AIStore). As in no_proxy: names with what "
-        "lies below them, addresses, networks, *; empty: none",
-        .value = "HOSTS"),
-    SL_OPTION(sl_s3_options, prestage, BOOL, "false",
-              "when a load begins, have the store fetch its objects into its cache: CoreWeave's "
-              "cwlota.com does, for another price"),
-    SL_OPTION_END,
-};
-const struct sl_option_table sl_s3_table = {"s3", sizeof(struct sl_s3_options), s3_rows};
-
 /** source->impl */
 struct object {
     struct sl_s3 *s3;
@@ -147,18 +111,6 @@ static int split_uri(struct sl_s3 *s3, const char *uri, char **key, struct sl_er
     *key = s3->prefix ? sl_strdup(path + prefix_bytes, err) : NULL;
     s3->named = *key && s3->version ? sl_strdup(*key, err) : NULL;
     return *key && (s3->named || !s3->version) ? 0 : -1;
-}
-
-int sl_s3_version_query(const struct sl_s3 *s3, const char *key, char **query, struct sl_err *err)
-{
-    size_t prefix = strlen(s3->prefix);
-    bool is_named = s3->version && strncmp(key, s3->prefix, prefix) == 0 &&
-                    strcmp(key + prefix, s3->named) == 0;
-    sl_autofree char *version = is_named ? sl_url_encode(s3->version, false, err) : NULL;
-    if (is_named && !version)
-        return -1;
-    *query = version ? sl_asprintf(err, "versionId=%s", version) : sl_strdup("", err);
-    return *query ? 0 : -1;
 }
 
 /* What an .s3cfg, or Amazon's own variable, says of TLS where the spec is silent. */

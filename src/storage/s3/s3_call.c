@@ -119,3 +119,15 @@ int sl_s3_call(struct sl_s3 *s3, struct sl_exchange *exchange, const struct sl_s
                                       .recover = recover};
     return sl_http_call(&s3->store->config, exchange, &http, answer, tried, err);
 }
+
+int sl_s3_version_query(const struct sl_s3 *s3, const char *key, char **query, struct sl_err *err)
+{
+    size_t prefix = strlen(s3->prefix);
+    bool is_named = s3->version && strncmp(key, s3->prefix, prefix) == 0 &&
+                    strcmp(key + prefix, s3->named) == 0;
+    sl_autofree char *version = is_named ? sl_url_encode(s3->version, false, err) : NULL;
+    if (is_named && !version)
+        return -1;
+    *query = version ? sl_asprintf(err, "versionId=%s", version) : sl_strdup("", err);
+    return *query ? 0 : -1;
+}

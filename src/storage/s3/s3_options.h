@@ -8,7 +8,7 @@
 enum sl_s3_addressing { SL_S3_ADDRESSING_AUTO, SL_S3_ADDRESSING_PATH, SL_S3_ADDRESSING_VIRTUAL };
 enum sl_s3_payer { SL_S3_OWNER_PAYS, SL_S3_REQUESTER_PAYS };
 
-/** Rows in s3.c. */
+/** Rows in s3_options.c. */
 struct sl_s3_options {
     char *region, *endpoint, *profile, *config_file, *follow_redirects;
     int addressing;    /* enum sl_s3_addressing */

@@ -614,6 +614,14 @@ int sl_fetch_start(struct sl_fetch *fetch, struct sl_source *source, uint64_t be
     return 0;
 }
 
+/* The nearest that it was. */
+static void note_first_byte(struct sl_store *store, uint64_t ns)
+{
+    SL_LOCKED(&store->locked.mutex);
+    if (!store->locked.first_byte_ns || ns < store->locked.first_byte_ns)
+        store->locked.first_byte_ns = SL_MAX(ns, UINT64_C(1));
+}
+
 /* The first bytes of a try. How far the server is tells the answer alone: what comes before it, a
  * handshake above all, takes a time of its own, and ranges on open connections do without. One that
  * was sent twice tells nothing. */
@@ -628,7 +636,7 @@ static void note_first(struct sl_fetch *fetch)
     if (answered.twice)
         sl_counter_add(&fetch->source->requests, 1);
     else
-        sl_store_note_first_byte(fetch->store, answered.ns ? answered.ns : ns);
+        note_first_byte(fetch->store, answered.ns ? answered.ns : ns);
 }
 
 static void note_placed(struct sl_fetch *fetch, size_t bytes)

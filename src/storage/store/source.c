@@ -223,13 +223,6 @@ uint64_t sl_store_first_byte_ns(struct sl_store *store)
     return store->locked.first_byte_ns;
 }
 
-void sl_store_note_first_byte(struct sl_store *store, uint64_t ns)
-{
-    SL_LOCKED(&store->locked.mutex);
-    if (!store->locked.first_byte_ns || ns < store->locked.first_byte_ns)
-        store->locked.first_byte_ns = SL_MAX(ns, UINT64_C(1));
-}
-
 unsigned sl_store_host_connections(const struct sl_store *store)
 {
     return store->config.host_connections;

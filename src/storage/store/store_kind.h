@@ -70,8 +70,6 @@ struct sl_store {
 };
 /** How connections of a store are made; borrowed from it. */
 struct sl_connect sl_store_connect(struct sl_store *store);
-/** A request was answered after so many ns. Any thread. */
-void sl_store_note_first_byte(struct sl_store *store, uint64_t ns);
 
 /** Objects of it come only whole; sized: and say how long they are. A warning, once. Any thread. */
 void sl_store_note_in_order(struct sl_store *store, bool sized);

@@ -78,7 +78,7 @@ int sl_version_name(const struct sl_source *source, uint8_t name[32], struct sl_
     const char *const words[] = {blob ? "" : source->uri, blob ? blob : text_of(version)};
     for (size_t i = 0; i < SL_COUNT(words); i++)
         sl_sha256_update(sha, words[i], strlen(words[i]) + 1);
-    sl_put_le64(bytes, sl_source_bytes(source));
+    sl_put_le64(bytes, source->bytes);
     sl_sha256_update(sha, bytes, sizeof(bytes));
     sl_sha256_finish(sha, name);
     return 1;

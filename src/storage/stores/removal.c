@@ -12,7 +12,7 @@ int sl_removal_of(const char *uri, const struct sl_source_config *config, struct
     if (sl_upload_check_uri(uri, err) < 0 || sl_cancel_check(config->cancel, err) < 0)
         return -1;
     if (kind && kind->upload && kind->upload->remove)
-        return kind->upload->remove(uri, config, err);
+        return kind->upload->remove(kind, uri, config, err);
     return sl_fail(err, SL_E_USAGE,
                    "sluice removes nothing from '%.*s:': use the store's own client, or its rules "
                    "for old objects",

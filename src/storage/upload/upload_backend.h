@@ -48,7 +48,8 @@ struct sl_upload_ops {
      * may be raised: what the clean-up waits for has its own, short limit. */
     void (*close)(struct sl_upload *upload);
     /** Remove the object of a URI; one that is not there is fine. NULL: nothing can be removed. */
-    int (*remove)(const char *uri, const struct sl_source_config *config, struct sl_err *err);
+    int (*remove)(const struct sl_store_kind *kind, const char *uri,
+                  const struct sl_source_config *config, struct sl_err *err);
 };
 
 /** As sl_upload_open(), of a kind that is known already and can be written to; the URI was checked.

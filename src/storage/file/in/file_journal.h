@@ -2,6 +2,7 @@
 #ifndef SL_FILE_JOURNAL_H
 #define SL_FILE_JOURNAL_H
 
+#include <limits.h>
 #include <sys/types.h>
 
 #include "file_edit.h"
@@ -14,6 +15,8 @@ struct sl_file_place {
     const char *name;             /* within path */
     char *journal, *fresh, *lock; /* ".NAME.sluice-edit", ".NAME.sluice-new", ".NAME.sluice-lock" */
 };
+/** A name of a new file that nobody has; -1 with errno. */
+int sl_file_fresh_name(const struct sl_file_place *place, char name[NAME_MAX + 1]);
 /** Remove what has one of the names, or rename a folder that holds something: is the name free? */
 bool sl_file_place_clear(const struct sl_file_place *place, const char *name);
 /** -1: the kernel refuses to write to it, or beside it. */

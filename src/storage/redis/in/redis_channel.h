@@ -68,6 +68,8 @@ struct sl_channel {
 
 /** The one way from phase to phase. */
 void sl_redis_set_phase(struct sl_channel *channel, enum sl_redis_phase to);
+/** NULL is fine. */
+void sl_redis_model_free(struct sl_redis_model *model);
 /** Drop what the channel has read of a table that is not complete. */
 void sl_redis_drop_made(struct sl_channel *channel);
 /** The key of a part into channel->key. */
@@ -75,7 +77,9 @@ int sl_redis_make_key(struct sl_channel *channel, const struct sl_redis_part *pa
                       struct sl_err *err);
 /** Queue a command whose only argument is channel->key. */
 int sl_redis_ask_key(struct sl_channel *channel, const char *verb, struct sl_err *err);
-/** End the channel's request and its connection; FAILED. */
+/** End the channel's request and its connection. */
+void sl_redis_channel_abort(struct sl_channel *channel);
+/** The same; FAILED. */
 enum sl_io_state sl_redis_channel_fail(struct sl_channel *channel);
 
 /** Begin to read the table; then sl_redis_model_read() until DATA: channel->model is the source's.

@@ -1,5 +1,5 @@
-/* The inside of an upload to Redis, shared by upload_redis.c (values on their way) and
- * upload_redis_commit.c (making them visible). */
+/* The inside of an upload to Redis, shared by upload_redis.c (values on their way),
+ * upload_redis_commit.c (making them visible) and upload_redis_link.c (connections). */
 #ifndef SL_UPLOAD_REDIS_H
 #define SL_UPLOAD_REDIS_H
 
@@ -41,9 +41,13 @@ struct sl_redis_upload {
 
 #define SL_REDIS_WORD(text) ((struct sl_redis_word){text, strlen(text)})
 
+/** Connect, if it is not. Blocks. */
+int sl_redis_connect(struct sl_redis_link *link, struct sl_err *err);
 /** A connection, ready: an idle one or a new one; give it back or free it. Blocks. */
 struct sl_redis_link *sl_redis_borrow(struct sl_redis_upload *redis, struct sl_err *err);
-/** The next reply, blocking; an error reply is -1. freeReplyObject() it. */
+/** The next reply, whatever it is, blocking; freeReplyObject() it. */
+int sl_redis_await_any(struct sl_redis_link *link, redisReply **reply, struct sl_err *err);
+/** The same; an error reply is -1. freeReplyObject() it. */
 int sl_redis_await(struct sl_redis_upload *redis, struct sl_redis_link *link, redisReply **reply,
                    struct sl_err *err);
 /** The next reply, which must be an integer. */

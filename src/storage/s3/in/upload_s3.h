@@ -1,5 +1,5 @@
-/* The inside of an upload to S3, shared by upload_s3.c (one PUT, what is there already) and
- * upload_s3_multi.c (parts). */
+/* The inside of an upload to S3, shared by upload_s3.c (one PUT), upload_s3_multi.c (parts)
+ * and upload_s3_reveal.c (what is there, proofs, the request that makes it visible). */
 #ifndef SL_UPLOAD_S3_H
 #define SL_UPLOAD_S3_H
 
@@ -44,6 +44,12 @@ int sl_s3_prove(const struct sl_s3_upload *s3u, const void *data, size_t bytes,
                 struct sl_s3_proof *proof, struct sl_err *err);
 /** Base64 of the big-endian number, as S3 writes checksums. */
 void sl_s3_crc_text(uint64_t crc, char text[32]);
+/** Base64 of the MD5, as Content-MD5 has it. SL_E_INTERNAL where the crypto library has none. */
+int sl_s3_md5_text(const void *data, size_t bytes, char text[32], struct sl_err *err);
+
+/** SL_E_USAGE, code "exists", if there is an object of this name. Blocks. */
+int sl_s3_refuse_existing(struct sl_s3_upload *s3u, struct sl_exchange *exchange,
+                          struct sl_err *err);
 
 /** How the object must look in the store: for answers that were lost. */
 struct sl_s3_expected {
