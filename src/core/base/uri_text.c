@@ -6,6 +6,7 @@
 #include "uri_text.h"
 
 #include <ctype.h>
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
@@ -225,14 +226,14 @@ static bool find_parts(const char *uri, size_t bytes, enum known known, struct p
     return user || parts->end < bytes;
 }
 
-char *sl_uri_sanitize(const char *uri, struct sl_err *err)
+size_t sl_uri_write(const char *uri, char *text, size_t size)
 {
     struct parts parts;
     if (!find_parts(uri, strlen(uri), WHOLE, &parts))
-        return sl_strdup(uri, err);
+        return (size_t)snprintf(text, size, "%s", uri);
     size_t from = parts.authority + parts.user;
-    return sl_asprintf(err, "%.*s%s%.*s", (int)parts.authority, uri, parts.marked ? mark : "",
-                       (int)(parts.end - from), uri + from);
+    return (size_t)snprintf(text, size, "%.*s%s%.*s", (int)parts.authority, uri,
+                            parts.marked ? mark : "", (int)(parts.end - from), uri + from);
 }
 
 bool sl_uri_holds_key(const char *uri)

@@ -11,6 +11,8 @@
 
 #include "err.h"
 
+/** A URI without its secrets into text, as snprintf() does: how many bytes it has. */
+size_t sl_uri_write(const char *uri, char *text, size_t size);
 /** A URI without its secrets. A path, and an '@' in a key, stay as they are. free() it. NULL with
  * SL_E_NO_SPACE. */
 char *sl_uri_sanitize(const char *uri, struct sl_err *err);

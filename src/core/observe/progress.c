@@ -71,13 +71,6 @@ SL_FORK_GUARD(&list.lock, forget)
 static _Atomic uint64_t generation;
 static void (*_Atomic on_finish)(const struct sl_progress_view *view);
 
-const char *sl_load_state_name(enum sl_load_state state)
-{
-    static const char *const names[] = {"queued",   "waiting",   "planning", "reading",
-                                        "checking", "published", "failed"};
-    return (unsigned)state < SL_COUNT(names) ? names[state] : "unknown";
-}
-
 /* Cut where a character ends, so that what is shown stays UTF-8. */
 static void copy_text(char *to, size_t capacity, const char *from)
 {

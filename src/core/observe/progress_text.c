@@ -218,3 +218,10 @@ void sl_progress_text_line(const struct sl_progress_view *view, char text[SL_PRO
         snprintf(text + used, SL_PROGRESS_LINE_BYTES - used, ", %" PRIu64 " retried",
                  view->retries);
 }
+
+const char *sl_load_state_name(enum sl_load_state state)
+{
+    static const char *const names[] = {"queued",   "waiting",   "planning", "reading",
+                                        "checking", "published", "failed"};
+    return (unsigned)state < SL_COUNT(names) ? names[state] : "unknown";
+}

@@ -133,14 +133,6 @@ int sl_publish_make_path(const char *path, struct sl_err *err)
     return make_path(path, &made_from, err);
 }
 
-/* A folder of the state: `below` begins with a slash, or is "" for the state itself. */
-static int check_own(const struct sl_publish *publish, int fd, const char *below,
-                     struct sl_err *err)
-{
-    sl_autofree char *path = sl_asprintf(err, "%s/" SL_STATE_DIRECTORY "%s", publish->path, below);
-    return path ? sl_owners_check_folder(fd, path, err) : -1;
-}
-
 /* What `--to "$DIR/"` means while DIR is not set: the model's files would lie among the system's.
  */
 static int fail_root(const char *path, struct sl_err *err)
@@ -192,7 +184,7 @@ static int open_state(struct sl_publish *publish, struct sl_err *err)
     publish->state_fd = openat(publish->root_fd, SL_STATE_DIRECTORY, FOLDER | O_NOFOLLOW);
     if (publish->state_fd < 0)
         return fail_opening(err, errno, "open " SL_STATE_DIRECTORY " in", publish->path);
-    if (!made && check_own(publish, publish->state_fd, "", err) < 0)
+    if (!made && sl_publish_check_own(publish, publish->state_fd, "", err) < 0)
         return -1;
     struct stat status;
     if (made && fstat(publish->state_fd, &status) == 0) /* whatever the umask is */
@@ -391,28 +383,6 @@ int sl_publish_state(const struct sl_publish *publish)
     return publish->state_fd;
 }
 
-int sl_publish_staging(struct sl_publish *publish, struct sl_err *err)
-{
-    if (publish->staging_fd >= 0)
-        return publish->staging_fd;
-    if (mkdirat(publish->state_fd, SL_STAGING, 0700) < 0 && errno != EEXIST)
-        return sl_tree_fail(err, errno, "make the staging directory in", publish->path);
-    publish->staging_fd = openat(publish->state_fd, SL_STAGING, FOLDER | O_NOFOLLOW);
-    if (publish->staging_fd < 0)
-        return sl_tree_fail(err, errno, "open the staging directory in", publish->path);
-    if (check_own(publish, publish->staging_fd, "/" SL_STAGING, err) == 0)
-        return publish->staging_fd;
-    sl_autoclose_(&publish->staging_fd);
-    publish->staging_fd = -1;
-    return -1;
-}
-
-uint64_t sl_publish_staged_bytes(struct sl_publish *publish)
-{
-    sl_autoclose int fd = openat(publish->state_fd, SL_STAGING, FOLDER | O_NOFOLLOW);
-    return fd < 0 ? 0 : sl_tree_bytes(fd);
-}
-
 uint64_t sl_publish_published_bytes(const struct sl_publish *publish)
 {
     __attribute__((cleanup(sl_published_release))) struct sl_published old = {0};
@@ -421,16 +391,6 @@ uint64_t sl_publish_published_bytes(const struct sl_publish *publish)
         for (size_t i = 0; i < old.count; i++)
             bytes = sl_add_capped(bytes, old.files[i].bytes);
     return bytes;
-}
-
-int sl_publish_discard(struct sl_publish *publish, bool keep_journal, struct sl_err *err)
-{
-    sl_autoclose_(&publish->staging_fd);
-    publish->staging_fd = -1;
-    if ((!keep_journal && sl_tree_remove(publish->state_fd, SL_JOURNAL_NAME) < 0) ||
-        sl_tree_remove(publish->state_fd, SL_STAGING) < 0)
-        return sl_tree_fail(err, errno, "clear the staging directory in", publish->path);
-    return 0;
 }
 
 int sl_publish_withdraw(struct sl_publish *publish, struct sl_err *err)

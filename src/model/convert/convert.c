@@ -15,20 +15,6 @@
 #include "spec.h"
 #include "stores.h"
 
-void sl_component_release(struct sl_component *component)
-{
-    sl_layout_free(component->layout);
-    sl_component_release_readers(component);
-    if (!component->given)
-        sl_plan_free(component->plan);
-    for (size_t i = 0; i < component->include.count; i++)
-        free(component->include.items[i]);
-    free(component->include.items);
-    free(component->folder);
-    free(component->stem);
-    free(component->uri);
-}
-
 static void job_release(struct sl_job *job)
 {
     for (size_t i = 0; i < job->item_count; i++) {

@@ -135,29 +135,6 @@ static int lay_out_component(struct sl_job *job, struct sl_component *component,
 
 /* ---- outputs --------------------------------------------------------------------------------- */
 
-static char *output_uri(const char *to, const char *name, struct sl_err *err)
-{
-    size_t bytes = strlen(to);
-    if (bytes == 0 || to[bytes - 1] != '/')
-        return sl_strdup(to, err);
-    sl_autofree char *encoded =
-        sl_uri_is_encoded(to) ? sl_url_encode(name, true, err) : sl_strdup(name, err);
-    return encoded ? sl_asprintf(err, "%s%s", to, encoded) : NULL;
-}
-
-int sl_job_add_output(struct sl_job *job, const char *folder, const char *name, uint64_t bytes,
-                      struct sl_err *err)
-{
-    if (sl_grow(&job->outputs, &job->output_capacity, job->output_count + 1, sizeof(*job->outputs),
-                err) < 0)
-        return -1;
-    struct sl_output *output = &job->outputs[job->output_count++];
-    *output = (struct sl_output){.bytes = bytes};
-    output->name = sl_asprintf(err, "%s%s", folder, name);
-    output->uri = output->name ? output_uri(job->config->to, output->name, err) : NULL;
-    return output->uri ? 0 : -1;
-}
-
 static int refuse_several(const struct sl_job *job, struct sl_err *err)
 {
     sl_autofree char *to = sl_uri_sanitize(job->config->to, err);

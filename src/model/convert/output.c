@@ -9,8 +9,9 @@
 
 #include "job.h"
 #include "stores.h"
+#include "url.h"
 
-enum { ZEROS_BYTES = 64 * 1024, COPY_BYTES = 1024 * 1024 };
+enum { ZEROS_BYTES = 64 * 1024 };
 
 void sl_output_release(struct sl_output *output)
 {
@@ -20,7 +21,7 @@ void sl_output_release(struct sl_output *output)
     free(output->uri);
 }
 
-static int open_output(struct sl_job *job, struct sl_output *output, struct sl_err *err)
+int sl_output_open(struct sl_job *job, struct sl_output *output, struct sl_err *err)
 {
     struct sl_upload_config config = job->config->upload;
     config.source = &job->source_config;
@@ -77,7 +78,7 @@ int sl_output_zeros(struct sl_job *job, struct sl_output *output, uint64_t begin
     return 0;
 }
 
-static int write_head(struct sl_job *job, struct sl_output *output, struct sl_err *err)
+int sl_output_write_head(struct sl_job *job, struct sl_output *output, struct sl_err *err)
 {
     const struct sl_buf *head = &output->file->head;
     return sl_output_write(job, output, 0, head->data, head->used, err);
@@ -94,7 +95,7 @@ int sl_output_admit(struct sl_job *job, const struct sl_block *block, struct sl_
         return sl_upload_admit(output->upload, err);
     if (block->first != output->first_item || block->begin > 0)
         return 0;
-    return open_output(job, output, err) < 0 ? -1 : write_head(job, output, err);
+    return sl_output_open(job, output, err) < 0 ? -1 : sl_output_write_head(job, output, err);
 }
 
 int sl_output_items_done(struct sl_job *job, struct sl_output *output, size_t count,
@@ -113,100 +114,25 @@ int sl_output_items_done(struct sl_job *job, struct sl_output *output, size_t co
     return sl_upload_finish(output->upload, err);
 }
 
-/* ---- data files ------------------------------------------------------------------------------ */
-
-static int copy_file(struct sl_job *job, struct sl_output *output, struct sl_err *err)
+static char *output_uri(const char *to, const char *name, struct sl_err *err)
 {
-    sl_autofree uint8_t *data = sl_alloc(COPY_BYTES, err);
-    if (!data)
-        return -1;
-    for (uint64_t at = 0; at < output->bytes;) {
-        size_t bytes = SL_MIN(output->bytes - at, COPY_BYTES);
-        if (sl_cancel_check(job->config->cancel, err) < 0 ||
-            sl_upload_admit(output->upload, err) < 0 ||
-            sl_source_read(output->source, at, data, bytes, err) < 0 ||
-            sl_output_write(job, output, at, data, bytes, err) < 0)
-            return -1;
-        at += bytes;
-    }
-    return 0;
+    size_t bytes = strlen(to);
+    if (bytes == 0 || to[bytes - 1] != '/')
+        return sl_strdup(to, err);
+    sl_autofree char *encoded =
+        sl_uri_is_encoded(to) ? sl_url_encode(name, true, err) : sl_strdup(name, err);
+    return encoded ? sl_asprintf(err, "%s%s", to, encoded) : NULL;
 }
 
-/* ---- all of them ----------------------------------------------------------------------------- */
-
-/* Without tensors: a data file, an index, a model of none. */
-static int write_plain_output(struct sl_job *job, struct sl_output *output, struct sl_err *err)
+int sl_job_add_output(struct sl_job *job, const char *folder, const char *name, uint64_t bytes,
+                      struct sl_err *err)
 {
-    if (output->source)
-        return copy_file(job, output, err);
-    if (write_head(job, output, err) < 0)
+    if (sl_grow(&job->outputs, &job->output_capacity, job->output_count + 1, sizeof(*job->outputs),
+                err) < 0)
         return -1;
-    return sl_output_zeros(job, output, output->tail, output->bytes, err);
-}
-
-static int send_plain_outputs(struct sl_job *job, bool data_files, struct sl_err *err)
-{
-    for (size_t i = 0; i < job->output_count; i++) {
-        struct sl_output *output = &job->outputs[i];
-        if (output->first_item || (output->source != NULL) != data_files)
-            continue;
-        if (job->in_order && open_output(job, output, err) < 0)
-            return -1;
-        if (write_plain_output(job, output, err) < 0 ||
-            (job->in_order && sl_upload_finish(output->upload, err) < 0))
-            return -1;
-    }
-    return 0;
-}
-
-/* What is in the way of any of them is told before the first byte is fetched. */
-static int try_outputs(struct sl_job *job, struct sl_err *err)
-{
-    for (size_t i = 0; i < job->output_count; i++) {
-        struct sl_output *output = &job->outputs[i];
-        if (open_output(job, output, err) < 0)
-            return -1;
-        sl_upload_free(output->upload);
-        output->upload = NULL;
-    }
-    return 0;
-}
-
-static int run_in_order(struct sl_job *job, struct sl_err *err)
-{
-    bool headers = job->item_count && job->items[0].header;
-    if (try_outputs(job, err) < 0 || sl_job_prove_indexes(job, err) < 0)
-        return -1;
-    job->pass = SL_PASS_MEASURE;
-    if (headers && sl_job_work(job, err) < 0)
-        return -1;
-    job->pass = SL_PASS_ORDER;
-    if (send_plain_outputs(job, true, err) < 0 || sl_job_work(job, err) < 0)
-        return -1;
-    return send_plain_outputs(job, false, err);
-}
-
-static int run_in_any_order(struct sl_job *job, struct sl_err *err)
-{
-    job->pass = SL_PASS_WRITE;
-    for (size_t i = 0; i < job->output_count; i++)
-        if (open_output(job, &job->outputs[i], err) < 0)
-            return -1;
-    for (size_t i = 0; i < job->output_count; i++)
-        if (job->outputs[i].first_item && write_head(job, &job->outputs[i], err) < 0)
-            return -1;
-    if (send_plain_outputs(job, true, err) < 0 || send_plain_outputs(job, false, err) < 0 ||
-        sl_job_work(job, err) < 0 || sl_job_prove_indexes(job, err) < 0 ||
-        sl_cancel_check(job->config->cancel, err) < 0)
-        return -1;
-    sl_progress_set_state(job->config->progress, SL_LOAD_CHECKING);
-    for (size_t i = 0; i < job->output_count; i++) /* data files, tensors, what names them */
-        if (sl_upload_finish(job->outputs[i].upload, err) < 0)
-            return -1;
-    return 0;
-}
-
-int sl_outputs_run(struct sl_job *job, struct sl_err *err)
-{
-    return (job->in_order ? run_in_order : run_in_any_order)(job, err);
+    struct sl_output *output = &job->outputs[job->output_count++];
+    *output = (struct sl_output){.bytes = bytes};
+    output->name = sl_asprintf(err, "%s%s", folder, name);
+    output->uri = output->name ? output_uri(job->config->to, output->name, err) : NULL;
+    return output->uri ? 0 : -1;
 }

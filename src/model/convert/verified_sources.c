@@ -63,3 +63,17 @@ void sl_component_release_readers(struct sl_component *component)
         sl_verified_reader_free(component->verified[i]);
     free(component->verified);
 }
+
+void sl_component_release(struct sl_component *component)
+{
+    sl_layout_free(component->layout);
+    sl_component_release_readers(component);
+    if (!component->given)
+        sl_plan_free(component->plan);
+    for (size_t i = 0; i < component->include.count; i++)
+        free(component->include.items[i]);
+    free(component->include.items);
+    free(component->folder);
+    free(component->stem);
+    free(component->uri);
+}

@@ -18,12 +18,10 @@
 #include "pickle_parts.h"
 
 enum {
-    STACK_MAX = 65536,
     MEMO_MAX = 1 << 22,
     MEMO_GAP_MAX = 65536, /* writers number slots as they come */
     PROTOCOL_MAX = 5,
     TEXT_SHOWN_MAX = 80,
-    LINE_BYTES_MAX = 65536,
 };
 
 struct sl_pickle *sl_pickle_new(const struct sl_pickle_rules *rules, struct sl_err *err)
@@ -64,73 +62,9 @@ bool sl_pickle_is_text(const struct sl_pickle_node *node, const char *text)
 
 /* ---- failures -------------------------------------------------------------------------------- */
 
-int sl_pickle_fail(const struct sl_pickle *pickle, const char *code, const char *why,
-                   struct sl_err *err)
-{
-    return sl_fail_code(err, SL_E_FORMAT, code, "%s at byte %zu of the pickle", why, pickle->at);
-}
-
-int sl_pickle_limit(const struct sl_pickle *pickle, const char *what, struct sl_err *err)
-{
-    return sl_pickle_fail(pickle, "pkl.limit", what, err);
-}
-
 /* ---- bytes ----------------------------------------------------------------------------------- */
 
-const uint8_t *sl_pickle_take(struct sl_pickle *pickle, uint64_t bytes, struct sl_err *err)
-{
-    if (bytes > pickle->bytes - pickle->at) {
-        sl_fail_code(err, SL_E_FORMAT, "pkl.truncated",
-                     "%" PRIu64 " bytes are wanted at byte %zu of the pickle, %zu are left", bytes,
-                     pickle->at, pickle->bytes - pickle->at);
-        return NULL;
-    }
-    pickle->at += bytes;
-    return pickle->data + pickle->at - bytes;
-}
-
-/* A little-endian number of 1 to 8 bytes. */
-int sl_pickle_take_number(struct sl_pickle *pickle, unsigned bytes, uint64_t *value,
-                          struct sl_err *err)
-{
-    const uint8_t *data = sl_pickle_take(pickle, bytes, err);
-    *value = 0;
-    for (unsigned i = bytes; data && i-- > 0;)
-        *value = *value << 8 | data[i];
-    return data ? 0 : -1;
-}
-
-const char *sl_pickle_take_line(struct sl_pickle *pickle, size_t *bytes, struct sl_err *err)
-{
-    size_t left = SL_MIN(pickle->bytes - pickle->at, (size_t)LINE_BYTES_MAX);
-    const uint8_t *begin = pickle->data + pickle->at,
-                  *end = left ? memchr(begin, '\n', left) : NULL;
-    if (!end) {
-        if (left == LINE_BYTES_MAX)
-            sl_pickle_limit(pickle, "a line is too long", err);
-        else
-            sl_pickle_fail(pickle, "pkl.truncated", "a line does not end", err);
-        return NULL;
-    }
-    *bytes = (size_t)(end - begin);
-    pickle->at += *bytes + 1;
-    return (const char *)begin;
-}
-
 /* ---- nodes and stack ------------------------------------------------------------------------- */
-
-int sl_pickle_push(struct sl_pickle *pickle, struct sl_pickle_node *node, struct sl_err *err)
-{
-    if (!node)
-        return -1;
-    if (pickle->height == STACK_MAX)
-        return sl_pickle_limit(pickle, "more than 65536 values on the stack", err);
-    if (sl_pickle_grow(pickle, &pickle->stack, &pickle->stack_capacity, pickle->height + 1,
-                       sizeof(struct sl_pickle_node *), err) < 0)
-        return -1;
-    pickle->stack[pickle->height++] = node;
-    return 0;
-}
 
 /* Values above the topmost mark. */
 static size_t above_mark(const struct sl_pickle *pickle)

@@ -78,18 +78,6 @@ void sl_tensor_reader_free(struct sl_tensor_reader *reader)
     free(reader);
 }
 
-struct sl_source *sl_index_clone_source(const struct sl_index *index, uint32_t number,
-                                        struct sl_err *err)
-{
-    const struct sl_source *source = index->sources[number];
-    struct sl_source *clone = NULL;
-    sl_source_known(sl_source_store(source), sl_source_name(source), sl_source_bytes(source),
-                    sl_source_version(source), &clone, err);
-    if (clone)
-        sl_source_set_verifier(clone, sl_source_verifier(source));
-    return clone;
-}
-
 static struct sl_source *source_of(struct sl_tensor_reader *reader, uint32_t number,
                                    struct sl_err *err)
 {

@@ -92,3 +92,9 @@ int sl_bundle_claims_read(const struct sl_bundle *bundle, struct sl_bundle_claim
     ERR_clear_error();
     return done;
 }
+
+void sl_signing_signer_release(struct sl_signing_signer *signer)
+{
+    free(signer->who);
+    *signer = (struct sl_signing_signer){0};
+}

@@ -19,12 +19,6 @@ static const char *const methods[] = {[SL_SIGNED_KEY] = "a key",
                                       [SL_SIGNED_CERTIFICATE] = "a certificate",
                                       [SL_SIGNED_KEYLESS] = "an identity (keyless)"};
 
-void sl_signing_signer_release(struct sl_signing_signer *signer)
-{
-    free(signer->who);
-    *signer = (struct sl_signing_signer){0};
-}
-
 static int refuse(const char *why, struct sl_err *err)
 {
     ERR_clear_error();

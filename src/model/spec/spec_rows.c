@@ -37,15 +37,6 @@ static int check_sha256(const char *text, struct sl_err *err)
                    strlen(text));
 }
 
-/* minisign: base64 of "Ed", 8 bytes of key id, 32 of key. */
-int sl_spec_check_minisign(const char *text, struct sl_err *err)
-{
-    size_t good = strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/");
-    if (good == 56 && !text[56] && strncmp(text, "RW", 2) == 0)
-        return 0;
-    return sl_fail(err, SL_E_USAGE, "a minisign public key is 56 characters that start with RW");
-}
-
 static int check_device(const char *text, struct sl_err *err)
 {
     size_t digits = strncmp(text, "cuda:", 5) == 0 ? strspn(text + 5, "0123456789") : 0;

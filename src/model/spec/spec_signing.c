@@ -117,3 +117,12 @@ int sl_spec_signing_copy(const struct sl_spec_model_signing *from, struct sl_spe
     sl_options_release(&sl_spec_signing_table, to);
     return -1;
 }
+
+/* minisign: base64 of "Ed", 8 bytes of key id, 32 of key. */
+int sl_spec_check_minisign(const char *text, struct sl_err *err)
+{
+    size_t good = strspn(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/");
+    if (good == 56 && !text[56] && strncmp(text, "RW", 2) == 0)
+        return 0;
+    return sl_fail(err, SL_E_USAGE, "a minisign public key is 56 characters that start with RW");
+}

@@ -65,7 +65,7 @@ int sl_published_stamp(int root_fd, const char *(*name)(const void *arg, size_t 
                        size_t count, char stamp[65], struct sl_err *err);
 
 enum { SL_BOOT_BYTES = 64, SL_HASH_BUFFER_BYTES = 256 * 1024 };
-/** boot.c: this boot of the machine; "": it cannot be told. */
+/** boot_id.c: this boot of the machine; "": it cannot be told. */
 void sl_boot_id(char id[SL_BOOT_BYTES]);
 /** Does the document (a manifest, ready) tell of files on a disk that this boot has not written? */
 bool sl_boot_is_past(int directory_fd, const json_t *document);
@@ -90,6 +90,9 @@ int sl_commit_write_ready(struct sl_publish *publish, const struct sl_published 
                           struct sl_err *err);
 /** commit.c: what lies beside one of our own; failing is harmless. */
 void sl_commit_write_beside(struct sl_publish *publish, const struct sl_published *published);
+/** staging.c: is a folder of the state ours? below: begins with a slash, or "" for the state. */
+int sl_publish_check_own(const struct sl_publish *publish, int fd, const char *below,
+                         struct sl_err *err);
 /** commit.c: carry a marked commit to its end; fine at any point. */
 int sl_commit_finish(struct sl_publish *publish, struct sl_err *err);
 

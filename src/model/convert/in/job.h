@@ -238,6 +238,9 @@ int sl_job_work(struct sl_job *job, struct sl_err *err);
 
 /* ---- output.c -------------------------------------------------------------------------------- */
 
+/** The destination, and its head. */
+int sl_output_open(struct sl_job *job, struct sl_output *output, struct sl_err *err);
+int sl_output_write_head(struct sl_job *job, struct sl_output *output, struct sl_err *err);
 /** Before a block is read: wait for room. */
 int sl_output_admit(struct sl_job *job, const struct sl_block *block, struct sl_err *err);
 /** Bytes [offset, offset + bytes), when their turn comes. */

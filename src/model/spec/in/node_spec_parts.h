@@ -5,7 +5,7 @@
 #include "node_spec.h"
 #include "spec_node.h"
 
-/** node_spec.c: checks of values. */
+/** node_spec_check.c: single values. */
 int node_spec_check_absolute(const char *text, struct sl_err *err);
 int node_spec_check_socket(const char *text, struct sl_err *err);
 int node_spec_check_prefix(const char *text, struct sl_err *err);

@@ -47,6 +47,9 @@ struct sl_verify {
     } locked;
 };
 
+/** A check is done, right if why is NULL. Takes the lock. */
+void sl_verify_conclude(struct sl_verify *verify, const struct sl_verify_item *item,
+                        const struct sl_err *why);
 /** Compare, count, tell. Takes the lock. -1 if it does not match. */
 int sl_verify_complete(struct sl_verify *verify, struct sl_verify_item *item,
                        const uint8_t digest[SL_HASH_BYTES_MAX], struct sl_err *err);
