@@ -49,6 +49,53 @@ void sl_gpu_ring_close(struct sl_gpu_ring *ring, struct sl_gpu_buffer *buffer)
     buffer->order = ++ring->locked.last_order;
 }
 
+/* Its writer's source may be slow: nobody else writes there meanwhile, since what came behind such
+ * a window could not go before it has. */
+static bool is_held(const struct sl_gpu_buffer *buffer)
+{
+    return buffer->lent && buffer->writers;
+}
+
+/* Of one that is held, what lies before the first byte that is not written yet goes by itself, with
+ * the buffer's number: who is told of it is told in time however long a source takes over what was
+ * lent behind it. The rest is as a buffer that opens now. Its memory is free when that has landed,
+ * which is later. */
+static bool close_part(struct sl_gpu_ring *ring, struct sl_gpu_buffer *buffer)
+{
+    struct sl_gpu_buffer *part = NULL;
+    for (unsigned i = ring->count; i < ring->copies && !part; i++)
+        if (ring->locked.buffers[i].state == SL_BUFFER_FREE)
+            part = &ring->locked.buffers[i];
+    if (!part)
+        return false;
+    *part = (struct sl_gpu_buffer){.data = buffer->data,
+                                   .state = SL_BUFFER_OPEN,
+                                   .file = buffer->file,
+                                   .offset = buffer->offset,
+                                   .used = buffer->floor,
+                                   .number = buffer->number,
+                                   .queues = buffer->queues};
+    sl_gpu_ring_close(ring, part);
+    buffer->data += buffer->floor;
+    buffer->skipped += buffer->floor;
+    buffer->offset += buffer->floor;
+    buffer->used -= buffer->floor;
+    buffer->floor = 0;
+    return true;
+}
+
+/* It is held. Nothing that was told waits any more for what a source takes long over, and nothing
+ * that is put from now on goes before what has come. False: not now, as many as may go ahead of
+ * their buffers are on their way. */
+static bool let_go(struct sl_gpu_ring *ring, struct sl_gpu_buffer *buffer)
+{
+    if (buffer->floor && !close_part(ring, buffer))
+        return false;
+    buffer->number = ++ring->locked.last_number;
+    buffer->opened_ns = sl_now_ns();
+    return true;
+}
+
 /* What is to be put. */
 struct putting {
     const struct sl_gpu_shape *shape;
@@ -90,15 +137,13 @@ static struct sl_gpu_buffer *find_open(struct sl_gpu_ring *ring, const struct pu
         struct sl_gpu_buffer *buffer = &ring->locked.buffers[i];
         if (buffer->state != SL_BUFFER_OPEN || buffer->file != putting->file)
             continue;
-        if (overlaps(buffer, putting) && sl_gpu_buffer_is_held(buffer) &&
-            !sl_gpu_ring_let_go(ring, buffer)) {
+        if (overlaps(buffer, putting) && is_held(buffer) && !let_go(ring, buffer)) {
             *later = true;
             return NULL;
         }
         if (overlaps(buffer, putting))
             sl_gpu_ring_close(ring, buffer);
-        else if (!buffer->closes && !sl_gpu_buffer_is_held(buffer) &&
-                 continues_in(buffer, putting) &&
+        else if (!buffer->closes && !is_held(buffer) && continues_in(buffer, putting) &&
                  putting->bytes <= ring->buffer_bytes - buffer->skipped - buffer->used)
             found = buffer;
     }
@@ -121,7 +166,7 @@ static bool close_oldest(struct sl_gpu_ring *ring)
         struct sl_gpu_buffer *buffer = &ring->locked.buffers[i];
         if (buffer->state == SL_BUFFER_CLOSED)
             return false; /* it will be free: whole buffers are what the link is fast with */
-        if (buffer->state == SL_BUFFER_OPEN && !buffer->closes && !sl_gpu_buffer_is_held(buffer) &&
+        if (buffer->state == SL_BUFFER_OPEN && !buffer->closes && !is_held(buffer) &&
             (!oldest || buffer->number < oldest->number))
             oldest = buffer;
     }
@@ -473,8 +518,8 @@ static uint64_t close_old(struct sl_gpu_ring *ring)
         if (buffer->state != SL_BUFFER_OPEN || buffer->closes)
             continue;
         uint64_t age = now - buffer->opened_ns;
-        if (age >= ring->age_ns && sl_gpu_buffer_is_held(buffer)) {
-            sl_gpu_ring_let_go(ring, buffer);
+        if (age >= ring->age_ns && is_held(buffer)) {
+            let_go(ring, buffer);
             next = SL_MIN(next, ring->age_ns); /* more of it may be written by then */
         } else if (age >= ring->age_ns)
             sl_gpu_ring_close(ring, buffer);

@@ -99,16 +99,6 @@ static enum sl_grpc_code code_of(const struct sl_err *err)
     return (enum sl_grpc_code)sl_err_row(err->kind)->grpc_status;
 }
 
-int sl_csi_respond(struct sl_csi_call *call, const ProtobufCMessage *message, struct sl_err *err)
-{
-    size_t bytes = protobuf_c_message_get_packed_size(message);
-    sl_autofree uint8_t *packed = sl_alloc(bytes, err);
-    if (!packed)
-        return -1;
-    protobuf_c_message_pack(message, packed);
-    return sl_buf_append(&call->grpc->response, packed, bytes, err);
-}
-
 static int carry_out(struct sl_csi *csi, const struct row *row, struct sl_grpc_call *grpc,
                      struct sl_err *err)
 {

@@ -150,25 +150,6 @@ static int find_name(struct sl_node_pool *pool, const char *model, unsigned spac
                 : sl_fail(err, SL_E_AUTH, "this pool takes no URIs: ask for a model by its name");
 }
 
-void sl_node_pool_find_view(struct sl_node_pool *pool, uint32_t user,
-                            struct sl_node_pool_view *view)
-{
-    SL_LOCKED(&pool->lock);
-    memcpy(view->trusted, pool->locked.trusted, sizeof(view->trusted));
-    view->view = (struct sl_derived_view){user, view->trusted, pool->locked.trusted_count};
-}
-
-int sl_node_pool_find_device(const struct sl_node_pool *pool, const char *device, unsigned *space,
-                             struct sl_err *err)
-{
-    *space = SL_SPACE_HOST;
-    if (pool->gpus)
-        return sl_gpu_holders_find(pool->gpus, device, space, err);
-    if (!*device || strcmp(device, "host") == 0)
-        return 0;
-    return sl_fail_code(err, SL_E_NOT_FOUND, "absent", "the pool has nothing on '%.80s'", device);
-}
-
 /* On a GPU there may be what was made from the same URI on the host, too. */
 static void attach_derived(struct attach *attach, const struct sl_pool_attach_args *wanted,
                            const char *name, const char *who)

@@ -7,6 +7,10 @@
  */
 #include "node_pool_rights.h"
 
+#include <string.h>
+
+#include "node_pool_parts.h"
+
 unsigned sl_node_pool_ids(const struct sl_list *list, uint32_t ids[SL_POOL_RIGHTS_MAX])
 {
     unsigned count = 0;
@@ -44,4 +48,23 @@ int sl_node_pool_rights(const struct sl_node_spec *spec, struct sl_node_pool_doo
     if (closed && config->attach.all && door->own)
         keep_to_group(door->gid, spec->pool.group, config);
     return 0;
+}
+
+void sl_node_pool_find_view(struct sl_node_pool *pool, uint32_t user,
+                            struct sl_node_pool_view *view)
+{
+    SL_LOCKED(&pool->lock);
+    memcpy(view->trusted, pool->locked.trusted, sizeof(view->trusted));
+    view->view = (struct sl_derived_view){user, view->trusted, pool->locked.trusted_count};
+}
+
+int sl_node_pool_find_device(const struct sl_node_pool *pool, const char *device, unsigned *space,
+                             struct sl_err *err)
+{
+    *space = SL_SPACE_HOST;
+    if (pool->gpus)
+        return sl_gpu_holders_find(pool->gpus, device, space, err);
+    if (!*device || strcmp(device, "host") == 0)
+        return 0;
+    return sl_fail_code(err, SL_E_NOT_FOUND, "absent", "the pool has nothing on '%.80s'", device);
 }

@@ -28,63 +28,6 @@ enum { ANSWER_MS = 200 /* of wait_ms: for the mount and the answer */ };
 
 /* ---- the list ------------------------------------------------------------------------------- */
 
-void volumes_set(struct volume *volume, enum volume_state to)
-{
-#ifndef NDEBUG
-    static const unsigned steps[] = {
-        [VOLUME_ASKED] = 1u << VOLUME_WAITS | 1u << VOLUME_BUSY,
-        [VOLUME_WAITS] = 1u << VOLUME_ASKED,
-        [VOLUME_BUSY] = 1u << VOLUME_PUBLISHED,
-        [VOLUME_PUBLISHED] = 1u << VOLUME_BUSY,
-    };
-    assert(steps[volume->state] & 1u << to);
-#endif
-    volume->state = to;
-}
-
-#ifndef NDEBUG
-void volumes_check(const struct sl_volumes *volumes)
-{
-    unsigned all = 0;
-    for (const struct volume *at = volumes->locked.volumes; at; at = at->next) {
-        unsigned own = at->state == VOLUME_WAITS;
-        for (const struct volume *other = at->next; other; other = other->next) {
-            assert(strcmp(other->record.target, at->record.target) != 0); /* 1 */
-            own += other->state == VOLUME_WAITS &&
-                   strcmp(other->record.pod_namespace, at->record.pod_namespace) == 0;
-        }
-        all += at->state == VOLUME_WAITS;
-        assert(own <= SL_VOLUMES_WAITS_SHARE); /* 2 */
-        assert(at->state != VOLUME_PUBLISHED ||
-               !(at->has_credentials || (at->record.pool && at->ref))); /* 3 */
-    }
-    assert(all <= SL_VOLUMES_WAITS_MAX); /* 2 */
-}
-#endif
-
-struct volume *volumes_find(struct sl_volumes *volumes, const char *target)
-{
-    for (struct volume *at = volumes->locked.volumes; at; at = at->next)
-        if (strcmp(at->record.target, target) == 0)
-            return at;
-    return NULL;
-}
-
-void volumes_forget(struct sl_volumes *volumes, struct volume *volume)
-{
-    if (volumes_is_mounted(volume))
-        sl_metric_add(SL_M_VOLUMES, -1);
-    {
-        VOLUMES_LOCKED(volumes);
-        struct volume **at = &volumes->locked.volumes;
-        while (*at != volume)
-            at = &(*at)->next;
-        *at = volume->next;
-    }
-    sl_registry_release(volumes->node->registry, volume->ref);
-    free(volume);
-}
-
 static int fail_busy(const char *target, struct sl_err *err)
 {
     sl_fail_code(err, SL_E_TIMEOUT, "aborted", "another call is working on the volume at '%.300s'",
@@ -139,19 +82,6 @@ static void note_mounted(struct sl_volumes *volumes, struct volume *volume)
 
 /* ---- what is bound -------------------------------------------------------------------------- */
 
-/* The folder of the pool's socket, which is not there while the daemon is not. */
-static int open_pool_folder(const struct sl_volumes *volumes, struct sl_err *err)
-{
-    if (!volumes->pool_socket)
-        return sl_fail(err, SL_E_USAGE,
-                       "this node offers no pool: its config does not set pool.socket");
-    const char *slash = strrchr(volumes->pool_socket, '/');
-    sl_autofree char *folder =
-        sl_strndup(volumes->pool_socket, (size_t)SL_MAX(slash - volumes->pool_socket, 1), err);
-    bool exposed;
-    return folder ? sl_node_folder_reach(folder, &exposed, err) : -1;
-}
-
 /* A pod is to see the socket, and nothing else. */
 static int check_pool_folder(const struct sl_volumes *volumes, int folder_fd, struct sl_err *err)
 {
@@ -164,19 +94,6 @@ static int check_pool_folder(const struct sl_volumes *volumes, int folder_fd, st
                         volumes->pool_socket);
 }
 
-int volumes_source(struct sl_volumes *volumes, const struct sl_volume_record *record,
-                   struct sl_err *err)
-{
-    return record->pool ? open_pool_folder(volumes, err)
-                        : sl_directory_holder_version(volumes->node->directory, record->model,
-                                                      record->version, err);
-}
-
-bool volumes_is_proof(const struct sl_err *why)
-{
-    return why->kind == SL_E_NOT_FOUND || why->kind == SL_E_USAGE || *why->code;
-}
-
 enum { DEVICES = 2 };
 
 /* Every file system of which volumes are: the models', the pool's socket's. */
@@ -186,26 +103,10 @@ static size_t list_devices(struct sl_volumes *volumes, dev_t devices[DEVICES])
     size_t count = 0;
     if (fstat(volumes->records_fd, &status) == 0)
         devices[count++] = status.st_dev;
-    sl_autoclose int fd = volumes->pool_socket ? open_pool_folder(volumes, NULL) : -1;
+    sl_autoclose int fd = volumes->pool_socket ? volumes_open_pool_folder(volumes, NULL) : -1;
     if (fd >= 0 && fstat(fd, &status) == 0)
         devices[count++] = status.st_dev;
     return count;
-}
-
-void volumes_who(const struct sl_volume_record *record, char who[SL_REF_WHO_BYTES])
-{
-    if (*record->pod)
-        snprintf(who, SL_REF_WHO_BYTES, "pod %.40s/%.48s", record->pod_namespace, record->pod);
-    else
-        snprintf(who, SL_REF_WHO_BYTES, "volume %.80s", record->id);
-}
-
-int volumes_remove(struct sl_volumes *volumes, const struct sl_volume_record *record,
-                   struct sl_err *err)
-{
-    if (sl_mounting_undo(&volumes->mounting, record->target, NULL, 0, err) < 0)
-        return -1;
-    return sl_volume_record_remove(volumes->records_fd, record, err);
 }
 
 /* ---- publishing ----------------------------------------------------------------------------- */

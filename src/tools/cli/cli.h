@@ -76,6 +76,8 @@ int sl_cli_spec_text(struct sl_cli *cli, const char *path, struct sl_buf *text, 
 int sl_cli_uri_specs(struct sl_cli *cli, const char *uri, const char *to, struct sl_specs *specs,
                      struct sl_err *err);
 
+/** Each line as an error of the log. */
+void sl_cli_log_lines(const char *lines);
 /**
  * Report mistakes. Of several each is logged and noted for --json, and err counts them: "2
  * mistakes `where`". Of one, err stays as it is.
@@ -102,6 +104,8 @@ int sl_cli_print_json(struct sl_json *json, struct sl_err *err);
  */
 void sl_cli_error_json(struct sl_json *json, const struct sl_err *err);
 
+/** SIGTERM, SIGINT and SIGHUP raise it from now on. Once. */
+void sl_cli_catch_signals(struct sl_cancel *cancel);
 /** Signals as they were before sl_cli_main(), for a process that is about to become another
  * program. */
 void sl_cli_restore_signals(void);

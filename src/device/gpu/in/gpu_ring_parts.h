@@ -82,13 +82,6 @@ bool sl_gpu_ring_is_outstanding(const struct sl_gpu_buffer *buffer,
 uint64_t sl_gpu_ring_lowest(const struct sl_gpu_queue *queue);
 /** An open one goes as soon as nobody writes into it. */
 void sl_gpu_ring_close(struct sl_gpu_ring *ring, struct sl_gpu_buffer *buffer);
-/** gpu_ring_held.c. Its writer's source may be slow: nobody else writes there meanwhile, since what
- * came behind such a window could not go before it has. */
-bool sl_gpu_buffer_is_held(const struct sl_gpu_buffer *buffer);
-/** It is held. Nothing that was told waits any more for what a source takes long over, and nothing
- * that is put from now on goes before what has come. False: not now, as many as may go ahead of
- * their buffers are on their way. */
-bool sl_gpu_ring_let_go(struct sl_gpu_ring *ring, struct sl_gpu_buffer *buffer);
 /** 0, or -1 with why it has ended. */
 int sl_gpu_ring_going(struct sl_gpu_ring *ring, struct sl_err *err);
 /** Until something has moved, or a while has passed. */

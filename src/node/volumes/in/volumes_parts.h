@@ -61,7 +61,7 @@ struct sl_volumes {
     } locked;
 };
 
-/** volumes.c */
+/** volumes_table.c */
 #ifdef NDEBUG
 static inline void volumes_check(const struct sl_volumes *volumes)
 {
@@ -82,6 +82,8 @@ void volumes_forget(struct sl_volumes *volumes, struct volume *volume);
 /** Take away mount, target, record: what is done of it stays done, and it can be repeated. */
 int volumes_remove(struct sl_volumes *volumes, const struct sl_volume_record *record,
                    struct sl_err *err);
+/** The folder of the pool's socket, which is not there while the daemon is not; -1. */
+int volumes_open_pool_folder(const struct sl_volumes *volumes, struct sl_err *err);
 /** What the target of a record is bound to, as a descriptor. */
 int volumes_source(struct sl_volumes *volumes, const struct sl_volume_record *record,
                    struct sl_err *err);
