@@ -389,7 +389,7 @@ static int open_index(struct sl_source *source, bool outline, struct sl_index **
     SL_AUTO(sl_index) index = sl_format_begin(sl_dcp_format.name, source, err);
     if (!index)
         return -1;
-    bool file = sl_format_of_index(index->source_names[0]) != &sl_dcp_format;
+    bool file = !sl_format_index_ending(&sl_dcp_format, index->source_names[0]);
     if ((file ? explain_file(index, err) : read_metadata(index, outline, err)) < 0)
         return sl_wrap(err, "cannot read '%s' as a distributed checkpoint of PyTorch",
                        sl_source_uri(index->sources[0]));
@@ -410,7 +410,7 @@ static int dcp_outline(struct sl_source *source, struct sl_index **out, struct s
 /* Whole files go along as they are; one that is a single archive has checksums. */
 static int dcp_files(struct sl_source *source, struct sl_index **out, struct sl_err *err)
 {
-    if (sl_format_of_index(sl_source_name(source)) == &sl_dcp_format) {
+    if (sl_format_index_ending(&sl_dcp_format, sl_source_name(source))) {
         sl_source_free(source);
         return 0;
     }
@@ -425,7 +425,7 @@ static bool probe(const struct sl_format_head *head)
 {
     if (head->bytes < 4)
         return false;
-    if (sl_format_of_index(head->name) == &sl_dcp_format)
+    if (sl_format_index_ending(&sl_dcp_format, head->name))
         return head->data[0] == 0x80 && head->data[1] <= 5;
     return sl_format_has_suffix(head->name, suffix) && memcmp(head->data, "PK\3\4", 4) == 0;
 }

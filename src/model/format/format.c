@@ -24,38 +24,6 @@ const struct sl_format *sl_format_by_name(const char *name)
     return NULL;
 }
 
-struct sl_index *sl_format_begin(const char *format, struct sl_source *source, struct sl_err *err)
-{
-    SL_AUTO(sl_source) held = source;
-    SL_AUTO(sl_index) index = sl_index_new(format, err);
-    if (!index || sl_index_add_source(index, sl_steal(&held), err) < 0)
-        return NULL;
-    return sl_steal(&index);
-}
-
-char *sl_format_read(struct sl_source *source, uint64_t begin, size_t bytes, struct sl_err *err)
-{
-    sl_autofree char *data = sl_alloc(bytes + 1, err);
-    if (!data)
-        return NULL;
-    if (bytes > 0 && sl_source_read(source, begin, data, bytes, err) < 0)
-        return NULL;
-    return sl_steal(&data);
-}
-
-bool sl_format_is_fork(const char *name)
-{
-    const char *slash = strrchr(name, '/');
-    return strncmp(slash ? slash + 1 : name, "._", 2) == 0;
-}
-
-bool sl_format_has_suffix(const char *name, const char *suffix)
-{
-    size_t name_bytes = strlen(name), suffix_bytes = strlen(suffix);
-    return !sl_format_is_fork(name) && name_bytes >= suffix_bytes &&
-           strcmp(name + name_bytes - suffix_bytes, suffix) == 0;
-}
-
 int sl_format_read_head(struct sl_source *source, uint8_t data[SL_FORMAT_PROBE_BYTES],
                         struct sl_format_head *head, struct sl_err *err)
 {
@@ -92,21 +60,10 @@ static const struct sl_format *by_suffix(const char *name, size_t *suffix_bytes)
     return NULL;
 }
 
-/* How much of the name says that it is an index of the format's objects; 0: nothing does. */
-static size_t index_ending(const struct sl_format *format, const char *name)
-{
-    const char *slash = strrchr(name, '/'), *file = slash ? slash + 1 : name;
-    if (format->index_name && strcmp(file, format->index_name) == 0)
-        return strlen(file);
-    return format->index_suffix && sl_format_has_suffix(name, format->index_suffix)
-               ? strlen(format->index_suffix)
-               : 0;
-}
-
 const struct sl_format *sl_format_of_index(const char *name)
 {
     for (size_t i = 0; i < SL_COUNT(formats); i++)
-        if (index_ending(formats[i], name))
+        if (sl_format_index_ending(formats[i], name))
             return formats[i];
     return NULL;
 }
@@ -117,7 +74,7 @@ const struct sl_format *sl_format_of_name(const char *name, size_t *stem_bytes)
     const struct sl_format *format = sl_format_of_index(name);
     size_t suffix_bytes = 0;
     if (format)
-        suffix_bytes = index_ending(format, name);
+        suffix_bytes = sl_format_index_ending(format, name);
     else if (!(format = by_suffix(name, &suffix_bytes)) && dot && (!slash || dot > slash + 1))
         suffix_bytes = strlen(dot);
     if (stem_bytes)

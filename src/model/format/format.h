@@ -87,6 +87,9 @@ int sl_format_read_head(struct sl_source *source, uint8_t data[SL_FORMAT_PROBE_B
                         struct sl_format_head *head, struct sl_err *err);
 /** Which format do the first bytes say? NULL: none, or with err filled that they cannot be read. */
 const struct sl_format *sl_format_recognise(struct sl_source *source, struct sl_err *err);
+/** How many bytes of the name's end say that it is an index of the format's objects; 0: nothing
+ * does. */
+size_t sl_format_index_ending(const struct sl_format *format, const char *name);
 /** The format of the shards whose index is called so; NULL if the name does not say. */
 const struct sl_format *sl_format_of_index(const char *name);
 /** The format that the end of an object's name says, or of its shards if it is an index; or NULL.

@@ -13,7 +13,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "buf.h"
 #include "names.h"
 #include "pickle_parts.h"
 

@@ -12,7 +12,6 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "buf.h"
 #include "format.h"
 #include "zip.h"
 
@@ -275,7 +274,7 @@ static int read_index(struct sl_index *index, bool quick, struct sl_err *err)
 static int open_index(struct sl_source *source, bool quick, struct sl_index **out,
                       struct sl_err *err)
 {
-    SL_AUTO(sl_index) index = sl_format_begin(sl_pytorch_format.name, source, err);
+    SL_AUTO(sl_index) index = sl_format_begin(SL_PYTORCH, source, err);
     if (!index)
         return -1;
     if (read_index(index, quick, err) < 0)
@@ -296,7 +295,7 @@ static int pytorch_outline(struct sl_source *source, struct sl_index **out, stru
 }
 
 const struct sl_format sl_pytorch_format = {
-    .name = "pytorch",
+    .name = SL_PYTORCH,
     .suffixes = {".pt", ".pth", ".ckpt", ".bin"},
     .ambiguous = true,
     .ambiguous_suffix = ".bin",

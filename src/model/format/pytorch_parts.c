@@ -109,7 +109,7 @@ static int read_whole(struct sl_index *index, struct sl_err *err)
 int sl_pytorch_parts(struct sl_source *source, struct sl_index **out, struct sl_err *err)
 {
     struct sl_err why = SL_ERR_INIT;
-    SL_AUTO(sl_index) index = sl_format_begin(sl_pytorch_format.name, source, err);
+    SL_AUTO(sl_index) index = sl_format_begin(SL_PYTORCH, source, err);
     *out = NULL;
     if (!index)
         return -1;

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "arena.h"
-#include "buf.h"
 #include "format.h"
 #include "log.h"
 #include "names.h"
@@ -310,12 +309,12 @@ static bool probe(const struct sl_format_head *head)
     while (at < head->bytes && strchr(" \t\r\n", head->data[at]) && head->data[at])
         at++;
     return at < head->bytes && head->data[at] == '{' &&
-           sl_format_has_suffix(head->name, sl_shard_index_format.suffixes[0]);
+           sl_format_has_suffix(head->name, SL_SHARD_INDEX_SUFFIX);
 }
 
 const struct sl_format sl_shard_index_format = {
     .name = "shard_index",
-    .suffixes = {".index.json"},
+    .suffixes = {SL_SHARD_INDEX_SUFFIX},
     .probe = probe,
     .index = index_tensors,
     .index_files = index_files,

@@ -120,7 +120,7 @@ bool sl_shard_name_fits(const char *name, size_t bytes)
 {
     bool hostile = bytes == 0 || bytes > SHARD_NAME_BYTES_MAX || strlen(name) != bytes ||
                    name[0] == '/' || strchr(name, '\\') || has_scheme(name) || has_dots(name) ||
-                   sl_format_has_suffix(name, sl_shard_index_format.suffixes[0]);
+                   sl_format_has_suffix(name, SL_SHARD_INDEX_SUFFIX);
     for (size_t i = 0; i < bytes; i++)
         hostile = hostile || (unsigned char)name[i] < 0x20;
     return !hostile;

@@ -11,6 +11,9 @@
 
 enum { SL_SHARD_MAP_BYTES_MAX = 100 * 1000 * 1000 };
 
+/** The end of the name of an index. */
+#define SL_SHARD_INDEX_SUFFIX ".index.json"
+
 /** One row of the map. */
 struct sl_shard_place {
     const char *tensor;

@@ -8,17 +8,6 @@
 #include "mapping.h"
 #include "plan_parts.h"
 
-int sl_plan_add_bytes(uint64_t *sum, uint64_t bytes, const struct sl_plan *plan, struct sl_err *err)
-{
-    *sum = sl_add_capped(*sum, bytes);
-    if (*sum <= SL_PLAN_BYTES_MAX)
-        return 0;
-    return sl_fail_code(err, SL_E_FORMAT, "size",
-                        "'%s' would be more than 1 EiB, larger than any model: check the sizes "
-                        "that the store and its files claim",
-                        sl_plan_uri(plan));
-}
-
 static int add_file(struct sl_plan *plan, const char *name, uint64_t bytes, struct sl_err *err)
 {
     struct sl_plan_own *own = plan->own;

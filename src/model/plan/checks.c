@@ -17,15 +17,6 @@
 #include "mapping.h"
 #include "plan_parts.h"
 
-int sl_plan_add_check(struct sl_plan *plan, const struct sl_check *check, struct sl_err *err)
-{
-    if (sl_grow(&plan->checks, &plan->own->check_capacity, plan->check_count + 1,
-                sizeof(*plan->checks), err) < 0)
-        return -1;
-    plan->checks[plan->check_count++] = *check;
-    return 0;
-}
-
 /* The cheapest is CRC32. */
 static const struct sl_index_hash *cheapest(const struct sl_tensor *tensor)
 {
@@ -217,15 +208,6 @@ static int check_targets(struct sl_plan *plan, struct sl_err *err)
 
 /* ---- whole objects --------------------------------------------------------------------------- */
 
-uint32_t sl_plan_whole_file(const struct sl_plan *plan, uint32_t source)
-{
-    uint32_t file = plan->mappings ? 0 : source;
-    while (plan->mappings && file < plan->file_count &&
-           strcmp(plan->files[file].name, plan->sources[source].name) != 0)
-        file++;
-    return file;
-}
-
 static int find_source(const struct sl_plan *plan, const char *name, uint32_t *source,
                        struct sl_err *err)
 {
@@ -276,17 +258,6 @@ static int make_room(struct sl_plan *plan, struct sl_err *err)
                  sizeof("blob 18446744073709551615");
     plan->own->texts = (struct sl_buf)SL_BUF_INIT(bytes);
     return sl_grow(&plan->own->texts.data, &plan->own->texts.capacity, bytes + 1, 1, err);
-}
-
-int sl_plan_object_text(struct sl_plan *plan, const char *name, const char **what,
-                        struct sl_err *err)
-{
-    struct sl_buf *texts = &plan->own->texts;
-    *what = texts->data + texts->used;
-    if (sl_buf_printf(texts, err, "object '%s'", name) < 0)
-        return -1;
-    texts->used++;
-    return 0;
 }
 
 static int check_objects(struct sl_plan *plan, struct sl_err *err)

@@ -161,20 +161,6 @@ static char *climb(const struct sl_plan_own *own, const char *file, struct sl_er
     return NULL;
 }
 
-int sl_plan_read_text(struct sl_plan *plan, struct sl_source *source, struct sl_buf *text,
-                      struct sl_err *err)
-{
-    uint64_t requests, bytes = sl_source_bytes(source);
-    if (sl_grow(&text->data, &text->capacity, bytes + 1, 1, err) < 0 ||
-        sl_source_read(source, 0, text->data, (size_t)bytes, err) < 0)
-        return -1;
-    text->used = (size_t)bytes;
-    sl_source_counts(source, &requests, &bytes);
-    plan->index_requests += requests;
-    plan->index_bytes += bytes;
-    return 0;
-}
-
 static int read_source(struct sl_plan *plan, struct sl_source *source, struct sl_buf *text,
                        struct sl_err *err)
 {

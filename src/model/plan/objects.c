@@ -3,10 +3,7 @@
  * listing is as hostile as a file, and sorted, so that equal listings make equal plans whatever
  * order the store answers in.
  */
-#include <fnmatch.h>
 
-#include "format.h"
-#include "log.h"
 #include "lower_bound.h"
 #include "names.h"
 #include "plan_parts.h"
@@ -20,16 +17,6 @@ enum {
     POINTER_BYTES_MAX = 1024,      /* of the same, by its specification */
     PROBE_BYTES_MIN = 1024 * 1024, /* smaller objects of other names are data, see needs_probe() */
 };
-
-bool sl_plan_matches(const struct sl_list *patterns, const char *name, bool empty_matches)
-{
-    if (patterns->count == 0)
-        return empty_matches;
-    for (size_t i = 0; i < patterns->count; i++)
-        if (fnmatch(patterns->items[i], name, 0) == 0)
-            return true;
-    return false;
-}
 
 static bool may_be_pointer(uint64_t bytes)
 {
@@ -57,68 +44,6 @@ static bool needs_probe(const struct sl_plan_own *own, const char *name, uint64_
         return true;
     return bytes >= PROBE_BYTES_MIN || says == SL_SAYS_MODEL ||
            (own->picks && (says == SL_SAYS_PERHAPS || says == SL_SAYS_LIKELY));
-}
-
-static bool is_strong(const char *etag)
-{
-    size_t bytes = strlen(etag);
-    return bytes > 2 && bytes < SL_VERSION_TEXT_MAX && etag[0] == '"' && etag[bytes - 1] == '"';
-}
-
-void sl_candidate_release(struct sl_candidate *candidate)
-{
-    free(candidate->name);
-    free(candidate->etag);
-    free(candidate->pin);
-    free(candidate->sums);
-    sl_source_free(candidate->source);
-    sl_index_free(candidate->index);
-    sl_plan_claim_free(candidate->claim);
-}
-
-int sl_plan_add_candidate(struct sl_plan *plan, const struct sl_entry *entry, bool probe,
-                          struct sl_err *err)
-{
-    struct sl_plan_own *own = plan->own;
-    if (sl_grow(&own->candidates, &own->candidate_capacity, own->candidate_count + 1,
-                sizeof(*own->candidates), err) < 0)
-        return -1;
-    struct sl_candidate *candidate = &own->candidates[own->candidate_count++];
-    *candidate = (struct sl_candidate){.bytes = entry->bytes, .probe = probe};
-    candidate->name = sl_strdup(entry->name, err);
-    if (!candidate->name)
-        return -1;
-    if (entry->etag && is_strong(entry->etag)) {
-        candidate->etag = sl_strdup(entry->etag, err);
-        if (!candidate->etag)
-            return -1;
-    }
-    if (entry->pin && *entry->pin && strlen(entry->pin) < SL_PIN_TEXT_MAX) {
-        candidate->pin = sl_strdup(entry->pin, err);
-        if (!candidate->pin)
-            return -1;
-    }
-    candidate->sums = sl_checksums_copy(entry->sums, err);
-    return entry->sums && !candidate->sums ? -1 : 0;
-}
-
-int sl_plan_leave_out(struct sl_plan_own *own, const bool *out, struct sl_err *err)
-{
-    size_t kept = 0;
-    for (size_t i = 0; i < own->candidate_count; i++)
-        if (out[i] && sl_plan_note_passed(own, own->candidates[i].name, err) < 0)
-            return -1;
-    for (size_t i = 0; i < own->candidate_count; i++) {
-        struct sl_candidate *candidate = &own->candidates[i];
-        if (!out[i]) {
-            own->candidates[kept++] = *candidate;
-            continue;
-        }
-        own->left_out_bytes = sl_add_capped(own->left_out_bytes, candidate->bytes);
-        sl_candidate_release(candidate);
-    }
-    own->candidate_count = kept;
-    return 0;
 }
 
 struct listing {
@@ -355,7 +280,7 @@ int sl_plan_refuse_marker(struct sl_plan *plan, struct sl_err *err)
 }
 
 /* The key is what the URI says behind the store's base; "": it is a prefix. */
-static int gather(struct sl_plan *plan, const char *key, struct sl_err *err)
+int sl_plan_list(struct sl_plan *plan, const char *key, struct sl_err *err)
 {
     struct sl_plan_own *own = plan->own;
     if (!*key)
@@ -379,7 +304,7 @@ int sl_plan_gather(struct sl_plan *plan, const struct sl_source_config *config, 
     struct sl_plan_own *own = plan->own;
     sl_autofree char *key = NULL;
     if (sl_store_open(own->spec->source.uri, config, &own->store, &key, err) < 0 ||
-        gather(plan, key, err) < 0)
+        sl_plan_list(plan, key, err) < 0)
         return -1;
     if (own->picks && own->spec->verify.sidecar != SL_SIDECAR_OFF)
         sl_store_note_reads(own->store); /* of what is opened to be indexed */
@@ -388,46 +313,5 @@ int sl_plan_gather(struct sl_plan *plan, const struct sl_source_config *config, 
         listed = sl_add_capped(listed, own->candidates[i].bytes);
     sl_store_hold_for(own->store, listed);
     sl_plan_sort_passed(own);
-    return 0;
-}
-
-/* ---- how large it is ------------------------------------------------------------------------ */
-
-/* An index of shards, or a part of a set, stands for others. */
-static bool stands_for_others(const char *name)
-{
-    return sl_plan_names_files(name) || sl_format_of_index(name) || strstr(name, "-of-");
-}
-
-static int measure_object(struct sl_plan_own *own, uint64_t *bytes, struct sl_err *err)
-{
-    const char *name = own->candidates[0].name;
-    SL_AUTO(sl_source) source = NULL;
-    if (stands_for_others(name))
-        return 0;
-    if (sl_source_open(own->store, name, 1, &source, err) < 0)
-        return -1;
-    *bytes = sl_source_bytes(source);
-    return 0;
-}
-
-int sl_plan_measure(const struct sl_spec *spec, const struct sl_source_config *config,
-                    uint64_t *bytes, struct sl_err *err)
-{
-    const struct sl_plan_output none = {SL_LAYOUT_VERBATIM};
-    SL_AUTO(sl_plan) plan = sl_plan_new(spec, &none, false, err);
-    struct sl_plan_own *own = plan ? plan->own : NULL;
-    sl_autofree char *key = NULL;
-    *bytes = 0;
-    if (!plan || sl_store_open(spec->source.uri, config, &own->store, &key, err) < 0)
-        return -1;
-    if (sl_store_advice(own->store).reads_to_list)
-        return 0;
-    if (gather(plan, key, err) < 0)
-        return -1;
-    if (own->single)
-        return measure_object(own, bytes, err);
-    for (size_t i = 0; i < own->candidate_count; i++)
-        *bytes = sl_add_capped(*bytes, own->candidates[i].bytes);
     return 0;
 }

@@ -8,7 +8,6 @@
  * - A file that is of a known format but breaks its rules is refused, unless the layout is verbatim
  * and `verify.hashes` is `off`: then it is plain data, with a warning.
  */
-#include <inttypes.h>
 
 #include "mapping.h"
 #include "plan_parts.h"
@@ -292,13 +291,6 @@ struct sl_sink_file *sl_plan_sink_files(const struct sl_plan *plan, struct sl_er
     for (size_t i = 0; files && i < plan->file_count; i++)
         files[i] = (struct sl_sink_file){plan->files[i].name, plan->files[i].bytes};
     return files;
-}
-
-const char *sl_plan_uri(const struct sl_plan *plan)
-{
-    if (plan->own->single && plan->source_count)
-        return sl_source_uri(plan->sources[0].source);
-    return sl_store_uri(plan->own->store);
 }
 
 static void json_sources(struct sl_json *json, const struct sl_plan *plan)

@@ -37,11 +37,6 @@ void sl_plan_free_sidecars(struct sl_plan_own *own)
     free(own->authentic);
 }
 
-const struct sl_sidecar *sl_plan_sidecar(const struct sl_plan *plan, uint32_t source)
-{
-    return plan->own->sidecars ? plan->own->sidecars[source] : NULL;
-}
-
 static bool wanted(const struct sl_plan *plan)
 {
     return plan->own->spec->verify.sidecar != SL_SIDECAR_OFF;

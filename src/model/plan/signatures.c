@@ -18,11 +18,6 @@
 static const char SUFFIX[] = ".minisig";
 enum { LEGACY_BYTES_MAX = 64 * 1024 * 1024 };
 
-bool sl_plan_is_signed(const struct sl_spec *spec)
-{
-    return spec->verify.minisign.public_key || spec->verify.minisign.public_key_file;
-}
-
 /* ---- the key --------------------------------------------------------------------------------- */
 
 int sl_plan_signer(const struct sl_spec *spec, struct sl_minisign_key *key, struct sl_err *err)

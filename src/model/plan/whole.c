@@ -1,8 +1,7 @@
 /*
  * Is all there that the model says it consists of? Indexes of shards, numbers in names, diffusers'
  * model_index.json and the .metadata of torch's distributed checkpoints say so themselves, and are
- * believed: an upload that is under way, or broke off, looks like a model that is finished. What
- * they say is read while objects are opened, and costs one request each.
+ * believed: an upload that is under way, or broke off, looks like a model that is finished.
  *
  * What the spec, a caller or the usual choice leaves out is not missed. An index of which no file
  * is there, beside weights that are, is of an earlier upload: that is a warning, as is everything
@@ -13,244 +12,18 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "buf.h"
+#include "folder_claims.h"
 #include "format.h"
-#include "json_pull.h"
 #include "log.h"
 #include "lower_bound.h"
 #include "names.h"
-#include "plan_parts.h"
 #include "rank_name.h"
-#include "shard_map.h"
 
 enum {
-    NAMES_TEXT_BYTES_MAX = 64 * 1024 * 1024, /* of .metadata */
-    COMPONENTS_TEXT_BYTES_MAX = 1024 * 1024, /* of model_index.json */
-    PASSED_MAX = 100000,
     WARNINGS_MAX = 10,
     FINDING_BYTES = 700,
     NUMBER_DIGITS = 5, /* "-00001-of-00003" */
-    WHOLE_NAME_BYTES = 8192,
 };
-
-enum claim_kind { CLAIM_NONE, CLAIM_SHARDS, CLAIM_FOLDERS, CLAIM_FILES };
-
-/** What one object says of the others in its folder. */
-struct sl_plan_claim {
-    enum claim_kind kind;
-    char *text; /* the map's */
-    struct sl_shard_map map;
-    char **names; /* folders, or files */
-    size_t name_count, name_capacity;
-};
-
-/* ---- names ----------------------------------------------------------------------------------- */
-
-static const char *base_of(const char *name)
-{
-    const char *slash = strrchr(name, '/');
-    return slash ? slash + 1 : name;
-}
-
-/* "model.safetensors.index.json", "model.safetensors.index.fp16.json" */
-static bool is_index_name(const char *base)
-{
-    const char *index = strstr(base, ".index.");
-    return index && sl_format_has_suffix(base, ".json");
-}
-
-static enum claim_kind kind_of(const char *name)
-{
-    const char *base = base_of(name);
-    if (strcmp(base, "model_index.json") == 0)
-        return CLAIM_FOLDERS;
-    if (strcmp(base, ".metadata") == 0)
-        return CLAIM_FILES;
-    return is_index_name(base) ? CLAIM_SHARDS : CLAIM_NONE;
-}
-
-bool sl_plan_claims(const char *name)
-{
-    return kind_of(name) != CLAIM_NONE;
-}
-
-bool sl_plan_names_files(const char *name)
-{
-    return kind_of(name) == CLAIM_SHARDS;
-}
-
-void sl_plan_claim_free(struct sl_plan_claim *claim)
-{
-    if (!claim)
-        return;
-    sl_shard_map_release(&claim->map);
-    for (size_t i = 0; i < claim->name_count; i++)
-        free(claim->names[i]);
-    free(claim->names);
-    free(claim->text);
-    free(claim);
-}
-
-static int by_text(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-int sl_plan_note_passed(struct sl_plan_own *own, const char *name, struct sl_err *err)
-{
-    if (own->passed_count == PASSED_MAX) {
-        if (!own->passed_more)
-            sl_log(
-                SL_LOG_WARN,
-                "more than %d objects below '%s' are left out: whether others are missing is not "
-                "checked",
-                PASSED_MAX, sl_store_uri(own->store));
-        own->passed_more = true;
-        return 0;
-    }
-    if (sl_grow(&own->passed, &own->passed_capacity, own->passed_count + 1, sizeof(*own->passed),
-                err) < 0)
-        return -1;
-    char *copy = sl_strdup(name, err);
-    if (!copy)
-        return -1;
-    own->passed[own->passed_count++] = copy;
-    return 0;
-}
-
-void sl_plan_sort_passed(struct sl_plan_own *own)
-{
-    if (own->passed_count > 1)
-        qsort(own->passed, own->passed_count, sizeof(*own->passed), by_text);
-}
-
-/* ---- what they say --------------------------------------------------------------------------- */
-
-static int add_name(struct sl_plan_claim *claim, const char *name, size_t bytes, struct sl_err *err)
-{
-    if (sl_grow(&claim->names, &claim->name_capacity, claim->name_count + 1, sizeof(*claim->names),
-                err) < 0)
-        return -1;
-    char *copy = sl_strndup(name, bytes, err);
-    if (!copy)
-        return -1;
-    claim->names[claim->name_count++] = copy;
-    return 0;
-}
-
-/* An array of two texts: the library and the class of a component. false: it is none. */
-static bool take_component(struct sl_pull *pull, enum sl_pull_token token)
-{
-    unsigned texts = 0, others = 0;
-    if (token != SL_PULL_ARRAY) {
-        (void)sl_pull_skip(pull, token, NULL);
-        return false;
-    }
-    while ((token = sl_pull_next(pull)) != SL_PULL_CLOSE) {
-        texts += token == SL_PULL_STRING;
-        others += token != SL_PULL_STRING;
-        if (!sl_pull_skip(pull, token, NULL))
-            return false;
-    }
-    return texts == 2 && others == 0;
-}
-
-/* {"_class_name": "…", "unet": ["diffusers", "UNet"], "safety_checker": [null, null], …} */
-static int parse_folders(struct sl_plan_claim *claim, size_t bytes, struct sl_err *err)
-{
-    struct sl_pull pull;
-    enum sl_pull_token token = SL_PULL_ERROR;
-    sl_pull_init(&pull, claim->text, bytes);
-    if (sl_is_utf8(claim->text, bytes) && sl_pull_next(&pull) == SL_PULL_OBJECT)
-        while ((token = sl_pull_next(&pull)) == SL_PULL_KEY) {
-            const char *key = pull.string;
-            bool fine = *key && *key != '_' && *key != '.' && !strpbrk(key, "/\\") &&
-                        strlen(key) == pull.string_bytes;
-            if (take_component(&pull, sl_pull_next(&pull)) && fine &&
-                add_name(claim, key, strlen(key), err) < 0)
-                return -1;
-        }
-    if (token == SL_PULL_CLOSE && sl_pull_next(&pull) == SL_PULL_DONE)
-        return 0;
-    return sl_fail_code(err, SL_E_FORMAT, "E_INCOMPLETE",
-                        "it is not JSON (at byte %zu): it is cut off, store it again", pull.at);
-}
-
-/* How long the text of a pickle is that ends here, by the length in front of it: of one byte, or of
- * four. 0: there is none. */
-static size_t text_before(const uint8_t *text, const uint8_t *end, size_t least)
-{
-    for (size_t bytes = least; bytes < 256 && bytes + 2 <= (size_t)(end - text); bytes++) {
-        const uint8_t *begin = end - bytes;
-        if (*begin < ' ')
-            break;
-        bool is_long = begin - text >= 5 && begin[-5] == 'X' && sl_get_le32(begin - 4) == bytes;
-        if (is_long || (begin[-2] == 0x8c && begin[-1] == bytes))
-            return bytes;
-    }
-    return 0;
-}
-
-static int parse_files(struct sl_plan_claim *claim, size_t bytes, struct sl_err *err)
-{
-    static const char suffix[] = ".distcp";
-    const size_t tail = sizeof(suffix) - 1;
-    const uint8_t *text = (const uint8_t *)claim->text, *end = text + bytes, *at = text;
-    while ((at = memmem(at, (size_t)(end - at), suffix, tail))) {
-        at += tail;
-        size_t name = text_before(text, at, tail + 1);
-        const char *last = claim->name_count ? claim->names[claim->name_count - 1] : "";
-        bool again = strlen(last) == name && memcmp(last, at - name, name) == 0;
-        if (name && !again && claim->name_count < PASSED_MAX &&
-            add_name(claim, (const char *)at - name, name, err) < 0)
-            return -1;
-    }
-    return 0;
-}
-
-static int parse_shards(struct sl_plan_claim *claim, const char *name, size_t bytes,
-                        struct sl_err *err)
-{
-    struct sl_err why = SL_ERR_INIT;
-    if (sl_shard_map_parse(claim->text, bytes, &claim->map, &why) == 0) {
-        claim->kind = claim->map.is_map ? CLAIM_SHARDS : CLAIM_NONE;
-        return 0;
-    }
-    claim->kind = CLAIM_NONE;
-    if (why.kind == SL_E_FORMAT && !sl_format_of_index(name)) {
-        sl_log(SL_LOG_DEBUG, "'%s' is not an index of shards: %s", name, why.message);
-        return 0;
-    }
-    *err = why;
-    return sl_wrap(err, "as an index of a model's files");
-}
-
-int sl_plan_read_claim(struct sl_candidate *candidate, struct sl_source *source, struct sl_err *err)
-{
-    SL_AUTO(sl_source) held = source;
-    enum claim_kind kind = kind_of(candidate->name);
-    uint64_t bytes = sl_source_bytes(source);
-    uint64_t most = kind == CLAIM_SHARDS    ? SL_SHARD_MAP_BYTES_MAX
-                    : kind == CLAIM_FOLDERS ? COMPONENTS_TEXT_BYTES_MAX
-                                            : NAMES_TEXT_BYTES_MAX;
-    if (bytes > most) {
-        sl_log(SL_LOG_WARN,
-               "'%s' has %" PRIu64 " bytes, limit %" PRIu64
-               ": whether all is there that it names is not checked",
-               candidate->name, bytes, most);
-        return 0;
-    }
-    SL_AUTO(sl_plan_claim) claim = sl_alloc(sizeof(*claim), err);
-    if (!claim || !(claim->text = sl_format_read(source, 0, bytes, err)))
-        return -1;
-    claim->kind = kind;
-    int done = kind == CLAIM_SHARDS    ? parse_shards(claim, candidate->name, bytes, err)
-               : kind == CLAIM_FOLDERS ? parse_folders(claim, bytes, err)
-                                       : parse_files(claim, bytes, err);
-    if (done == 0)
-        candidate->claim = sl_steal(&claim);
-    return done;
-}
 
 /* ---- findings -------------------------------------------------------------------------------- */
 
@@ -314,31 +87,6 @@ static struct sl_candidate *present(const struct sl_plan_own *own, const char *n
                                 : NULL;
 }
 
-static bool was_passed(const struct sl_plan_own *own, const char *name)
-{
-    return own->passed_count &&
-           bsearch(&name, own->passed, own->passed_count, sizeof(*own->passed), by_text);
-}
-
-bool sl_plan_left_out(const struct sl_plan_own *own, const char *name)
-{
-    const struct sl_spec_source *asked = &own->spec->source;
-    char whole[WHOLE_NAME_BYTES];
-    const char *full = name;
-    if (asked->listed) { /* include names what was listed; the caller chose of that */
-        snprintf(whole, sizeof(whole), "%s%s", asked->listed_folder, name);
-        asked = asked->listed;
-        full = whole;
-    }
-    return !sl_plan_matches(&asked->include, full, true) ||
-           sl_plan_matches(&asked->exclude, full, false) || was_passed(own, name);
-}
-
-bool sl_plan_leaves_out(const struct sl_plan_own *own, const char *name)
-{
-    return own->passed_more || sl_plan_left_out(own, name);
-}
-
 /* Is something below the folder, listed or left out? */
 static bool has_folder(const struct sl_plan_own *own, const char *folder)
 {
@@ -354,13 +102,13 @@ static bool has_folder(const struct sl_plan_own *own, const char *folder)
 
 static char *beside(const char *name, const char *other, struct sl_err *err)
 {
-    return sl_asprintf(err, "%.*s%s", (int)(base_of(name) - name), name, other);
+    return sl_asprintf(err, "%.*s%s", (int)(sl_base_name(name) - name), name, other);
 }
 
 static bool same_folder(const char *a, const char *b)
 {
-    size_t bytes = (size_t)(base_of(a) - a);
-    return bytes == (size_t)(base_of(b) - b) && memcmp(a, b, bytes) == 0;
+    size_t bytes = (size_t)(sl_base_name(a) - a);
+    return bytes == (size_t)(sl_base_name(b) - b) && memcmp(a, b, bytes) == 0;
 }
 
 static bool has_weights_beside(const struct sl_plan_own *own, const char *name)
@@ -439,9 +187,9 @@ static int check_folders(struct check *check, const struct sl_candidate *candida
     const struct sl_plan_own *own = check->own;
     for (size_t i = 0; i < candidate->claim->name_count; i++) {
         const char *part = candidate->claim->names[i];
-        sl_autofree char *folder =
-            sl_asprintf(check->err, "%.*s%s/", (int)(base_of(candidate->name) - candidate->name),
-                        candidate->name, part);
+        sl_autofree char *folder = sl_asprintf(
+            check->err, "%.*s%s/", (int)(sl_base_name(candidate->name) - candidate->name),
+            candidate->name, part);
         sl_autofree char *some = folder ? sl_asprintf(check->err, "%sconfig.json", folder) : NULL;
         if (!some)
             return -1;
@@ -471,13 +219,13 @@ static int check_files(struct check *check, const struct sl_candidate *candidate
 static int check_claim(struct check *check, const struct sl_candidate *candidate)
 {
     switch (candidate->claim->kind) {
-    case CLAIM_SHARDS:
+    case SL_CLAIM_SHARDS:
         return check_shards(check, candidate);
-    case CLAIM_FOLDERS:
+    case SL_CLAIM_FOLDERS:
         return check_folders(check, candidate);
-    case CLAIM_FILES:
+    case SL_CLAIM_FILES:
         return check_files(check, candidate);
-    case CLAIM_NONE:
+    case SL_CLAIM_NONE:
         break;
     }
     return 0;
@@ -526,7 +274,7 @@ static bool all_digits(const char *text, size_t count)
 
 static bool take_shard_number(const struct sl_candidate *candidate, struct numbered *numbered)
 {
-    const char *base = base_of(candidate->name);
+    const char *base = sl_base_name(candidate->name);
     if (sl_format_is_fork(base))
         return false;
     for (const char *of = strstr(base, "-of-"); of; of = strstr(of + 1, "-of-")) {
@@ -597,8 +345,8 @@ static int is_ruled(const struct check *check, const struct numbered *first)
     int rules = mark ? 0 : -1;
     for (size_t i = 0; rules == 0 && i < own->candidate_count; i++) {
         const struct sl_candidate *candidate = &own->candidates[i];
-        if (candidate->claim && candidate->claim->kind == CLAIM_SHARDS &&
-            strstr(base_of(candidate->name), mark) &&
+        if (candidate->claim && candidate->claim->kind == SL_CLAIM_SHARDS &&
+            strstr(sl_base_name(candidate->name), mark) &&
             same_folder(candidate->name, first->candidate->name))
             rules = has_shard(check, candidate);
     }

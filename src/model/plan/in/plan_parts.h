@@ -85,6 +85,8 @@ struct sl_plan_own {
 /** plan.c: an empty one. picks: see there. SL_E_NO_SPACE. */
 struct sl_plan *sl_plan_new(const struct sl_spec *spec, const struct sl_plan_output *output,
                             bool picks, struct sl_err *err);
+/** The same from an open store: own->candidates, in order. key: what the URI named. */
+int sl_plan_list(struct sl_plan *plan, const char *key, struct sl_err *err);
 /** objects.c: store opened, objects listed, judged, filtered and sorted into own->candidates. */
 int sl_plan_gather(struct sl_plan *plan, const struct sl_source_config *config, struct sl_err *err);
 /** objects.c: *err says that the only object is not there, or is empty. Where others lie below its

@@ -1,0 +1,28 @@
+/* What one object says of the others in its folder. */
+#ifndef SL_FOLDER_CLAIMS_H
+#define SL_FOLDER_CLAIMS_H
+
+#include <string.h>
+
+#include "plan_parts.h"
+#include "shard_map.h"
+
+enum sl_claim_kind { SL_CLAIM_NONE, SL_CLAIM_SHARDS, SL_CLAIM_FOLDERS, SL_CLAIM_FILES };
+
+/** What one object says of the others in its folder. */
+struct sl_plan_claim {
+    enum sl_claim_kind kind;
+    char *text; /* the map's */
+    struct sl_shard_map map;
+    char **names; /* folders, or files */
+    size_t name_count, name_capacity;
+};
+
+/** What follows the last slash. */
+static inline const char *sl_base_name(const char *name)
+{
+    const char *slash = strrchr(name, '/');
+    return slash ? slash + 1 : name;
+}
+
+#endif
