@@ -4,10 +4,7 @@
  * believed only after every file has been read and compared with its CRC32C. What lies in memory
  * does not outlive a boot.
  */
-#include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "log.h"
 #include "publish_parts.h"

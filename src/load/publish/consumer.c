@@ -10,7 +10,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "hash.h"
 #include "log.h"
 #include "publish_parts.h"
 

@@ -21,14 +21,6 @@ struct composer {
     struct sl_writer writer;
 };
 
-bool sl_reader_composes(const struct sl_plan *plan)
-{
-    for (size_t i = 0; plan->mappings && i < plan->target_count; i++)
-        if (sl_mapping_composed(&plan->mappings[i]))
-            return true;
-    return false;
-}
-
 static bool next_block(const struct sl_plan *plan, struct sl_block_cursor *cursor,
                        const struct sl_mapping **mapping, uint64_t *begin)
 {

@@ -11,38 +11,12 @@
  */
 #include "slot_parts.h"
 
-/* Whether bytes of the window change on their way. */
-static bool changes(const struct sl_slot *slot)
-{
-    const struct sl_extent *extent = slot->extent;
-    for (; extent < slot->extents_end && extent->begin < slot->window_end; extent++)
-        if (extent->target && extent->end > slot->at)
-            return true;
-    return false;
-}
-
-static bool may_cut(const struct sl_slot *slot)
-{
-    return slot->window == SL_WINDOW_FILLING && slot->reader->journal && !slot->place.memory &&
-           !changes(slot);
-}
-
-bool sl_slot_cut_window(struct sl_slot *slot, size_t least)
-{
-    if (slot->filled < least || !slot->filled || !may_cut(slot))
-        return false;
-    slot->window_end = slot->at + slot->filled;
-    slot->window_bytes = slot->filled;
-    sl_slot_set_window(slot, SL_WINDOW_FULL);
-    return true;
-}
-
 int sl_slot_keep(struct sl_slot *slot, uint64_t now_ns, bool *due, struct sl_err *err)
 {
     *due = false;
     if (sl_writer_flush_old(&slot->writer, now_ns, err) < 0)
         return -1;
-    if (now_ns - slot->looked_ns < SL_UNTOLD_NS || !may_cut(slot))
+    if (now_ns - slot->looked_ns < SL_UNTOLD_NS || !sl_slot_may_cut(slot))
         return 0;
     slot->looked_ns = now_ns;
     *due = slot->cut = slot->filled + sl_slot_unread_bytes(slot) >= SL_KEEP_BYTES_MIN;
@@ -54,7 +28,7 @@ void sl_slot_rescue(struct sl_slot *slot)
     struct sl_err err = SL_ERR_INIT;
     bool reads = slot->request != SL_REQUEST_NONE && slot->at < slot->range.end && slot->fetch;
     if (!reads || (slot->window == SL_WINDOW_NONE && sl_slot_open_window(slot, &err) < 0) ||
-        !may_cut(slot))
+        !sl_slot_may_cut(slot))
         return;
     while (slot->window == SL_WINDOW_FILLING && sl_slot_unread_bytes(slot) &&
            sl_slot_fill_window(slot, &err) == SL_SLOT_RUN)

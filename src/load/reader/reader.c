@@ -19,16 +19,6 @@
 enum { BAD_CHECKS_MAX = 4096, WHOLE_REQUEST_BYTES = 256 * 1024 };
 #define REMEMBERED_NS (250 * SL_NS_PER_MS)
 
-void sl_reader_fail(struct sl_reader *reader, const struct sl_err *err)
-{
-    {
-        SL_LOCKED(&reader->lock);
-        if (!reader->locked.err.kind)
-            reader->locked.err = *err;
-    }
-    sl_cancel_raise(reader->stop, 0);
-}
-
 /* What came wrong may still be fetched again, by a thread that fails the load when it likes. */
 static int check_failed(struct sl_reader *reader, struct sl_err *err)
 {
@@ -111,13 +101,6 @@ static void strike_bad(struct sl_reader *reader)
 
 /* ---- threads and connections ----------------------------------------------------------------- */
 
-/* What its answers have shown so far; 0: nothing. */
-static uint64_t first_byte_ns(const struct sl_plan *plan)
-{
-    return plan->source_count ? sl_store_first_byte_ns(sl_source_store(plan->sources[0].source))
-                              : 0;
-}
-
 /* Does one file have most of the bytes? Memory that is lent has no turns. */
 static bool is_one_file(const struct sl_sink *sink)
 {
@@ -143,7 +126,7 @@ static void decide(struct sl_reader *reader)
         .fetch_bytes = sl_plan_expected_bytes(plan),
         .grows = reader->grows,
         .one_file = is_one_file(reader->sink),
-        .first_byte_ns = first_byte_ns(plan),
+        .first_byte_ns = sl_reader_first_byte_ns(reader),
         .processors = sl_cpu_count(),
         .processor_limit = sl_cgroup_cpus_recent(),
         .cpu = sl_cpu_time,
@@ -160,11 +143,6 @@ static void decide(struct sl_reader *reader)
     reader->locked.growth = (struct sl_host_share){.own = reader->concurrency.growth};
     reader->locked.wanted = reader->concurrency.growth.connections;
     reader->locked.weigh = plan->weigh;
-}
-
-uint64_t sl_reader_first_byte_ns(const struct sl_reader *reader)
-{
-    return first_byte_ns(reader->plan);
 }
 
 /* From here on it has its part of the host's connections, and of the processors.
@@ -340,13 +318,6 @@ static int scatter(struct sl_reader *reader, struct sl_err *err)
     return sl_work_scatter(&reader->work, plan, seed, err);
 }
 
-void sl_reader_count_inherited(struct sl_reader *reader, uint64_t bytes)
-{
-    sl_counter_add(&reader->inherited, bytes);
-    sl_progress_add_inherited(reader->config->progress, bytes);
-    sl_metric_add(SL_M_INHERITED_BYTES, (int64_t)bytes);
-}
-
 /* The plan's own bytes; headers of files that are there are counted with them. */
 static int write_literals(struct sl_reader *reader, struct sl_err *err)
 {
@@ -410,11 +381,6 @@ static int read_all(struct sl_reader *reader, struct sl_err *err)
             return -1;
     }
     return 0;
-}
-
-enum sl_vouch sl_reader_vouch(const struct sl_reader *reader, uint32_t source)
-{
-    return reader->vouches ? reader->vouches[source] : SL_VOUCH_NONE;
 }
 
 static int run_reader(struct sl_reader *reader, struct sl_err *err)

@@ -293,3 +293,29 @@ enum sl_slot_state sl_slot_close_window(struct sl_slot *slot, bool insist, struc
         failed = start_again(slot, err);
     return failed ? SL_SLOT_FAILED : SL_SLOT_RUN;
 }
+
+/* Whether bytes of the window change on their way. */
+static bool changes(const struct sl_slot *slot)
+{
+    const struct sl_extent *extent = slot->extent;
+    for (; extent < slot->extents_end && extent->begin < slot->window_end; extent++)
+        if (extent->target && extent->end > slot->at)
+            return true;
+    return false;
+}
+
+bool sl_slot_may_cut(const struct sl_slot *slot)
+{
+    return slot->window == SL_WINDOW_FILLING && slot->reader->journal && !slot->place.memory &&
+           !changes(slot);
+}
+
+bool sl_slot_cut_window(struct sl_slot *slot, size_t least)
+{
+    if (slot->filled < least || !slot->filled || !sl_slot_may_cut(slot))
+        return false;
+    slot->window_end = slot->at + slot->filled;
+    slot->window_bytes = slot->filled;
+    sl_slot_set_window(slot, SL_WINDOW_FULL);
+    return true;
+}

@@ -6,7 +6,6 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "pool_server_parts.h"
 
@@ -14,35 +13,6 @@ enum {
     INDEX_BYTES_MAX = 16 * 1024 * 1024, /* of a stranger's: it is read while others wait */
     SLACK_BYTES = 2 * 1024 * 1024,      /* beyond a file's end: its last page may be a huge one */
 };
-
-static void end_deposit(struct sl_deferred_call *call)
-{
-    struct sl_pool_deposit *deposit = (struct sl_pool_deposit *)call;
-    for (size_t i = 0; i < deposit->fd_count; i++)
-        close(deposit->fds[i]);
-    for (size_t i = 0; i < deposit->kept_count; i++)
-        close(deposit->kept[i]);
-    if (deposit->mailbox)
-        sl_pool_mailbox_closed(deposit->mailbox, deposit->fd_count + deposit->kept_count);
-    free(deposit);
-}
-
-void sl_pool_deposit_drop(struct sl_pool_connection *connection, bool notify)
-{
-    struct sl_pool_server *server = connection->server;
-    struct sl_pool_deposit *deposit = sl_steal(&connection->deposit);
-    if (!deposit)
-        return;
-    if (notify && server->handler.deposit_abort)
-        server->handler.deposit_abort(server->arg, &deposit->offer);
-    sl_pool_share_give_back(connection, deposit->charged);
-    deposit->call.run = end_deposit;
-    size_t fds = deposit->fd_count + deposit->kept_count;
-    deposit->mailbox = fds ? sl_pool_later(server, fds) : NULL;
-    sl_pool_defer(server, &deposit->call, deposit->mailbox != NULL);
-    SL_LOCKED(&server->lock);
-    server->locked.counts.deposits--;
-}
 
 static void fill_offer(struct sl_pool_connection *connection, struct sl_pool_deposit *deposit)
 {

@@ -11,7 +11,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "log.h"
 #include "pool_server_parts.h"
 
 enum { EVENTS_MAX = 64, TICK_MS = 100, TAKE_MS = 30000 };
@@ -52,13 +51,6 @@ static void accept_some(struct sl_pool_server *server)
 }
 
 /* ---- the thread ------------------------------------------------------------------------------ */
-
-void sl_pool_server_watch(struct sl_pool_connection *connection, uint32_t events)
-{
-    struct epoll_event event = {.events = events, .data.ptr = connection};
-    if (epoll_ctl(connection->server->epoll_fd, EPOLL_CTL_MOD, connection->fd, &event) < 0)
-        sl_pool_connection_close(connection);
-}
 
 static void take_answers(struct sl_pool_server *server)
 {

@@ -6,12 +6,10 @@
  */
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 #include "log.h"
-#include "node.h"
 #include "web_http.h"
-#include "web_parts.h"
+#include "web_rights.h"
 
 struct control {
     const char *method;
@@ -163,46 +161,10 @@ static const struct control *find_route(const char *url, char name[64])
 
 /* ---- rights --------------------------------------------------------------------------------- */
 
-static enum sl_node_token judge_token(const struct request *request, bool *bearer)
-{
-    const char *header = web_header(request, "Authorization");
-    *bearer = header && strncasecmp(header, "Bearer ", 7) == 0;
-    return sl_node_rights_token(&request->web->node->rights, *bearer ? header + 7 : "");
-}
-
-static bool peer_may(const struct request *request, struct sl_peer *peer, bool *known)
-{
-    const union MHD_ConnectionInfo *info = sl_libmicrohttpd.get_connection_info(
-        request->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-    *known = info && sl_peer_find(info->connect_fd, peer, NULL) == 0;
-    return *known && sl_node_rights_user(&request->web->node->rights, peer);
-}
-
-const char *web_control_changes(const struct request *request)
-{
-    bool sent;
-    struct sl_peer peer = {0};
-    if (!request->web->node)
-        return "off";
-    if (request->web->is_control) {
-        bool may = peer_may(request, &peer, &sent);
-        sl_peer_release(&peer);
-        return may ? "allowed" : "off";
-    }
-    enum sl_node_token token = judge_token(request, &sent);
-    return token == SL_NODE_TOKEN_GOOD ? "allowed" : token == SL_NODE_TOKEN_NONE ? "off" : "token";
-}
-
-bool web_sees_all(const struct request *request)
-{
-    return !request->web->node || !sl_node_hides_volumes(request->web->node) ||
-           strcmp(web_control_changes(request), "allowed") == 0;
-}
-
 static enum MHD_Result refuse_peer(const struct request *request, bool *refused)
 {
     struct sl_peer peer = {0};
-    bool known, may = peer_may(request, &peer, &known);
+    bool known, may = web_peer_may(request, &peer, &known);
     uint32_t uid = peer.uid;
     sl_peer_release(&peer);
     if (!known)
@@ -219,7 +181,7 @@ static enum MHD_Result refuse_peer(const struct request *request, bool *refused)
 static enum MHD_Result refuse_token(const struct request *request, bool *refused)
 {
     bool bearer;
-    switch (judge_token(request, &bearer)) {
+    switch (web_judge_token(request, &bearer)) {
     case SL_NODE_TOKEN_GOOD:
         *refused = false;
         return MHD_YES;
@@ -306,7 +268,7 @@ static void describe_caller(const struct request *request, char *text, size_t ca
     snprintf(text, capacity, "the token");
     if (!request->web->is_control)
         return;
-    peer_may(request, &peer, &known);
+    web_peer_may(request, &peer, &known);
     if (known)
         snprintf(text, capacity, "uid %u, pid %d", peer.uid, (int)peer.pid);
     else

@@ -55,6 +55,10 @@ struct sl_slot {
     struct sl_transform transform;
 };
 
+/** What holds before each move, in builds with assertions. */
+void sl_slot_check(const struct sl_slot *slot);
+/** A step of its request, drawn in slot.c. */
+void sl_slot_set_request(struct sl_slot *slot, enum sl_slot_request to);
 /** A step of its window, drawn in window.c. */
 void sl_slot_set_window(struct sl_slot *slot, enum sl_slot_window to);
 /** Of a range that is sparse, else NULL. */
@@ -83,6 +87,8 @@ void sl_slot_start_clock(struct sl_slot *slot, uint64_t now_ns);
 
 /** Choose what the next window spans, and where it is read to. */
 int sl_slot_open_window(struct sl_slot *slot, struct sl_err *err);
+/** Can the window end with what has come? */
+bool sl_slot_may_cut(const struct sl_slot *slot);
 /** End it with what has come, if that is `least` bytes or more of which none change on their way:
  * then it is full. */
 bool sl_slot_cut_window(struct sl_slot *slot, size_t least);

@@ -150,6 +150,15 @@ void sl_pool_connection_turn(struct sl_pool_connection *connection, uint32_t eve
 void sl_pool_connection_enter(struct sl_pool_connection *connection, enum sl_pool_stage to);
 /** End it: leases, request and deposit with it. It is freed by the server after the turn. */
 void sl_pool_connection_close(struct sl_pool_connection *connection);
+bool sl_pool_is_dead(const struct sl_pool_connection *connection);
+/** Wait for what it can do next: take an answer, or ask. */
+void sl_pool_watch(struct sl_pool_connection *connection);
+/** Everything that it has goes: answer, request, deposit, leases. */
+void sl_pool_drop_all(struct sl_pool_connection *connection);
+/** number: of its leases. */
+void sl_pool_end_lease(struct sl_pool_connection *connection, size_t number);
+/** As much of its answer as its socket takes. */
+void sl_pool_flush(struct sl_pool_connection *connection);
 /** Its request was answered. */
 void sl_pool_connection_answer(struct sl_pool_connection *connection,
                                struct sl_pool_request *request);
@@ -217,7 +226,10 @@ int sl_pool_peer_find(struct sl_pool_connection *connection, struct sl_err *err)
 /** SL_WIRE_MAY_… of this client. */
 uint32_t sl_pool_rights(const struct sl_pool_connection *connection);
 
-/* ---- shares: pool_shares.c ------------------------------------------------------------------ */
+/* ---- shares: pool_places.c, pool_shares.c --------------------------------------------------- */
+
+/** Somebody was refused, or sent away. */
+void sl_pool_count_limited(struct sl_pool_server *server);
 
 /** Of the server, and of one user of it who is neither root nor the server's own. */
 struct sl_pool_shares {
@@ -309,7 +321,5 @@ struct sl_pool_server {
 };
 /** pool_counts.c: after every turn. */
 void sl_pool_server_update_metrics(struct sl_pool_server *server);
-/** What is waited for on a connection's descriptor. */
-void sl_pool_server_watch(struct sl_pool_connection *connection, uint32_t events);
 
 #endif

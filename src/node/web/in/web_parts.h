@@ -35,7 +35,7 @@ enum {
 };
 
 enum connection_state { CONNECTION_READING, CONNECTION_ANSWERING, CONNECTION_STREAMING };
-struct connection; /* web.c */
+struct connection; /* web_connections.h */
 struct events;     /* web_events.c */
 struct named;      /* web_named.c */
 
@@ -170,6 +170,10 @@ enum MHD_Result web_share_answer(const struct request *request, bool must, bool 
 int web_share_open(struct sl_web *web, const struct sl_web_config *config, struct sl_err *err);
 /** O_RDONLY, beneath the shared directory, whatever links there are; -1. */
 int web_share_open_at(int share_fd, const char *path);
+/** Answer with a regular file, or the range of it that is asked for. *fd: -1 when the answer has
+ * it.
+ */
+enum MHD_Result web_share_send(const struct request *request, int *fd);
 /** [begin, end) of a file of so many bytes, which is the object of this name. Takes fd. */
 enum MHD_Result web_share_send_named(const struct request *request, int *fd, const char *name,
                                      uint64_t begin, uint64_t end, uint64_t bytes);
