@@ -9,7 +9,7 @@
  * on its way, or when its bytes are put again elsewhere: copies begin in the order of closing, in
  * one stream a queue, and what takes a shape does so in the same order, in another; so what was put
  * later lands later. Of an old one that somebody still writes into, what lies before that goes by
- * itself (gpu_ring_held.c).
+ * itself (is_held()).
  *
  * Buffers are numbered as they open, and a note of a queue waits for all with a number up to the
  * highest of its time. A buffer is closed a few milliseconds after it was opened however few bytes

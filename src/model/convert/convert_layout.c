@@ -3,10 +3,8 @@
  * file, an item for each tensor, in the order of the bytes. What lies between them is zeros: slack
  * for alignment, the terminator of a .tensors file.
  */
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "format.h"
 #include "job.h"

@@ -4,7 +4,6 @@
  * of the system's is: whoever may have a certificate of some public authority is nobody here.
  */
 #include <fnmatch.h>
-#include <inttypes.h>
 #include <openssl/err.h>
 #include <openssl/x509v3.h>
 #include <string.h>

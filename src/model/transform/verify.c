@@ -9,15 +9,11 @@
 #include "verify.h"
 
 #include <ctype.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "hash.h"
 #include "hash_workers.h"
 #include "lower_bound.h"
-#include "metrics.h"
-#include "minisign.h"
 
 enum { READ_BACK_BYTES = 256 * 1024 };
 

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "csi_parts.h"
-#include "log.h"
 
 static bool is_letter(char one)
 {

@@ -8,13 +8,11 @@
  */
 #include "volumes.h"
 
-#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "log.h"
 #include "metrics.h"

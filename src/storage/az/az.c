@@ -9,9 +9,6 @@
 #include <string.h>
 
 #include "az_store.h"
-#include "hash.h"
-#include "log.h"
-#include "url.h"
 
 /** source->impl */
 struct object {

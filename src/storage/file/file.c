@@ -24,7 +24,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "beneath.h"
@@ -33,7 +32,6 @@
 #include "file_store.h"
 #include "log.h"
 #include "own_names.h"
-#include "url.h"
 
 enum {
     DIRECTORY_DEPTH_MAX = 32,

@@ -13,7 +13,6 @@
 #include <strings.h>
 
 #include "gs_store.h"
-#include "log.h"
 #include "url.h"
 
 /** source->impl */

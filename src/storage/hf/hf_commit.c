@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "hf_store.h"
-#include "http_call.h"
 #include "json_pull.h"
 #include "log.h"
 

@@ -7,9 +7,7 @@
 #include <string.h>
 
 #include "hf_store.h"
-#include "http_call.h"
 #include "json_pull.h"
-#include "log.h"
 
 /* Of Xet: that of no chunks. */
 static const char empty_hash[SL_XET_HASH_TEXT] =

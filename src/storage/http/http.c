@@ -12,7 +12,6 @@
 
 #include "http_expiry.h"
 #include "http_store.h"
-#include "upload_backend.h"
 #include "xml.h"
 
 static const struct sl_option http_rows[] = {

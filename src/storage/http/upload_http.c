@@ -15,13 +15,11 @@
  * them, but does not tell the PUT where to go. Some servers want the body first and redirect then
  * (nginx with "return"), so the beginning of a stream is kept and can be sent once more.
  */
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "http_call.h"
 #include "http_store.h"
-#include "log.h"
 #include "upload_backend.h"
 
 enum {

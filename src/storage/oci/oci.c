@@ -9,9 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "log.h"
 #include "oci_channel.h"
-#include "url.h"
 
 /* ---- the store ------------------------------------------------------------------------------- */
 

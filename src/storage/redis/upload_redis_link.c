@@ -2,8 +2,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "retry.h"
-#include "thread_cancel.h"
 #include "upload_redis.h"
 
 static struct sl_redis_link *take_idle(struct sl_redis_upload *redis)

@@ -21,8 +21,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "crc64.h"
-#include "hash.h"
 #include "log.h"
 
 /* https://docs.aws.amazon.com/AmazonS3/latest/userguide/qfacts.html */

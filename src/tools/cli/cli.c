@@ -19,7 +19,6 @@
 #include "log.h"
 #include "operand.h"
 #include "termination.h"
-#include "url.h"
 
 enum { ERROR_LINE_MAX = 8192, COMPLAINTS_MAX = 128 * 1024 };
 
