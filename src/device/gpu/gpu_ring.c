@@ -5,6 +5,10 @@
  *      ^                                                                                 |
  *      '---------------- each queue that it is for has copied it to its GPU -------------'
  *
+ *     OPEN    open_buffer(), close_part()
+ *     CLOSED  sl_gpu_ring_close()
+ *     FREE    note_landed()
+ *
  * It is due to close when it is full, when it is old, when somebody needs one and none is free nor
  * on its way, or when its bytes are put again elsewhere: copies begin in the order of closing, in
  * one stream a queue, and what takes a shape does so in the same order, in another; so what was put
@@ -16,8 +20,9 @@
  * it has, so no note waits long for a reader that is slow. Queues do not wait for each other but
  * for buffers: the slowest GPU sets the pace.
  *
- * All calls to the driver are in this file's second half, and made by the GPU's thread.
+ * All calls to the driver are in this file's last part, and made by the GPU's thread.
  */
+#include <assert.h>
 #include <string.h>
 
 #include "gpu_ring_parts.h"
@@ -34,6 +39,71 @@ void sl_gpu_ring_poke(const struct sl_gpu_ring *ring)
         sl_gpu_poke(ring->queues[i].gpu);
 }
 
+/* ---- states; with the lock ------------------------------------------------------------------ */
+
+static void set_state(struct sl_gpu_buffer *buffer, enum sl_gpu_buffer_state to)
+{
+#ifndef NDEBUG
+    static const enum sl_gpu_buffer_state next[] = {[SL_BUFFER_FREE] = SL_BUFFER_OPEN,
+                                                    [SL_BUFFER_OPEN] = SL_BUFFER_CLOSED,
+                                                    [SL_BUFFER_CLOSED] = SL_BUFFER_FREE};
+    assert(next[buffer->state] == to);
+#endif
+    buffer->state = to;
+}
+
+#ifndef NDEBUG
+static void check_buffer(const struct sl_gpu_ring *ring, unsigned number)
+{
+    const struct sl_gpu_buffer *buffer = &ring->locked.buffers[number];
+    bool is_part = number >= ring->count;
+    /* 1: a free one has nothing of anybody, and all of its memory. */
+    if (buffer->state == SL_BUFFER_FREE) {
+        assert(!buffer->writers && !buffer->begun && !buffer->landed && !buffer->skipped);
+        assert(is_part || !ring->pinned ||
+               buffer->data == ring->pinned + number * ring->buffer_bytes);
+        return;
+    }
+    /* 2: it is for somebody, was numbered, and its bytes lie in its memory. */
+    assert(buffer->queues && buffer->number && buffer->number <= ring->locked.last_number);
+    assert(buffer->skipped + buffer->used <= ring->buffer_bytes);
+    /* 3: of what is written no more is told than is there. */
+    assert(!buffer->writers || buffer->floor <= buffer->used);
+    if (buffer->state == SL_BUFFER_OPEN) {
+        /* 4: nothing is copied before it closes, and it closes later only for its writers. */
+        assert(!buffer->begun && !buffer->landed && !is_part);
+        assert(!buffer->closes || buffer->writers);
+        return;
+    }
+    /* 5: nobody writes into what goes; a copy lands that was begun, of a queue that it is for. */
+    assert(!buffer->writers && !buffer->closes && buffer->order);
+    assert((buffer->begun & ~buffer->queues) == 0 && (buffer->landed & ~buffer->begun) == 0);
+    assert(buffer->landed != buffer->queues);
+    /* 6: closings have an order. */
+    for (unsigned i = 0; i < number; i++)
+        assert(ring->locked.buffers[i].state != SL_BUFFER_CLOSED ||
+               ring->locked.buffers[i].order != buffer->order);
+}
+
+void gpu_ring_check(const struct sl_gpu_ring *ring)
+{
+    for (unsigned i = 0; i < ring->copies; i++)
+        check_buffer(ring, i);
+    /* 7: of four buffers three are lent at most. */
+    unsigned lent = 0;
+    for (unsigned i = 0; i < ring->count; i++)
+        lent += ring->locked.buffers[i].state == SL_BUFFER_OPEN && ring->locked.buffers[i].lent;
+    assert(lent <= ring->count * 3 / 4);
+    /* 8: a note waits for what was numbered by then. */
+    for (unsigned i = 0; i < ring->queue_count; i++) {
+        const struct sl_gpu_queue *queue = &ring->queues[i];
+        for (size_t at = 0; at < queue->locked.note_count; at++)
+            assert(queue->locked.notes[queue->locked.first_note + at].upto <=
+                   ring->locked.last_number);
+    }
+}
+#endif
+
 /* ---- buffers; with the lock ----------------------------------------------------------------- */
 
 void sl_gpu_ring_close(struct sl_gpu_ring *ring, struct sl_gpu_buffer *buffer)
@@ -44,7 +114,7 @@ void sl_gpu_ring_close(struct sl_gpu_ring *ring, struct sl_gpu_buffer *buffer)
         buffer->closes = true;
         return;
     }
-    buffer->state = SL_BUFFER_CLOSED;
+    set_state(buffer, SL_BUFFER_CLOSED);
     buffer->closes = false;
     buffer->order = ++ring->locked.last_order;
 }
@@ -69,12 +139,12 @@ static bool close_part(struct sl_gpu_ring *ring, struct sl_gpu_buffer *buffer)
     if (!part)
         return false;
     *part = (struct sl_gpu_buffer){.data = buffer->data,
-                                   .state = SL_BUFFER_OPEN,
                                    .file = buffer->file,
                                    .offset = buffer->offset,
                                    .used = buffer->floor,
                                    .number = buffer->number,
                                    .queues = buffer->queues};
+    set_state(part, SL_BUFFER_OPEN);
     sl_gpu_ring_close(ring, part);
     buffer->data += buffer->floor;
     buffer->skipped += buffer->floor;
@@ -180,7 +250,7 @@ static struct sl_gpu_buffer *open_buffer(struct sl_gpu_ring *ring, const struct 
     struct sl_gpu_buffer *buffer = take_free(ring);
     if (!buffer)
         return NULL;
-    buffer->state = SL_BUFFER_OPEN;
+    set_state(buffer, SL_BUFFER_OPEN);
     buffer->closes = buffer->lent = false;
     buffer->file = putting->file;
     buffer->shape = putting->shape;
@@ -205,7 +275,7 @@ int sl_gpu_ring_going(struct sl_gpu_ring *ring, struct sl_err *err)
 
 int sl_gpu_ring_check(struct sl_gpu_ring *ring, struct sl_err *err)
 {
-    SL_LOCKED(&ring->lock);
+    RING_LOCKED(ring);
     return sl_gpu_ring_going(ring, err);
 }
 
@@ -213,7 +283,9 @@ static void wait_for(struct sl_gpu_ring *ring, pthread_cond_t *what)
 {
     uint64_t when = sl_now_ns() + WAIT_SLICE_MS * SL_NS_PER_MS;
     const struct timespec at = {(time_t)(when / SL_NS_PER_S), (long)(when % SL_NS_PER_S)};
+    gpu_ring_check(ring);
     pthread_cond_timedwait(what, &ring->lock, &at);
+    gpu_ring_check(ring);
 }
 
 void sl_gpu_ring_wait(struct sl_gpu_ring *ring)
@@ -263,7 +335,7 @@ static int reserve(struct sl_gpu_ring *ring, const struct putting *putting, uint
     bool waited = false;
     if (check_fits(ring, putting, err) < 0)
         return -1;
-    SL_LOCKED(&ring->lock);
+    RING_LOCKED(ring);
     for (;; waited = true) {
         if (sl_gpu_ring_going(ring, err) < 0)
             return -1;
@@ -294,7 +366,7 @@ static uint32_t all_queues(const struct sl_gpu_ring *ring)
 uint8_t *sl_gpu_ring_try(struct sl_gpu_ring *ring, uint32_t file, uint64_t offset, uint64_t bytes)
 {
     const struct putting putting = {NULL, all_queues(ring), file, offset, bytes};
-    SL_LOCKED(&ring->lock);
+    RING_LOCKED(ring);
     return sl_gpu_ring_going(ring, NULL) < 0 ? NULL : find_place(ring, &putting);
 }
 
@@ -315,7 +387,7 @@ int sl_gpu_ring_lend(struct sl_gpu_ring *ring, uint32_t file, uint64_t offset, u
     *data = NULL;
     if (check_fits(ring, &putting, err) < 0)
         return -1;
-    SL_LOCKED(&ring->lock);
+    RING_LOCKED(ring);
     if (sl_gpu_ring_going(ring, err) < 0)
         return -1;
     if (ring->scratch)
@@ -352,7 +424,7 @@ void sl_gpu_ring_commit(struct sl_gpu_ring *ring, const uint8_t *data)
 {
     bool closed;
     {
-        SL_LOCKED(&ring->lock);
+        RING_LOCKED(ring);
         struct sl_gpu_buffer *buffer =
             &ring->locked.buffers[(data - ring->pinned) / ring->buffer_bytes];
         buffer->writers--;
@@ -377,7 +449,7 @@ static bool continues(const struct sl_gpu_waiting_note *before, const struct sl_
 static int add_note(struct sl_gpu_ring *ring, const struct sl_gpu_note *note, struct sl_err *err)
 {
     struct sl_gpu_queue *queue = &ring->queues[note->queue];
-    SL_LOCKED(&ring->lock);
+    RING_LOCKED(ring);
     int due = sl_gpu_ring_lowest(queue) > ring->locked.last_number;
     size_t end = queue->locked.first_note + queue->locked.note_count;
     if (queue->locked.note_count && continues(&queue->locked.notes[end - 1], note)) {
@@ -401,7 +473,7 @@ static int add_note(struct sl_gpu_ring *ring, const struct sl_gpu_note *note, st
 
 void sl_gpu_ring_fail(struct sl_gpu_ring *ring, const struct sl_err *why)
 {
-    SL_LOCKED(&ring->lock);
+    RING_LOCKED(ring);
     if (!ring->locked.err.kind)
         ring->locked.err = *why;
     pthread_cond_broadcast(&ring->moved);
@@ -437,7 +509,7 @@ uint64_t sl_gpu_ring_lowest(const struct sl_gpu_queue *queue)
 
 static bool take_note(struct sl_gpu_queue *queue, struct sl_gpu_note *note)
 {
-    SL_LOCKED(&queue->ring->lock);
+    RING_LOCKED(queue->ring);
     if (!queue->locked.note_count || queue->ring->locked.err.kind ||
         queue->locked.notes[queue->locked.first_note].upto >= sl_gpu_ring_lowest(queue))
         return false;
@@ -453,7 +525,7 @@ static void deliver_notes(struct sl_gpu_queue *queue)
     struct sl_gpu_note note;
     while (take_note(queue, &note)) {
         note.deliver(note.arg, &note);
-        SL_LOCKED(&queue->ring->lock);
+        RING_LOCKED(queue->ring);
         queue->locked.delivering = false;
         pthread_cond_broadcast(&queue->ring->moved);
     }
@@ -463,7 +535,7 @@ static void deliver_notes(struct sl_gpu_queue *queue)
 
 static bool has_failed(struct sl_gpu_ring *ring)
 {
-    SL_LOCKED(&ring->lock);
+    RING_LOCKED(ring);
     return ring->locked.err.kind != SL_OK;
 }
 
@@ -472,7 +544,7 @@ static struct sl_gpu_buffer *first_of(const struct sl_gpu_queue *queue, bool beg
 {
     struct sl_gpu_ring *ring = queue->ring;
     struct sl_gpu_buffer *first = NULL;
-    SL_LOCKED(&ring->lock);
+    RING_LOCKED(ring);
     for (unsigned i = 0; i < ring->copies; i++) {
         struct sl_gpu_buffer *buffer = &ring->locked.buffers[i];
         if (buffer->state == SL_BUFFER_CLOSED && sl_gpu_ring_is_outstanding(buffer, queue) &&
@@ -490,17 +562,17 @@ static struct sl_cuda_event *event_of(const struct sl_gpu_queue *queue,
 
 static void note_begun(struct sl_gpu_queue *queue, struct sl_gpu_buffer *buffer)
 {
-    SL_LOCKED(&queue->ring->lock);
+    RING_LOCKED(queue->ring);
     buffer->begun |= queue->bit;
 }
 
 static void note_landed(struct sl_gpu_queue *queue, struct sl_gpu_buffer *buffer)
 {
-    SL_LOCKED(&queue->ring->lock);
+    RING_LOCKED(queue->ring);
     buffer->landed |= queue->bit;
     if (buffer->landed != buffer->queues)
         return;
-    buffer->state = SL_BUFFER_FREE;
+    set_state(buffer, SL_BUFFER_FREE);
     buffer->begun = buffer->landed = 0;
     buffer->data -= buffer->skipped;
     buffer->skipped = 0;
@@ -511,7 +583,7 @@ static void note_landed(struct sl_gpu_queue *queue, struct sl_gpu_buffer *buffer
 /* What is old closes. Nanoseconds until the next is. */
 static uint64_t close_old(struct sl_gpu_ring *ring)
 {
-    SL_LOCKED(&ring->lock); /* before the clock: what opens meanwhile would be of the future */
+    RING_LOCKED(ring); /* before the clock: what opens meanwhile would be of the future */
     uint64_t now = sl_now_ns(), next = SL_GPU_IDLE;
     for (unsigned i = 0; i < ring->count; i++) {
         struct sl_gpu_buffer *buffer = &ring->locked.buffers[i];

@@ -22,7 +22,7 @@ static bool is_drained(const struct sl_gpu_ring *ring, bool notes)
 /* Everything that is open closes, and nothing is left but notes. */
 static int drain(struct sl_gpu_ring *ring, bool notes, struct sl_err *err)
 {
-    SL_LOCKED(&ring->lock);
+    RING_LOCKED(ring);
     while (!is_drained(ring, notes)) {
         if (sl_gpu_ring_going(ring, err) < 0)
             return -1;
@@ -36,13 +36,13 @@ static int drain(struct sl_gpu_ring *ring, bool notes, struct sl_err *err)
 
 void sl_gpu_ring_begin_work(struct sl_gpu_ring *ring, unsigned queue)
 {
-    SL_LOCKED(&ring->lock);
+    RING_LOCKED(ring);
     ring->queues[queue].locked.works++;
 }
 
 void sl_gpu_ring_end_work(struct sl_gpu_ring *ring, unsigned queue)
 {
-    SL_LOCKED(&ring->lock);
+    RING_LOCKED(ring);
     ring->queues[queue].locked.works--;
     pthread_cond_broadcast(&ring->moved);
 }
@@ -111,7 +111,7 @@ static const struct sl_gpu_buffer *buffer_of(const struct sl_gpu_ring *ring, uin
 static uint64_t read_buffer(struct sl_gpu_ring *ring, uint32_t file, uint64_t offset, void *data,
                             uint64_t *end)
 {
-    SL_LOCKED(&ring->lock);
+    RING_LOCKED(ring);
     const struct sl_gpu_buffer *buffer = buffer_of(ring, file, offset, end);
     if (!buffer)
         return 0;

@@ -73,6 +73,19 @@ struct sl_gpu_ring {
     } locked;
 };
 
+#ifdef NDEBUG
+static inline void gpu_ring_check(const struct sl_gpu_ring *ring)
+{
+    (void)ring;
+}
+#else
+/** What holds whenever nobody has the lock, numbered. */
+void gpu_ring_check(const struct sl_gpu_ring *ring);
+#endif
+SL_LOCKED_DEFINE(sl_gpu_ring, gpu_ring_check)
+/** Hold the lock to the end of the scope. */
+#define RING_LOCKED(ring) SL_LOCKED_CHECKED(sl_gpu_ring, ring)
+
 /** gpu_ring.c, with the ring's lock; of a place in the file: behind a buffer's last byte. */
 uint64_t sl_gpu_buffer_end(const struct sl_gpu_buffer *buffer);
 /** Is it on its way to this queue's GPU? */
