@@ -100,7 +100,6 @@ static void take_knobs(void)
     fake.version = (int)number_of("FAKE_CUDA_VERSION", 12080);
     fake.bytes_each = number_of("FAKE_CUDA_BYTES", 1024ull * 1024 * 1024);
     fake.delay_us = (unsigned)number_of("FAKE_CUDA_DELAY_US", 20);
-    fake.elapsed_ms = fake.copy_ms = (float)number_of("FAKE_CUDA_ELAPSED_US", 1) / 1000;
     fake.link_mbps = number_of("FAKE_CUDA_LINK_MBPS", 0);
     fake.copies_nothing = is_set_to("FAKE_CUDA_COPIES", "none");
     fake.context_us = (unsigned)number_of("FAKE_CUDA_CONTEXT_US", 0);
@@ -485,22 +484,6 @@ static int control_file(int fd)
     return fake_carried(fd, &device, &bytes);
 }
 
-static void control_elapsed(float ms)
-{
-    pthread_once(&began, begin);
-    pthread_mutex_lock(&fake.lock);
-    fake.elapsed_ms = fake.copy_ms = ms;
-    pthread_mutex_unlock(&fake.lock);
-}
-
-static void control_copy_elapsed(float ms)
-{
-    pthread_once(&began, begin);
-    pthread_mutex_lock(&fake.lock);
-    fake.copy_ms = ms;
-    pthread_mutex_unlock(&fake.lock);
-}
-
 __attribute__((visibility("default"))) const struct fake_cuda_control fake_cuda_control = {
     .reset = control_reset,
     .counts = control_counts,
@@ -526,8 +509,6 @@ __attribute__((visibility("default"))) const struct fake_cuda_control fake_cuda_
     .set_map_rule = control_map_rule,
     .set_imported = control_imported,
     .file = control_file,
-    .set_elapsed_ms = control_elapsed,
-    .set_copy_elapsed_ms = control_copy_elapsed,
 };
 
 __attribute__((destructor)) static void report(void)

@@ -28,7 +28,6 @@
  *    FAKE_CUDA_IMPORTED    the ordinal that the properties of imported memory tell; the right one
  *    FAKE_CUDA_NODE        a file: the GPU loses its state, and exported memory, when no process
  *                          of those with this file has it open, as without persistence mode
- *    FAKE_CUDA_ELAPSED_US  what the driver says that anything between two events took, 1
  *    FAKE_CUDA_FAIL        "cuMemCreate:3:2,*:17:700": the third call of that fails with result 2,
  *                          the 17th call of all with 700, from 1 on; after 4, 700 and 714 to 719
  *                          every later call for that device fails, too
@@ -100,10 +99,6 @@ struct fake_cuda_control {
     void (*set_imported)(int ordinal);
     /** The memory behind a descriptor as a file, which is the caller's; -1: there is none. */
     int (*file)(int fd);
-    /** What cuEventElapsedTime says, whatever was between; 0.001. */
-    void (*set_elapsed_ms)(float ms);
-    /** What it says where copies were between. After set_elapsed_ms(), which sets both. */
-    void (*set_copy_elapsed_ms)(float ms);
 };
 
 /**

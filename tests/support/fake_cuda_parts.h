@@ -37,7 +37,6 @@ struct fake {
     int visible[FAKE_DEVICES_MAX], visible_count;
     uint64_t bytes_each;
     unsigned delay_us;
-    float elapsed_ms, copy_ms; /* what anything took; or what a copy did */
     unsigned spoil_times;
     size_t spoil_bytes;
     bool held, kernels_held, contexts_held;

@@ -1,14 +1,29 @@
 /*
- * What GPUs offer to do of a plan's work. For one GPU the spec says it, what it pins, or what was
- * measured. What goes to several is decrypted on each of them or on the host, so each must have
- * kernels, and the first is the one that is measured; casts and CRCs are the host's then.
+ * What GPUs offer to do of a plan's work: what the spec says, or pins, else a table. Nothing is
+ * measured: kernels are faster than any way to a GPU, so what counts is how much goes that way, and
+ * which work the processors are spared. What goes to several GPUs is decrypted on each of them or
+ * on the host, so each must have kernels; casts and CRCs are the host's then.
  */
 #include "gpu_fill.h"
+#include "gpu_kernels.h"
 #include "gpu_opener.h"
-#include "gpu_rates.h"
-#include "kernels.h"
 #include "log.h"
 #include "stages.h"
+
+/* Where a stage is done, and why. */
+struct choice {
+    bool on_gpu;
+    char why[256]; /* for people */
+};
+static const struct {
+    const char *name;
+    bool on_gpu;     /* auto, where the GPU has kernels */
+    const char *why; /* for people */
+} stages[SL_STAGES] = {
+    [SL_STAGE_DECRYPT] = {"decrypting", true, "it keeps up with the way to it"},
+    [SL_STAGE_CAST] = {"casting", true, "what was stored is not larger"},
+    [SL_STAGE_CRC] = {"computing CRCs", true, "they hold for the way to it, too"},
+};
 
 struct offer {
     const struct sl_plan *plan;
@@ -34,7 +49,7 @@ static enum sl_pool_decrypt setting_of(const struct offer *offer, enum sl_stage 
 }
 
 /* Must it be the host, for all of several GPUs? */
-static bool is_hosts(const struct offer *offer, enum sl_stage stage, struct sl_gpu_choice *choice)
+static bool is_hosts(const struct offer *offer, enum sl_stage stage, struct choice *choice)
 {
     struct sl_err why = SL_ERR_INIT;
     bool pinned;
@@ -54,30 +69,63 @@ static bool is_hosts(const struct offer *offer, enum sl_stage stage, struct sl_g
     return false;
 }
 
-/* Of all that is cast. */
-static double share_of(const struct offer *offer, enum sl_stage stage)
+/* Are casts to smaller types? Then less goes to the GPU from the host. */
+static bool shrinks(const struct offer *offer)
 {
     const struct sl_plan *plan = offer->plan;
     double in = 0, out = 0;
-    for (size_t i = 0; stage == SL_STAGE_CAST && i < plan->target_count; i++) {
+    for (size_t i = 0; i < plan->target_count; i++) {
         const struct sl_mapping *mapping = &plan->mappings[i];
         if (mapping->target->from->dtype == mapping->target->out.dtype)
             continue;
         in += (double)mapping->selected.total;
         out += (double)mapping->selected.total / mapping->in_item * mapping->out_item;
     }
-    return in > 0 ? out / in : 1;
+    return out < in;
+}
+
+static int load_task(struct sl_gpu *gpu, void *arg, struct sl_err *err)
+{
+    (void)arg;
+    if (sl_gpu_acquire(gpu, err) < 0)
+        return -1;
+    const struct sl_kernels *kernels = sl_gpu_kernels(gpu, err);
+    sl_gpu_release(gpu);
+    return kernels ? 0 : -1;
+}
+
+/* -1: the spec wants the GPU, which has no kernels: SL_E_GPU. With auto the host does what a GPU
+ * would do whose driver does not take them. */
+static int choose(const struct offer *offer, enum sl_stage stage, enum sl_pool_decrypt setting,
+                  struct choice *choice, struct sl_err *err)
+{
+    struct sl_gpu *gpu = offer->targets[0].gpu;
+    struct sl_err why = SL_ERR_INIT;
+    choice->on_gpu = setting == SL_DECRYPT_GPU;
+    snprintf(choice->why, sizeof(choice->why), "the spec says so");
+    if (setting == SL_DECRYPT_HOST)
+        return 0;
+    if (setting == SL_DECRYPT_GPU)
+        return sl_kernels_check(sl_gpu_device(gpu), err);
+    bool smaller = stage == SL_STAGE_CAST && shrinks(offer);
+    choice->on_gpu = stages[stage].on_gpu && !smaller &&
+                     sl_kernels_check(sl_gpu_device(gpu), &why) == 0 &&
+                     sl_gpu_call(gpu, load_task, NULL, false, &why) == 0;
+    snprintf(choice->why, sizeof(choice->why), "auto: %.200s",
+             why.kind  ? why.message
+             : smaller ? "what was stored is larger"
+                       : stages[stage].why);
+    return 0;
 }
 
 static int does(void *arg, enum sl_stage stage, bool *is_done, struct sl_err *err)
 {
     const struct offer *offer = arg;
     struct sl_gpu *gpu = offer->targets[0].gpu;
-    struct sl_gpu_choice choice = {.on_gpu = false};
+    struct choice choice = {.on_gpu = false};
     bool pinned, is_host = is_hosts(offer, stage, &choice);
     enum sl_pool_decrypt setting = setting_of(offer, stage, &pinned);
-    if (!is_host &&
-        sl_gpu_rates_choose(gpu, stage, share_of(offer, stage), setting, &choice, err) < 0)
+    if (!is_host && choose(offer, stage, setting, &choice, err) < 0)
         return -1;
     if (!is_host && pinned)
         snprintf(choice.why, sizeof(choice.why), "the load is pinned");
@@ -85,8 +133,8 @@ static int does(void *arg, enum sl_stage stage, bool *is_done, struct sl_err *er
     if (choice.on_gpu)
         snprintf(place, sizeof(place), "cuda:%d%s", sl_gpu_device(gpu)->ordinal,
                  offer->count > 1 ? " and the others" : "");
-    sl_log(SL_LOG_INFO, "'%s': %s on %s: %s", sl_plan_uri(offer->plan), sl_gpu_stage_name(stage),
-           place, choice.why);
+    sl_log(SL_LOG_INFO, "'%s': %s on %s: %s", sl_plan_uri(offer->plan), stages[stage].name, place,
+           choice.why);
     *is_done = choice.on_gpu;
     return 0;
 }

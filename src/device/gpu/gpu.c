@@ -266,7 +266,6 @@ void sl_gpu_free(struct sl_gpu *gpu)
     pthread_mutex_destroy(&gpu->lock);
     pthread_cond_destroy(&gpu->wake);
     pthread_cond_destroy(&gpu->finished);
-    free(gpu->locked.fact);
     free(gpu);
 }
 
@@ -278,16 +277,6 @@ const struct sl_cuda_device *sl_gpu_device(const struct sl_gpu *gpu)
 const struct sl_cuda *sl_gpu_driver(const struct sl_gpu *gpu)
 {
     return gpu->cuda;
-}
-
-const void *sl_gpu_keep(struct sl_gpu *gpu, void *fact)
-{
-    SL_LOCKED(&gpu->lock);
-    if (gpu->locked.fact)
-        free(fact);
-    else
-        gpu->locked.fact = fact;
-    return gpu->locked.fact;
 }
 
 /* ---- its context ---------------------------------------------------------------------------- */

@@ -15,12 +15,6 @@ int sl_gpu_call(struct sl_gpu *gpu, int (*run)(struct sl_gpu *gpu, void *arg, st
                 void *arg, bool always, struct sl_err *err);
 /** The driver's functions, to be called on the GPU's thread; borrowed. */
 const struct sl_cuda *sl_gpu_driver(const struct sl_gpu *gpu);
-/**
- * What a layer above has found out about this GPU: one allocation, kept as long as the GPU is and
- * then given to free(). Returns what is kept, which is what came first: another `fact` is freed.
- * fact NULL asks only; NULL: nothing is kept. Any thread.
- */
-const void *sl_gpu_keep(struct sl_gpu *gpu, void *fact);
 
 /** There is something for a chore. Any thread. */
 void sl_gpu_poke(struct sl_gpu *gpu);

@@ -179,16 +179,17 @@ static const struct sl_option pool_rows[] = {
               "where the slabs lie: host, cuda:0, cuda:all (the same on every GPU)",
               .check = check_device, .pattern = "^(host|cuda:all|cuda:[0-9]{1,3})$",
               .value = "DEVICE"),
-    SL_OPTION(sl_spec_pool, decrypt, CHOICE, "auto",
-              "where encrypted tensors for a GPU are decrypted and checked. auto is where it is "
-              "faster, which is measured once for each GPU, or the host if this build has no "
-              "kernels for it. Tensors that are cast or cut, or whose hashes are checked, are "
-              "always decrypted on the host",
-              .choices = "auto|host|gpu"),
+    SL_OPTION(
+        sl_spec_pool, decrypt, CHOICE, "auto",
+        "where encrypted tensors for a GPU are decrypted and checked. auto is the GPU, or the "
+        "host if this build has no kernels for it. Tensors that are cast or cut, or whose hashes "
+        "are checked, are "
+        "always decrypted on the host",
+        .choices = "auto|host|gpu"),
     SL_OPTION(sl_spec_pool, cast, CHOICE, "auto",
-              "where tensors on their way to a GPU are cast; auto as with decrypt. Views whose "
-              "elements do not lie one after another, and what goes to cuda:all, are cast on the "
-              "host in any case",
+              "where tensors on their way to a GPU are cast; auto is the host for casts to smaller "
+              "types, else as with decrypt. Views whose elements do not lie one after another, and "
+              "what goes to cuda:all, are cast on the host in any case",
               .choices = "auto|host|gpu"),
     SL_OPTION(sl_spec_pool, crc, CHOICE, "auto",
               "where CRC32 and CRC32C of what lands on a GPU as it came are computed; auto as with "

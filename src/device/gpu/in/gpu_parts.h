@@ -39,7 +39,6 @@ struct sl_gpu {
         struct sl_gpu_task *first, **last;
         bool poked, ends;
         uint64_t warm_ns;   /* that what is idle stays */
-        void *fact;         /* sl_gpu_keep() */
         struct sl_err lost; /* kind not 0: the context is lost */
     } locked;
 };
