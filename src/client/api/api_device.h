@@ -49,11 +49,25 @@ struct sl_api_range {
     uint64_t address, bytes; /* bytes 0: none is reserved */
     uint64_t mapped;
 };
-/** For so many bytes of a range that is zeroed; a multiple of what sl_api_device_round() gives. */
+/**
+ * Reserve addresses for memory that sl_api_range_map() will map.
+ *
+ * @range   zeroed before; release it. After a failure none is reserved.
+ * @bytes   a multiple of what sl_api_device_round() gives.
+ * @return  0, or -1: SLUICE_GPU, SLUICE_NO_SPACE.
+ */
 int sl_api_range_reserve(const struct sl_api_device *device, struct sl_api_range *range,
                          uint64_t bytes, struct sluice_error *error);
-/** Behind what is mapped, as far as the range goes; fd stays the caller's. What is at *map can be
- * used after sl_api_range_allow(). */
+/**
+ * Map a piece behind what the range has mapped so far.
+ *
+ * @range   reserved, with room for the piece: it is not checked. A failure leaves it as it was.
+ * @fd      of the memory, as another process exported it; it stays the caller's.
+ * @bytes   of the piece, as sl_api_device_round() gives them.
+ * @map     out: a device pointer to it, until the range is released; it can be used after
+ *          sl_api_range_allow().
+ * @return  0, or -1: SLUICE_GPU, SLUICE_NO_SPACE.
+ */
 int sl_api_range_map(const struct sl_api_device *device, struct sl_api_range *range, int fd,
                      uint64_t bytes, void **map, struct sluice_error *error);
 /** All that is mapped, at least one piece, may be read. */
@@ -62,12 +76,25 @@ int sl_api_range_allow(const struct sl_api_device *device, const struct sl_api_r
 /** Settled before. One that is zeroed is fine. */
 void sl_api_range_release(const struct sl_api_device *device, struct sl_api_range *range);
 
-/** Memory of our own, mapped to be written; bytes as sl_api_device_round() gives them. *handle:
- * what sl_api_device_share() takes. */
+/**
+ * Take memory of the GPU for ourselves and map it to be written.
+ *
+ * @bytes   as sl_api_device_round() gives them.
+ * @handle  out: what sl_api_device_share() takes, until sl_api_device_drop().
+ * @map     out: a device pointer, until sl_api_device_unmap().
+ * @return  0, or -1: SLUICE_GPU, SLUICE_NO_SPACE; nothing is taken then.
+ */
 int sl_api_device_make(const struct sl_api_device *device, uint64_t bytes, uint64_t *handle,
                        void **map, struct sluice_error *error);
-/** Wait for the work of this GPU's primary context and of the one that the calling thread has, map
- * it read-only, and export it: *fd is the caller's. */
+/**
+ * Wait for the work of this GPU's primary context and of the one that the calling thread has, map
+ * the memory read-only, and export it.
+ *
+ * @handle, map, bytes  of sl_api_device_make().
+ * @fd                  out: the caller's.
+ * @return              0, or -1: SLUICE_GPU, SLUICE_NO_SPACE. The memory may be read-only then;
+ *                      where its message says so, it is not mapped any more.
+ */
 int sl_api_device_share(const struct sl_api_device *device, uint64_t handle, void *map,
                         uint64_t bytes, int *fd, struct sluice_error *error);
 /** Before anything is unmapped or unregistered: wait for the work of this GPU's primary context and
@@ -79,8 +106,13 @@ void sl_api_device_unmap(const struct sl_api_device *device, void *map, uint64_t
 /** Of sl_api_device_make(): the memory goes with its last mapping and descriptor. */
 void sl_api_device_drop(const struct sl_api_device *device, uint64_t handle);
 
-/** Pin memory of the host that is mapped read-only, for fast copies by any context, until
- * sl_api_device_unregister(), which comes before the memory is unmapped. */
+/**
+ * Pin memory of the host that is mapped read-only, for fast copies by any context.
+ *
+ * @map     begins it; pinned until sl_api_device_unregister(), which comes before it is unmapped.
+ * @bytes   its length.
+ * @return  0, or -1: SLUICE_GPU, also where the device pins no such memory; SLUICE_NO_SPACE.
+ */
 int sl_api_device_register(const struct sl_api_device *device, void *map, uint64_t bytes,
                            struct sluice_error *error);
 void sl_api_device_unregister(const struct sl_api_device *device, void *map);

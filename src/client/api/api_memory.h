@@ -11,7 +11,14 @@ void *sl_api_grow(void *old, size_t bytes);
 /** A copy with its NUL, to be freed; NULL without memory. */
 char *sl_api_copy(const char *text);
 
-/** Copy from our struct what the caller's has room for; both begin with their size, and his stays.
+/**
+ * Copy from our struct what the caller's has room for. Both begin with their size. The caller's
+ * keeps its own, and members that ours does not have.
+ *
+ * @to     the caller's struct.
+ * @room   its size, as it says.
+ * @from   our struct.
+ * @bytes  its size.
  */
 void sl_api_give(void *to, size_t room, const void *from, size_t bytes);
 /** The same the other way: what the caller's struct does not have is 0. NULL is fine. */

@@ -42,9 +42,17 @@ struct sluice_model {
     struct sl_api_place *places; /* the same, of the first sl_api_each_neighbour() */
     size_t place_count;
 };
-/** Every tensor that has bytes on a page on which this one has some, itself included; ends where
- * each() returns -1. 0, or -1: with SLUICE_NO_SPACE, or with what each() said. Any thread; each()
- * is called without the lock. */
+/**
+ * Call each() for every tensor that has bytes on a page on which this one has some, itself
+ * included.
+ *
+ * @number  of the tensor: it is not checked. One without bytes has no neighbours.
+ * @each    gets the tensors' numbers, without the model's lock; -1 ends it.
+ * @arg     for each().
+ * @return  0, or -1: SLUICE_NO_SPACE, or what each() said.
+ *
+ * Any thread.
+ */
 int sl_api_each_neighbour(struct sluice_model *model, uint32_t number,
                           int (*each)(void *arg, uint32_t number), void *arg,
                           struct sluice_error *error);

@@ -23,8 +23,12 @@ struct sl_pool_index {
 
 enum { SL_POOL_WHY_BYTES = 200 };
 /**
- * data is 8-byte aligned and may hold anything; `index` borrows it. 0, or -1 with `why`: one line,
- * no full stop, and no text of the index is quoted in it.
+ * Check an index before anything in it is believed.
+ *
+ * @data    `bytes` bytes, 8-byte aligned, which may hold anything; `index` borrows them.
+ * @index   out: for the functions below; of no use after a failure.
+ * @why     out, after a failure: one line, no full stop; no text of the index is quoted in it.
+ * @return  0, or -1.
  */
 int sl_pool_index_check(const void *data, size_t bytes, struct sl_pool_index *index,
                         char why[SL_POOL_WHY_BYTES]);

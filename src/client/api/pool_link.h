@@ -15,10 +15,19 @@
 #include "pool_wire.h"
 #include "sluice.h"
 
-/** -1 with the error filled (which may be NULL). Any thread, like the next one. */
+/**
+ * Fill an error.
+ *
+ * @error   out: no code; NULL: nobody asks.
+ * @kind    SLUICE_….
+ * @format  of the message, as of printf().
+ * @return  -1.
+ *
+ * Any thread, like the next one.
+ */
 int sl_api_fail(struct sluice_error *error, int kind, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/** The same with errno's text at the end. */
+/** As sl_api_fail(), with errno's text at the end. */
 int sl_api_fail_errno(struct sluice_error *error, int kind, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -83,7 +92,7 @@ int sl_pool_link_send(struct sl_pool_link *link, uint16_t type, void *packet, si
  * Receive the answer to the last request. An error of the server's is one here, with its kind and
  * code.
  *
- * @type    of the request.
+ * @type    of the answer: SL_WIRE_ANSWER with that of the request.
  * @least   bytes that the answer has at least.
  * @reply   out: release it; on failure it holds no descriptors.
  * @return  0, or -1; SLUICE_NO_SPACE: this process may not open so many files.
@@ -93,7 +102,12 @@ int sl_pool_link_receive(struct sl_pool_link *link, uint16_t type, size_t least,
 /**
  * Send a request and receive its answer.
  *
- * Arguments and errors are those of sl_pool_link_send() and sl_pool_link_receive().
+ * @type           of the request: enum sl_wire_type.
+ * @packet, bytes  as of sl_pool_link_send().
+ * @fds, fd_count  the same; NULL, 0: none.
+ * @least          bytes that the answer has at least.
+ * @reply          out: as of sl_pool_link_receive().
+ * @return         0, or -1 with the errors of both.
  */
 int sl_pool_link_ask(struct sl_pool_link *link, uint16_t type, void *packet, size_t bytes,
                      const int *fds, size_t fd_count, size_t least, struct sl_pool_reply *reply,
@@ -104,12 +118,25 @@ bool sl_pool_link_lost(const struct sl_pool_link *link);
 /** A request with texts: `packet` holds SL_WIRE_PACKET_BYTES, its fixed part of `bytes` is filled
  * in. Returns the new length. Texts that are too long were refused before. */
 size_t sl_pool_put_text(void *packet, size_t bytes, const char *text);
-/** Are these what the protocol takes? SLUICE_USAGE. model may be NULL, which it does not. */
+/**
+ * Check that the protocol takes these names.
+ *
+ * @model   1 to SL_WIRE_MODEL_BYTES bytes; NULL is refused.
+ * @key     "" or at most SL_WIRE_KEY_BYTES bytes; not NULL.
+ * @device  "" or at most SL_WIRE_DEVICE_BYTES bytes; not NULL.
+ * @return  0, or -1 with SLUICE_USAGE.
+ */
 int sl_pool_check_texts(const char *model, const char *key, const char *device,
                         struct sluice_error *error);
 
-/** Judge an answer without a server (the fuzzer does): head, type, length. The errors are those of
- * sl_pool_link_receive(). */
+/**
+ * Judge the head, type and length of an answer, without a server (the fuzzer does).
+ *
+ * @type    as of sl_pool_link_receive().
+ * @serial  of the request.
+ * @least   bytes that the answer has at least.
+ * @return  0, or -1: SLUICE_INTERNAL, or the error that the server sent.
+ */
 int sl_pool_reply_check(const struct sl_pool_reply *reply, uint16_t type, uint32_t serial,
                         size_t least, struct sluice_error *error);
 

@@ -135,12 +135,22 @@ struct sl_cuda_err {
  */
 const struct sl_cuda *sl_cuda_open(struct sl_cuda_err *err);
 /**
- * Of a call's result: 0 for success, else -1 with "cannot WHAT: NAME (text): what to do". Also of
- * SL_CUDA_NOT_READY, which the caller handles before.
+ * Judge the result of a call: a failure fills err with "cannot WHAT: NAME (NUMBER, TEXT): what to
+ * do".
+ *
+ * @result  what the driver returned. SL_CUDA_NOT_READY is a failure, too: callers handle it before.
+ * @what    was tried, as of printf(); at most 199 bytes are shown.
+ * @return  0 for success, else -1.
  */
 int sl_cuda_check(const struct sl_cuda *cuda, int result, struct sl_cuda_err *err, const char *what,
                   ...) __attribute__((format(printf, 4, 5)));
-/** A failure that the driver had no part in. Returns -1. */
+/**
+ * Fill an error with a message of our own.
+ *
+ * @result  enum sl_cuda_result; 0: the driver was never asked.
+ * @format  of the message, as of printf().
+ * @return  -1.
+ */
 int sl_cuda_fail(struct sl_cuda_err *err, int result, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /** After such a result every later call of the process fails in the same way. */

@@ -37,7 +37,15 @@ int sl_edit_safetensors(struct sl_edit *edit, struct sl_err *err);
 int sl_edit_tensorizer(struct sl_edit *edit, struct sl_err *err);
 int sl_edit_pytorch(struct sl_edit *edit, struct sl_err *err);
 
-/** For formats: the next piece. Neighbours of the present file become one. SL_E_NO_SPACE. */
+/**
+ * Add the next piece of the new file (for formats). Neighbours in the present file become one
+ * piece.
+ *
+ * @data    `bytes` bytes, borrowed until sl_edit_release(); NULL: they are the present file's.
+ * @from    where they begin there; without meaning for data.
+ * @bytes   0: nothing is added.
+ * @return  0, or -1 with SL_E_NO_SPACE.
+ */
 int sl_edit_add(struct sl_edit *edit, const uint8_t *data, uint64_t from, uint64_t bytes,
                 struct sl_err *err);
 /** For formats: the data of a tensor that is new: what was given, or zeros of a meta tensor,

@@ -16,9 +16,15 @@ struct sl_edit_pickle_change {
     size_t value_bytes;
 };
 /**
- * The pickle with these changes, appended to out. It was read by sl_pickle_read() before, without a
- * failure. SL_E_USAGE: a path does not lead through dicts whose items are set one by one.
- * SL_E_FORMAT: it is too long, or nested too deep.
+ * Write a pickle anew with other values at some places.
+ *
+ * @data     `bytes` bytes, at most SL_EDIT_PICKLE_BYTES_MAX, which sl_pickle_read() has read
+ *           without a failure.
+ * @changes  `count` of them.
+ * @out      the new pickle is appended; after a failure perhaps a part of it.
+ * @return   0, or -1: SL_E_USAGE: a path does not lead through dicts whose items are set one by
+ *           one; SL_E_FORMAT: it is too long, nested too deep, or has opcodes that cannot be
+ *           changed.
  */
 int sl_edit_pickle(const void *data, size_t bytes, const struct sl_edit_pickle_change *changes,
                    size_t count, struct sl_buf *out, struct sl_err *err);

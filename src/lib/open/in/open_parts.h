@@ -55,9 +55,17 @@ struct sl_open_limits {
 /* ---- open_call.c ----------------------------------------------------------------------------- */
 
 /**
- * Do the work with a cancel that is raised when `outer` is, when the descriptor becomes readable,
- * or when the time is over: SL_E_TIMEOUT. Without limits it gets `outer` itself. raise: of the work
- * that has no other cancel than `outer`, which is raised instead. Blocks until the work ends.
+ * Do the work with a cancel that is raised when `outer` is, when limits->cancel_fd becomes
+ * readable, when limits->progress() says so, or when the time is over.
+ *
+ * @limits  without any, work() gets `outer` itself.
+ * @outer   borrowed; NULL: none, unless `raise` is set.
+ * @raise   the work has no other cancel than `outer`, which is raised instead, for all who have it.
+ * @work    runs on this thread, with `arg`.
+ * @return  0, or -1: SL_E_TIMEOUT where the time was over, else what work() says; SL_E_CANCELED
+ *          also where the work was done but `outer` had to be raised.
+ *
+ * Blocks until the work ends.
  */
 int sl_open_within(const struct sl_open_limits *limits, struct sl_cancel *outer, bool raise,
                    int (*work)(void *arg, struct sl_cancel *cancel, struct sl_err *err), void *arg,

@@ -14,8 +14,15 @@ struct sl_read_device *sl_read_device_open(const char *name, struct sl_err *err)
 /** Nothing is on its way any more. NULL is fine. */
 void sl_read_device_close(struct sl_read_device *device);
 
-/** Copy to a device pointer; it is there when this returns. Any thread, one after the other: it
- * waits for those before. SL_E_GPU. */
+/**
+ * Copy to a GPU; the bytes are there when this returns.
+ *
+ * @to      a device pointer.
+ * @from    `bytes` bytes of the host.
+ * @return  0, or -1: SL_E_GPU, SL_E_NO_SPACE.
+ *
+ * Any thread, one after the other: it waits for those before.
+ */
 int sl_read_device_copy(struct sl_read_device *device, void *to, const void *from, uint64_t bytes,
                         struct sl_err *err);
 /** The same with zeros. */
