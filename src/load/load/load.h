@@ -63,13 +63,27 @@ struct sl_load_place {
                   char older[SL_PUBLISH_PATH_MAX], struct sl_err *err);
     void *arg;
 };
-/** As sl_load_run(), into the directory that place chooses instead of sink.tmpfs.path. */
+/**
+ * As sl_load_run(), into the directory that `place` chooses instead of sink.tmpfs.path.
+ *
+ * @place             borrowed for the call.
+ * @cancel, progress  as of sl_load_run().
+ * @result            out: the same.
+ * @return            the same, or what place->choose() fails with.
+ */
 int sl_load_run_placed(const struct sl_spec *spec, const struct sl_load_place *place,
                        struct sl_cancel *cancel, struct sl_progress *progress,
                        struct sl_load_result *result, struct sl_err *err);
-/** As sl_load_run(), to any destination (load_destination.h), which lives until it returns. The
- * load itself looks at no sink of the spec. */
 struct sl_load_destination;
+/**
+ * As sl_load_run(), to any destination (load_destination.h). The load itself looks at no sink of
+ * the spec.
+ *
+ * @to                lives until it returns.
+ * @cancel, progress  as of sl_load_run().
+ * @result            out: the same.
+ * @return            the same, or what the destination fails with.
+ */
 int sl_load_run_to(const struct sl_spec *spec, struct sl_load_destination *to,
                    struct sl_cancel *cancel, struct sl_progress *progress,
                    struct sl_load_result *result, struct sl_err *err);

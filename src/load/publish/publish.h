@@ -136,7 +136,15 @@ struct sl_inheritable {
     uint64_t bytes, fetch_bytes; /* of its files; of the objects, which are not fetched */
     uint64_t link_bytes;         /* of files that take no memory, since they are linked */
 };
-/** As far as the manifest there, and what its files look like, tell. SL_E_NO_SPACE. */
+/**
+ * Find out what a load into a directory would take over from the version there, as far as its
+ * manifest and what its files look like tell. No byte of a file is read.
+ *
+ * @path     the directory; zeros where nothing is published.
+ * @options  whose the plan's files will be.
+ * @there    out.
+ * @return   0, or -1 with SL_E_NO_SPACE.
+ */
 int sl_publish_inheritable(const char *path, const struct sl_plan *plan,
                            const struct sl_tmpfs_options *options, struct sl_inheritable *there,
                            struct sl_err *err);

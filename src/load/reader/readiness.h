@@ -16,9 +16,14 @@ struct sl_readiness_item {
 };
 struct sl_readiness;
 /**
- * items are copied, sorted by file and offset. ready() is called once for each that is complete,
- * from whatever thread brings the last event, one at a time; from within new() for what has
- * nothing to wait for. The plan is borrowed. SL_E_NO_SPACE.
+ * Find out when each of these items is complete.
+ *
+ * @plan    borrowed until the free.
+ * @items   `count` of them, sorted by file and offset; copied.
+ * @ready   called with `arg` and the item's number, once for each that is complete: from whatever
+ *          thread brings the last event, one at a time; from within this call for what has nothing
+ *          to wait for.
+ * @return  free it. NULL: SL_E_NO_SPACE.
  */
 struct sl_readiness *sl_readiness_new(const struct sl_plan *plan,
                                       const struct sl_readiness_item *items, size_t count,

@@ -19,8 +19,15 @@ struct sl_reread {
     void *arg;
     enum sl_vouch vouch; /* sl_fetch_vouch() */
 };
-/** Read bytes [begin, end) of a source. Blocks; any thread but those of a poll(). Errors as a
- * fetch, SL_E_CANCELED, or what take() says. */
+/**
+ * Read bytes [begin, end) of a source once more, on a connection of its own.
+ *
+ * @begin, end  in the source.
+ * @again       who takes them, and what ends it; borrowed for the call.
+ * @return      0, or -1: errors as of a fetch, SL_E_CANCELED, or what take() says.
+ *
+ * Blocks; any thread but those of a poll().
+ */
 int sl_reread_range(struct sl_source *source, uint64_t begin, uint64_t end,
                     const struct sl_reread *again, struct sl_err *err);
 

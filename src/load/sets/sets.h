@@ -31,8 +31,14 @@ struct sl_sets_machine {
 };
 /** Of the first GPU that this process sees. */
 void sl_sets_look(struct sl_sets_machine *machine);
-/** All that a set depends on, as one JSON object, appended; and its hash, hex digits. 0, or -1 with
- * SL_E_NO_SPACE. */
+/**
+ * Tell all that a set depends on.
+ *
+ * @machine  of sl_sets_look().
+ * @facts    one JSON object is appended.
+ * @key      out: its SHA-256 in hex digits.
+ * @return   0, or -1 with SL_E_NO_SPACE.
+ */
 int sl_sets_key(const struct sl_spec *spec, const struct sl_sets_machine *machine,
                 struct sl_buf *facts, char key[SL_SETS_KEY_BYTES], struct sl_err *err);
 
@@ -111,8 +117,13 @@ struct sl_sets_entry {
     bool own;        /* it is the set of this machine and spec */
     const char *bad; /* NULL, or why it is not used */
 };
-/** Each set of the spec's prefix, as far as it can be read. -1: errors of the store, and what
- * each() says. */
+/**
+ * List the sets of the spec's prefix, as far as they can be read.
+ *
+ * @cancel  may be NULL.
+ * @each    gets one after another, with `arg`; -1 (err filled) ends it.
+ * @return  0, or -1: errors of the store, and what each() says.
+ */
 int sl_sets_list(const struct sl_spec *spec, struct sl_cancel *cancel,
                  int (*each)(const struct sl_sets_entry *entry, void *arg, struct sl_err *err),
                  void *arg, struct sl_err *err);

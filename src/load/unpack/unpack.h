@@ -20,8 +20,15 @@ enum {
 
 struct sl_unpack;
 /**
- * directory_fd (borrowed, empty) is at `path`, which is asked for room and named in messages;
- * packed_bytes is the size of the archive; cancel may be NULL. Not for several threads.
+ * Begin a tree of files.
+ *
+ * @directory_fd  an empty directory; borrowed until the free, as are path and cancel.
+ * @path          where that is: asked for room, and named in messages.
+ * @packed_bytes  size of the archive, by which its content is limited.
+ * @cancel        may be NULL.
+ * @return        free it. NULL: SL_E_NO_SPACE.
+ *
+ * Not for several threads.
  */
 struct sl_unpack *sl_unpack_new(int directory_fd, const char *path, uint64_t packed_bytes,
                                 struct sl_cancel *cancel, struct sl_err *err);
@@ -45,7 +52,12 @@ void sl_unpack_eat(struct sl_unpack *unpack);
 void sl_unpack_keep_times(struct sl_unpack *unpack);
 /** For readers: the file in hand was changed so many seconds after 1970; 0: it is not known. */
 void sl_unpack_date(struct sl_unpack *unpack, int64_t seconds);
-/** For readers: bytes [begin, end) of the archive's file were read for the last time. */
+/**
+ * Tell (readers do) that bytes of the archive's file were read for the last time.
+ *
+ * @fd          the archive's, open for writing where sl_unpack_eat() was called.
+ * @begin, end  in the file.
+ */
 void sl_unpack_eaten(struct sl_unpack *unpack, int fd, uint64_t begin, uint64_t end);
 
 /*
@@ -56,20 +68,39 @@ void sl_unpack_eaten(struct sl_unpack *unpack, int fd, uint64_t begin, uint64_t 
 /** A folder, with those above it. -1. */
 int sl_unpack_folder(struct sl_unpack *unpack, const char *name, size_t name_bytes,
                      struct sl_err *err);
-/** A file of exactly `bytes`, to be written next; it replaces one that came before. SL_E_NO_SPACE,
- * or SL_E_FORMAT with code "archive.ratio". */
+/**
+ * Make a file, which is written next, by sl_unpack_write() and sl_unpack_end(). It replaces one
+ * that came before.
+ *
+ * @name        `name_bytes` bytes, as the archive has them.
+ * @bytes       that it will have, exactly.
+ * @executable  else nobody may execute it.
+ * @return      0, or -1: SL_E_NO_SPACE; SL_E_FORMAT, codes archive.name, archive.limit,
+ *              archive.ratio; SL_E_CANCELED.
+ */
 int sl_unpack_begin(struct sl_unpack *unpack, const char *name, size_t name_bytes, uint64_t bytes,
                     bool executable, struct sl_err *err);
 int sl_unpack_write(struct sl_unpack *unpack, const void *data, size_t bytes, struct sl_err *err);
 /** SL_E_FORMAT, code "archive.truncated", if bytes are missing. */
 int sl_unpack_end(struct sl_unpack *unpack, struct sl_err *err);
-/** Another name of a file that came before. -1. */
+/**
+ * Make another name of a file that came before.
+ *
+ * @name    `name_bytes` bytes: the new name.
+ * @target  `target_bytes` bytes: the file's name, from the top of the archive.
+ * @return  0, or -1: SL_E_FORMAT, codes archive.name, archive.limit, archive.link; SL_E_NO_SPACE;
+ *          SL_E_CANCELED.
+ */
 int sl_unpack_hard_link(struct sl_unpack *unpack, const char *name, size_t name_bytes,
                         const char *target, size_t target_bytes, struct sl_err *err);
 /**
- * A symbolic link, made by sl_unpack_finish(), when nothing is written any more that could pass
- * through it. The target must be relative, with ".." only at its beginning and not beyond the top.
- * -1, code "archive.link".
+ * Take a symbolic link, which sl_unpack_finish() makes, when nothing is written any more that could
+ * pass through it.
+ *
+ * @name    `name_bytes` bytes.
+ * @target  `target_bytes` bytes: relative, with ".." only at its beginning and not beyond the top.
+ * @return  0, or -1: SL_E_FORMAT, codes archive.name, archive.limit, archive.link; SL_E_NO_SPACE;
+ *          SL_E_CANCELED.
  */
 int sl_unpack_symlink(struct sl_unpack *unpack, const char *name, size_t name_bytes,
                       const char *target, size_t target_bytes, struct sl_err *err);

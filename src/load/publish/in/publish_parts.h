@@ -56,11 +56,27 @@ int sl_published_take_names(struct sl_published *published, struct sl_err *err);
 /** As sl_published_read, the version that is to go: false if there is none, or, logged, none that
  * can be read. */
 bool sl_published_old(const struct sl_publish *publish, struct sl_published *published);
-/** The manifest's text. */
+/**
+ * Write the text of a manifest.
+ *
+ * @json       gets one object; empty before.
+ * @plan       what was loaded.
+ * @spec       names the model.
+ * @published  made of the plan: its files, with their CRCs, and the identity.
+ * @return     0, or -1: the text is too long, or there is no memory.
+ */
 int sl_manifest_write(struct sl_json *json, const struct sl_plan *plan, const struct sl_spec *spec,
                       const struct sl_published *published, struct sl_err *err);
-/** SHA-256 over name, size, time and inode of every file, in their order; SL_E_INTEGRITY if one is
- * missing or no regular file. */
+/**
+ * Hash name, size, time and inode of every file, in their order, by SHA-256.
+ *
+ * @root_fd  the directory that they are below.
+ * @name     gives the name of file i, with `arg`.
+ * @count    how many there are.
+ * @stamp    out: 64 hex digits.
+ * @return   0, or -1: SL_E_INTEGRITY if one is missing or no regular file; SL_E_NO_SPACE: it cannot
+ *           be looked at.
+ */
 int sl_published_stamp(int root_fd, const char *(*name)(const void *arg, size_t i), const void *arg,
                        size_t count, char stamp[65], struct sl_err *err);
 
@@ -69,15 +85,42 @@ enum { SL_BOOT_BYTES = 64, SL_HASH_BUFFER_BYTES = 256 * 1024 };
 void sl_boot_id(char id[SL_BOOT_BYTES]);
 /** Does the document (a manifest, ready) tell of files on a disk that this boot has not written? */
 bool sl_boot_is_past(int directory_fd, const json_t *document);
-/** Hash one file below a directory. *good: it is there, as long as it should be, and matches. */
+/**
+ * Hash one file below a directory and compare it with the manifest.
+ *
+ * @root_fd  the directory.
+ * @buffer   SL_HASH_BUFFER_BYTES, to be written over.
+ * @cancel   may be NULL.
+ * @good     out: it is there, as long as it should be, and matches; false, too, where reading it
+ *           fails.
+ * @return   0, or -1: SL_E_NO_SPACE: it cannot be opened; SL_E_CANCELED.
+ */
 int sl_published_hash(int root_fd, const struct sl_published_file *file, uint8_t *buffer,
                       struct sl_cancel *cancel, bool *good, struct sl_err *err);
-/** Hash them all, in staging (-1: none) or, where they do not lie there, in the root.
- * SL_E_INTEGRITY. */
+/**
+ * Hash all files of a manifest that another boot wrote.
+ *
+ * @root_fd     where they lie, if not in staging.
+ * @staging_fd  looked into first; -1: none.
+ * @cancel      may be NULL.
+ * @return      0, or -1: SL_E_INTEGRITY names the first one that is right in neither; as
+ *              sl_published_hash().
+ *
+ * Reads every byte.
+ */
 int sl_published_check(int root_fd, int staging_fd, const struct sl_published *published,
                        struct sl_cancel *cancel, struct sl_err *err);
-/** If ready is of another boot, hash what the manifest of this identity names and write ready anew.
- * 0: it can be believed. */
+/**
+ * If ready is of another boot, hash what the manifest names and write ready anew.
+ *
+ * @ready     as it was read.
+ * @identity  that the manifest must have.
+ * @cancel    may be NULL.
+ * @return    0: it can be believed; -1: SL_E_INTEGRITY, or what reading the manifest and the files
+ *            says.
+ *
+ * Where ready cannot be written, the next load hashes again.
+ */
 int sl_publish_outlived(struct sl_publish *publish, const json_t *ready, const char *identity,
                         struct sl_cancel *cancel, struct sl_err *err);
 /** The time of a file as manifests have it. */

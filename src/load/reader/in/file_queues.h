@@ -29,7 +29,15 @@ struct sl_file_queues {
     bool *shared;     /* of each file: more threads than one wrote to it */
     size_t shared_count;
 };
-/** Ranges and extents are borrowed. file_count: of the plan. SL_E_NO_SPACE. */
+/**
+ * Make the queues of a load's ranges.
+ *
+ * @queues      out: release it, after a failure too.
+ * @ranges      `range_count` of them, in the order of the plan; borrowed until the release.
+ * @extents     which the ranges count; borrowed as well.
+ * @file_count  of the plan.
+ * @return      0, or -1 with SL_E_NO_SPACE.
+ */
 int sl_file_queues_init(struct sl_file_queues *queues, const struct sl_range *ranges,
                         size_t range_count, const struct sl_extent *extents, size_t file_count,
                         struct sl_err *err);

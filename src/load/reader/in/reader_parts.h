@@ -37,10 +37,19 @@ struct sl_stretch {
     uint32_t file;
     uint64_t begin, end;
 };
-/** The plan's ranges less what the journal vouches for; kept bytes are fed to verify and to
- * deferred headers.
- */
 struct sl_deferred;
+/**
+ * Find the work of a load: the plan's ranges less what is inherited and what the journal vouches
+ * for.
+ *
+ * @work      out: release it, after a failure too.
+ * @plan      borrowed until then.
+ * @sink      holds what was kept, and says which files are inherited.
+ * @journal   NULL: there is none, and all ranges are left.
+ * @verify    is fed the kept bytes.
+ * @deferred  the same; NULL: no headers wait.
+ * @return    0, or -1 with the errors of the journal and of both.
+ */
 int sl_work_make(struct sl_work *work, const struct sl_plan *plan, struct sl_sink *sink,
                  struct sl_journal *journal, struct sl_verify *verify, struct sl_deferred *deferred,
                  struct sl_err *err);
@@ -49,7 +58,13 @@ int sl_work_make(struct sl_work *work, const struct sl_plan *plan, struct sl_sin
 int sl_work_scatter(struct sl_work *work, const struct sl_plan *plan, uint64_t seed,
                     struct sl_err *err);
 void sl_work_release(struct sl_work *work);
-/** Does the journal vouch for these bytes of a file? Only for what is composed. */
+/**
+ * Does the journal vouch for these bytes of a file? Only for what is composed.
+ *
+ * @file        its number in the plan.
+ * @begin, end  in the file.
+ * @return      true: they need not be made again.
+ */
 bool sl_work_keeps(const struct sl_work *work, uint32_t file, uint64_t begin, uint64_t end);
 
 /** A range, or a part of one, for a slot. */
@@ -160,15 +175,27 @@ enum sl_vouch sl_reader_vouch(const struct sl_reader *reader, uint32_t source);
 /** Something to read for one of the threads, to be followed by sl_reader_ended(). False if there is
  * nothing now or the load has failed. */
 bool sl_reader_take(struct sl_reader *reader, unsigned thread, struct sl_reader_job *job);
-/** The same of a load that is pinned: the range of this number, which nobody else takes. */
+/**
+ * As sl_reader_take(), of a load that is pinned: the range of this number, which nobody else takes.
+ *
+ * @thread  the number of the one that reads.
+ * @number  of the range in the work; each once.
+ * @job     out: to be followed by sl_reader_ended().
+ * @return  false: there is no such range, or the load has failed.
+ */
 bool sl_reader_deal(struct sl_reader *reader, unsigned thread, size_t number,
                     struct sl_reader_job *job);
 /** This thread reads nothing for now: others may go on with its file. */
 void sl_reader_leave(struct sl_reader *reader, unsigned thread);
 /** An answer began, so long after its request; fresh: on a connection that may be new. */
 void sl_reader_began(struct sl_reader *reader, uint64_t first_ns, bool fresh);
-/** A taken range has been read, bytes in ns; gap_ns: longest pause between two reads, 0 if all came
- * in one. */
+/**
+ * Tell that a taken range has been read.
+ *
+ * @bytes   what it weighed, as of sl_slot_weight().
+ * @ns      that it took.
+ * @gap_ns  the longest pause between two reads; 0: all came in one.
+ */
 void sl_reader_ended(struct sl_reader *reader, uint64_t bytes, uint64_t ns, uint64_t gap_ns);
 /** Nothing is left to read and nobody reads, or the load has failed. */
 bool sl_reader_finished(struct sl_reader *reader);
@@ -213,7 +240,15 @@ struct sl_writer {
     uint64_t begin, end; /* equal: none */
     uint64_t began_ns;   /* when its first bytes were written */
 };
-/** Write source bytes [begin, begin + bytes) of the extent. */
+/**
+ * Write source bytes of an extent that land as they are, and tell checks, headers, journal and
+ * device of them.
+ *
+ * @extent  the first one; the bytes may go on into the next, if that follows in source and file.
+ * @begin   of the bytes, in the source.
+ * @data    `bytes` bytes.
+ * @return  0, or -1: errors of the sink and the journal; SL_E_INTEGRITY: a check failed.
+ */
 int sl_writer_write(struct sl_writer *writer, const struct sl_extent *extent, uint64_t begin,
                     const uint8_t *data, size_t bytes, struct sl_err *err);
 /** As above for bytes that were read straight into the place. */
@@ -225,13 +260,33 @@ int sl_writer_flush(struct sl_writer *writer, struct sl_err *err);
 int sl_writer_flush_old(struct sl_writer *writer, uint64_t now_ns, struct sl_err *err);
 /** Bytes that came longer ago than this are written, and in the journal. */
 #define SL_UNTOLD_NS (250 * SL_NS_PER_MS)
-/** Bytes of a file are in the sink and as they should be: count, by what was fetched for them, and
- * note. */
+/**
+ * Count bytes of a file that are in the sink and as they should be, and note them for the journal.
+ *
+ * @file        its number in the plan.
+ * @begin, end  in the file.
+ * @crc         CRC32C of the bytes.
+ * @fetched     how many were fetched for them, which is what is counted.
+ * @return      0, or -1 with errors of the journal.
+ */
 int sl_writer_note(struct sl_writer *writer, uint32_t file, uint64_t begin, uint64_t end,
                    uint32_t crc, uint64_t fetched, struct sl_err *err);
-/** Tell the device of what landed. */
+/**
+ * Tell the device, if the load has one, what landed.
+ *
+ * @file    its number in the plan.
+ * @offset  of the bytes in the file.
+ * @bytes   0: it is not told.
+ */
 void sl_writer_report(struct sl_reader *reader, uint32_t file, uint64_t offset, uint64_t bytes);
-/** Into the sink, and no more. */
+/**
+ * Copy bytes into the sink, and no more: nothing is counted, checked or noted.
+ *
+ * @file    its number in the plan.
+ * @offset  of the bytes in the file.
+ * @data    `bytes` bytes.
+ * @return  0, or -1: SL_E_NO_SPACE; as sl_sink_reserve().
+ */
 int sl_writer_put(struct sl_reader *reader, uint32_t file, uint64_t offset, const uint8_t *data,
                   uint64_t bytes, struct sl_err *err);
 /** The plan's own bytes. */
@@ -246,16 +301,38 @@ int sl_deferred_new(struct sl_deferred **deferred, struct sl_reader *reader, str
 void sl_deferred_free(struct sl_deferred *deferred);
 SL_AUTO_DEFINE(sl_deferred)
 /**
- * These bytes of a file are final and in the sink (each byte once, in any order): whoever commits
- * what is to be published calls this. Writes headers that are complete now. Any thread.
+ * Tell of bytes that are final and in the sink (each byte once, in any order): whoever commits what
+ * is to be published calls this. Writes headers that are complete now.
+ *
+ * @deferred  NULL: nothing is done.
+ * @file      its number in the plan.
+ * @offset    of the bytes in the file.
+ * @data      `bytes` bytes.
+ * @return    0, or -1: the headers cannot be hashed or written.
+ *
+ * Any thread.
  */
 int sl_deferred_feed(struct sl_deferred *deferred, uint32_t file, uint64_t offset, const void *data,
                      size_t bytes, struct sl_err *err);
-/** As above for what the journal keeps: it is read back. */
+/**
+ * As sl_deferred_feed(), of bytes that the journal keeps: they are read back.
+ *
+ * @deferred  NULL: nothing is done.
+ * @file      its number in the plan.
+ * @offset    of the bytes in the file.
+ * @bytes     how many.
+ * @return    0, or -1: as sl_deferred_feed(), or they cannot be read.
+ */
 int sl_deferred_feed_landed(struct sl_deferred *deferred, uint32_t file, uint64_t offset,
                             uint64_t bytes, struct sl_err *err);
-/** These bytes of a file were others when they were fed: headers over them are made anew. Every
- * header is written. */
+/**
+ * Make headers anew over bytes that were others when they were fed. Every header has been written.
+ *
+ * @deferred    NULL: nothing is done.
+ * @file        its number in the plan.
+ * @begin, end  of the bytes in the file.
+ * @return      0, or -1: the data cannot be read, or a header not written.
+ */
 int sl_deferred_redo(struct sl_deferred *deferred, uint32_t file, uint64_t begin, uint64_t end,
                      struct sl_err *err);
 /** Everything was fed: wait until every header is written. */
@@ -287,12 +364,24 @@ void sl_transform_release(struct sl_transform *transform);
 /** Forget what is unfinished: the next extent begins at a unit. */
 void sl_transform_drop(struct sl_transform *transform);
 /**
- * Decrypt, hash, cut and cast source bytes [begin, end) of an extent with a target, in place. They
- * begin where the last ones ended or at a unit, and end at whole elements. data: what was fetched.
+ * Decrypt, hash, cut and cast source bytes of an extent with a target, in place. They begin where
+ * the last ones ended or at a unit, and end at whole elements.
+ *
+ * @begin, end  in the source.
+ * @data        what was fetched of them; then what is written, but for casts to larger elements.
+ * @return      0, or -1: SL_E_INTEGRITY, code E_DECRYPT for a wrong piece; or a check failed.
  */
 int sl_transform_add(struct sl_transform *transform, const struct sl_extent *extent, uint64_t begin,
                      uint64_t end, uint8_t *data, struct sl_err *err);
-/** Write them: called for each sl_transform_add() of a window, in the same order. */
+/**
+ * Write what was made: called for each sl_transform_add() of a window, in the same order.
+ *
+ * @writer              of the same slot.
+ * @extent, begin, end  as of that call.
+ * @data                the same buffer.
+ * @return              0, or -1: errors of sink, journal and device; SL_E_INTEGRITY: a check
+ *                      failed.
+ */
 int sl_transform_land(struct sl_transform *transform, struct sl_writer *writer,
                       const struct sl_extent *extent, uint64_t begin, uint64_t end,
                       const uint8_t *data, struct sl_err *err);

@@ -76,12 +76,27 @@ int sl_sets_store_name(struct sl_store *store, const char *key, struct sl_sets_n
 /** The blob, into a file; held against size and hash. SL_E_INTEGRITY. */
 int sl_sets_store_fetch(struct sl_store *store, const struct sl_sets_name *name, int fd,
                         struct sl_err *err);
-/** The file as the blob of this name. One that is there is fine, and stays, unless it is to be
- * replaced: it may be broken. */
+/**
+ * Store a file as the blob of this name.
+ *
+ * @config   as of sl_sets_source_config().
+ * @name     its sha256 and bytes are those of the file.
+ * @fd       borrowed; read from its begin.
+ * @replace  also where the store has such a blob, which may be broken; else that one stays, which
+ *           is fine.
+ * @return   0, or -1 with errors of uploads; SL_E_NO_SPACE: the file cannot be read.
+ */
 int sl_sets_store_put_blob(const struct sl_spec *spec, const struct sl_source_config *config,
                            const struct sl_sets_name *name, int fd, bool replace,
                            struct sl_err *err);
-/** As latest.json. Code "exists" if there is one and it is not to be replaced. */
+/**
+ * Store a name as the latest.json of its key.
+ *
+ * @config   as of sl_sets_source_config().
+ * @replace  also where the store has one.
+ * @return   0, or -1 with errors of uploads, code "exists" where there is one that stays;
+ *           SL_E_USAGE: the labels are too long.
+ */
 int sl_sets_store_put_name(const struct sl_spec *spec, const struct sl_source_config *config,
                            const struct sl_sets_name *name, bool replace, struct sl_err *err);
 
@@ -93,13 +108,28 @@ struct sl_sets_count {
     int64_t newest_ns, newest_file_ns; /* folders are made, and files keep their times */
     uint64_t later_files, later_bytes; /* of files that were written after a time */
 };
-/** SL_E_NO_SPACE, SL_E_USAGE (more than a set may hold), SL_E_CANCELED. */
+/**
+ * Count what lies in a folder.
+ *
+ * @folder_fd  borrowed.
+ * @after_ns   the time after which files are later ones.
+ * @cancel     may be NULL.
+ * @count      out: after a failure as far as it came.
+ * @return     0, or -1: SL_E_NO_SPACE, SL_E_USAGE (more than a set may hold), SL_E_CANCELED.
+ */
 int sl_sets_count(int folder_fd, int64_t after_ns, struct sl_cancel *cancel,
                   struct sl_sets_count *count, struct sl_err *err);
-/** All of it as tar and zstd, in the order of names, into a file: its size and its SHA-256.
- * SL_E_NOT_FOUND if there is nothing; SL_E_INTEGRITY, code SL_SETS_CHANGED, if a file changes
- * meanwhile. */
 #define SL_SETS_CHANGED "changed"
+/**
+ * Pack all of a folder as tar and zstd, in the order of names, into a file.
+ *
+ * @folder_fd  borrowed, as is out_fd.
+ * @out_fd     an empty file.
+ * @cancel     may be NULL.
+ * @saved      out: files, bytes, packed_bytes, passed and sha256 (of the packed file).
+ * @return     0, or -1: SL_E_NOT_FOUND if there is nothing; SL_E_INTEGRITY, code SL_SETS_CHANGED,
+ *             if a file changes meanwhile; as sl_sets_count().
+ */
 int sl_sets_pack(int folder_fd, int out_fd, struct sl_cancel *cancel, struct sl_sets_saved *saved,
                  struct sl_err *err);
 

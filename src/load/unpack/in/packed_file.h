@@ -15,8 +15,11 @@ SL_AUTO_DEFINE(sl_packed_file)
 /** How far the file itself has been read. */
 uint64_t sl_packed_file_offset(const struct sl_packed_file *file);
 /**
- * The next bytes, at most `bytes`; *got is less only at the end. SL_E_FORMAT, code "gzip" or
- * "zstd", for what is broken or cut off.
+ * Read the next bytes.
+ *
+ * @data    room for `bytes`.
+ * @got     out: how many came; less than `bytes` only at the end.
+ * @return  0, or -1: SL_E_FORMAT, code "gzip" or "zstd", for what is broken or cut off.
  */
 int sl_packed_file_read(struct sl_packed_file *file, void *data, size_t bytes, size_t *got,
                         struct sl_err *err);
