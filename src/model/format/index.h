@@ -171,14 +171,25 @@ enum { SL_INDEX_HEAD_BYTES = 128 * 1024 };
 
 /** free() this memory with the index. On failure it stays the caller's. */
 int sl_index_keep(struct sl_index *index, void *memory, struct sl_err *err);
-/** Set the tensor's name and its path of one part; `name` is borrowed and lives as long as the
- * index. */
+/**
+ * Set the tensor's name and its path of one part.
+ *
+ * @tensor  of this index.
+ * @name    `name_bytes` bytes, borrowed: they live as long as the index.
+ * @return  0, or -1 with SL_E_NO_SPACE.
+ */
 int sl_index_plain_name(struct sl_index *index, struct sl_tensor *tensor, const char *name,
                         size_t name_bytes, struct sl_err *err);
 /** Both texts are borrowed and live as long as the index. */
 int sl_index_add_meta(struct sl_index *index, const char *key, const char *value,
                       struct sl_err *err);
-/** Length of all sources, requests made and bytes received for them so far. */
+/**
+ * Tell what the sources have, and what was read of them so far.
+ *
+ * @object_bytes  out: length of all sources.
+ * @requests      out: made for them.
+ * @bytes         out: received for them.
+ */
 void sl_index_counts(const struct sl_index *index, uint64_t *object_bytes, uint64_t *requests,
                      uint64_t *bytes);
 
@@ -297,8 +308,16 @@ int sl_slice_parse(const char *text, const struct sl_tensor *tensor, struct sl_s
 /** How many bytes of text are the NAME of "NAME[…]": all before the last '[' if the text ends in
  * ']', else all. */
 size_t sl_slice_name_bytes(const char *text);
-/** As sl_tensor_digest for a part, fetching only what it needs. st.misaligned if a run is not a
- * whole number of bytes. */
+/**
+ * As sl_tensor_digest() for a part, fetching only what it needs. Hashes that came with the tensor
+ * are not checked.
+ *
+ * @slice   of sl_slice_parse().
+ * @digest  out: SHA-256.
+ * @return  0, or -1: SL_E_FORMAT, st.misaligned if a run is not a whole number of bytes, gg.block
+ *          if it parts a block, E_LENGTH for more than SL_META_DIGEST_BYTES_MAX of a meta tensor. A
+ *          refused tensor fails with its own kind and code.
+ */
 int sl_slice_digest(struct sl_index *index, const struct sl_tensor *tensor,
                     const struct sl_slice *slice, uint8_t digest[32], struct sl_err *err);
 

@@ -65,8 +65,15 @@ int sl_safetensors_layout(const struct sl_tensor *const *tensors, size_t count,
                           const struct sl_meta_pair *metadata, size_t metadata_count,
                           uint64_t shard_bytes, struct sl_layout **layout, struct sl_err *err);
 enum { SL_SAFETENSORS_JSON_BYTES_MAX = 100 * 1000 * 1000 }; /* the library's own limit */
-/** Length, JSON and blanks up to a multiple of 8 of a file with these tensors one after another,
- * appended to head. Errors as of sl_safetensors_layout(). */
+/**
+ * Make the head of a file with these tensors one after another: length, JSON, and blanks up to a
+ * multiple of 8.
+ *
+ * @tensors   `count` of them, as they will lie; borrowed for the call.
+ * @metadata  `metadata_count` pairs; borrowed for the call.
+ * @head      empty before: it is made anew; out: the caller's, after a failure, too.
+ * @return    0, or -1: as sl_safetensors_layout().
+ */
 int sl_safetensors_head(const struct sl_tensor *const *tensors, size_t count,
                         const struct sl_meta_pair *metadata, size_t metadata_count,
                         struct sl_buf *head, struct sl_err *err);
@@ -77,7 +84,15 @@ struct sl_safetensors_options {
     bool bare; /* nothing that the format does not ask for, which is padding to 64 and "format":
                   "pt" where there are no metadata */
 };
-/** As sl_safetensors_layout(), in other ways; options are borrowed for the call. */
+/**
+ * As sl_safetensors_layout(), in other ways.
+ *
+ * @tensors   `count` of them; borrowed as long as the layout lives.
+ * @metadata  `metadata_count` pairs; borrowed for the call.
+ * @options   borrowed for the call.
+ * @layout    out: the caller's.
+ * @return    0, or -1: the same; SL_E_USAGE: too many shards.
+ */
 int sl_safetensors_layout_as(const struct sl_tensor *const *tensors, size_t count,
                              const struct sl_meta_pair *metadata, size_t metadata_count,
                              const struct sl_safetensors_options *options,

@@ -11,7 +11,13 @@
 int sl_names_shown(const char *name, size_t bytes);
 #define SL_NAME_ARGS(name, bytes) sl_names_shown(name, bytes), (name)
 
-/** As memcmp, a proper prefix first. */
+/**
+ * Compare as memcmp, a proper prefix first.
+ *
+ * @a       `a_bytes` bytes.
+ * @b       `b_bytes` bytes.
+ * @return  below 0, 0, or above 0: a comes first, they are equal, b does.
+ */
 int sl_bytes_compare(const char *a, size_t a_bytes, const char *b, size_t b_bytes);
 
 /** The numbers of the tensors sorted by name, equal names in their own order; free() it.

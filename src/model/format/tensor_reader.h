@@ -41,11 +41,15 @@ int sl_tensor_read(struct sl_tensor_reader *reader, const struct sl_tensor *tens
  */
 struct sl_tensor_reader *sl_tensor_reader_own(struct sl_index *index, struct sl_err *err);
 
-/**
- * Feed the plaintext of a tensor, or of a slice of it (NULL: all), to a hash, some MiB at a time.
- * Errors are those of sl_tensor_read(). For who has the index to itself.
- */
 struct sl_sha256;
+/**
+ * Feed the plaintext of a tensor, or of a slice of it, to a hash, some MiB at a time. For who has
+ * the index to itself.
+ *
+ * @slice   NULL: all of it.
+ * @sha     begun.
+ * @return  0, or -1: as sl_tensor_read(); SL_E_NO_SPACE.
+ */
 int sl_tensor_hash(struct sl_index *index, const struct sl_tensor *tensor,
                    const struct sl_slice *slice, struct sl_sha256 *sha, struct sl_err *err);
 

@@ -44,7 +44,14 @@ struct sl_tzr_entry {
     unsigned path_count;
 };
 
-/** Step 2: read and parse the metadata block; entries (free() them) point into memory of the index.
+/**
+ * Read and parse the metadata block: step 2.
+ *
+ * @index    its first source is read; its memory is what entries point into.
+ * @file     of sl_tzr_file_header().
+ * @entries  out: free() them.
+ * @count    out: how many there are.
+ * @return   0, or -1: SL_E_FORMAT with a code of the specification; as sl_source_read().
  */
 int sl_tzr_metadata(struct sl_index *index, const struct sl_tzr_file *file,
                     struct sl_tzr_entry **entries, size_t *count, struct sl_err *err);
@@ -60,12 +67,23 @@ struct sl_arena;
 int sl_tzr_store_name(struct sl_arena *arena, const struct sl_tensor *tensor,
                       struct sl_tzr_entry *entry, struct sl_err *err);
 
-/** Step 3: fetch every tensor header, check it, add the tensor to the index. */
+/**
+ * Fetch every tensor header, check it, and add the tensor to the index: step 3.
+ *
+ * @file     of sl_tzr_file_header(); its kdf is set here.
+ * @entries  `count` of them, in the order of the metadata, with their paths.
+ * @return   0, or -1: SL_E_FORMAT with a code of the specification; as sl_source_read().
+ */
 int sl_tzr_headers(struct sl_index *index, struct sl_tzr_file *file,
                    const struct sl_tzr_entry *entries, size_t count, struct sl_err *err);
 /** In how many places, far apart, do the headers lie? In the order of the metadata. */
 size_t sl_tzr_header_runs(const struct sl_tzr_entry *entries, size_t count);
-/** Without reading headers: checks 13, 14, 21 of every entry; adds tensors that only can be shown.
+/**
+ * Add tensors that only can be shown, without reading headers: checks 13, 14, 21 of every entry.
+ *
+ * @file     of sl_tzr_file_header().
+ * @entries  `count` of them, in the order of the metadata, with their paths.
+ * @return   0, or -1: SL_E_FORMAT with a code of the specification.
  */
 int sl_tzr_outline(struct sl_index *index, struct sl_tzr_file *file,
                    const struct sl_tzr_entry *entries, size_t count, struct sl_err *err);

@@ -34,8 +34,14 @@ uint64_t sl_runs_at(const struct sl_runs *runs, uint64_t taken, uint64_t *left);
 uint64_t sl_runs_group(const struct sl_runs *runs, uint64_t gap);
 /** How many bytes of the runs lie within so many stored bytes, about; at least those of one. */
 uint64_t sl_runs_within(const struct sl_runs *runs, uint64_t stored);
-/** What the runs take of stored bytes [begin, end), which lie at `from`, moved to `to`, which is
- * not behind it. Returns how much. */
+/**
+ * Move what the runs take of stored bytes [begin, end) together.
+ *
+ * @begin, end  stored bytes, from the tensor's begin.
+ * @from        those bytes.
+ * @to          out: what is taken; not behind `from`, which it may overlap.
+ * @return      how many bytes were taken.
+ */
 size_t sl_runs_gather(const struct sl_runs *runs, uint64_t begin, uint64_t end, const uint8_t *from,
                       uint8_t *to);
 
@@ -61,8 +67,16 @@ struct sl_mapping {
  * decrypted where it lands. */
 bool sl_mapping_keeps_pieces(const struct sl_mapping *mapping);
 
-/** Where a target goes. Nothing is to be released: what is not in *mapping is in the index, whose
- * thread this is. SL_E_NO_SPACE. */
+/**
+ * Find out how a target gets from its object to its file. Nothing is to be released: what is not in
+ * *mapping is in the index, whose thread this is.
+ *
+ * @mapping      out.
+ * @target       borrowed as long as the mapping.
+ * @file         its number in the plan.
+ * @file_offset  of the first byte that is written.
+ * @return       0, or -1 with SL_E_NO_SPACE; SL_E_INTERNAL: the target's type or length is wrong.
+ */
 int sl_mapping_init(struct sl_mapping *mapping, const struct sl_target *target, uint32_t file,
                     uint64_t file_offset, struct sl_err *err);
 /** The offset in the file of what is made of the bytes from this place on. */

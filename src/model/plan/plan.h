@@ -289,9 +289,17 @@ int sl_plan_await_keys(const struct sl_plan *plan, struct sl_err *err);
 /** The sidecar of a source as it was found and judged, owned by the plan; NULL: none. */
 struct sl_sidecar;
 const struct sl_sidecar *sl_plan_sidecar(const struct sl_plan *plan, uint32_t source);
-/** Read bytes [begin, begin + bytes) of a source once more, out of whole ranges that its sidecar
- * found right, if it has one of ranges up to 64 MiB. One call at a time for a source; blocks.
- * SL_E_INTEGRITY; as sl_source_read(). */
+/**
+ * Read bytes of a source once more, out of whole ranges that its sidecar found right, if it has one
+ * of ranges up to 64 MiB.
+ *
+ * @number  of the source in the plan.
+ * @begin   of the bytes in the source.
+ * @to      out: `bytes` bytes.
+ * @return  0, or -1: SL_E_INTEGRITY; as sl_source_read().
+ *
+ * One call at a time for a source; blocks.
+ */
 int sl_plan_read_proved(const struct sl_plan *plan, uint32_t number, uint64_t begin, void *to,
                         size_t bytes, struct sl_err *err);
 /** Say so if there are unversioned sources; `so`: what follows for the caller, for people. */

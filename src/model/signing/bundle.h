@@ -45,8 +45,15 @@ int sl_bundle_signed_bytes(const struct sl_bundle *bundle, struct sl_buf *text, 
  */
 int sl_bundle_verify(const struct sl_bundle *bundle, const struct sl_signing_trust *trust,
                      int64_t now, struct sl_signing_signer *signer, struct sl_err *err);
-/** One signature (DER of ECDSA) over bytes by one of trust's keys: for formats without a bundle.
- * Errors and signer as of sl_bundle_verify(). */
+/**
+ * Check one signature over bytes by one of the trust's keys: for formats without a bundle.
+ *
+ * @trust      its method is SL_SIGNED_KEY.
+ * @signature  DER of ECDSA.
+ * @data       `bytes` bytes.
+ * @signer     out: the caller's, to be released.
+ * @return     0, or -1: as sl_bundle_verify(); SL_E_USAGE for another method, too.
+ */
 int sl_signing_check_bytes(const struct sl_signing_trust *trust, const struct sl_der *signature,
                            const void *data, size_t bytes, struct sl_signing_signer *signer,
                            struct sl_err *err);

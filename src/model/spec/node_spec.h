@@ -86,8 +86,14 @@ extern const struct sl_option_table sl_node_spec_table, sl_node_spec_signing_tab
 
 /**
  * Parse a config: one document `kind: Node`, the first, and any number of models after it, which
- * need no `sink`: the node has its own place for them. Mistakes as in sl_spec_parse(). Release both
- * results, node with sl_node_spec_release(), also after a mistake: then it has what was understood.
+ * need no `sink`: the node has its own place for them. ${VAR} is replaced.
+ *
+ * @text        `bytes` bytes of YAML.
+ * @file_name   for messages.
+ * @node        out: release it also after a mistake: then it has what was understood.
+ * @specs       zeroed; out: the models, to be released; after a mistake none.
+ * @complaints  as of sl_spec_parse().
+ * @return      the same.
  */
 int sl_node_spec_parse(const char *text, size_t bytes, const char *file_name,
                        struct sl_node_spec *node, struct sl_specs *specs, struct sl_buf *complaints,
@@ -95,8 +101,15 @@ int sl_node_spec_parse(const char *text, size_t bytes, const char *file_name,
 /** Half-made and zeroed ones are fine. */
 void sl_node_spec_release(struct sl_node_spec *node);
 /**
- * Models for a node, which has its own place for them: `sink` may be left out, and its path does
- * not count. variables: replace ${VAR}; text of callers is not to see this process's environment.
+ * Parse models for a node, which has its own place for them: `sink` may be left out, and its path
+ * does not count.
+ *
+ * @text        `bytes` bytes of YAML.
+ * @file_name   for messages.
+ * @variables   replace ${VAR}; text of callers is not to see this process's environment.
+ * @specs       zeroed; out: to be released; after a mistake none.
+ * @complaints  as of sl_spec_parse().
+ * @return      the same.
  */
 int sl_spec_parse_placed(const char *text, size_t bytes, const char *file_name, bool variables,
                          struct sl_specs *specs, struct sl_buf *complaints, struct sl_err *err);

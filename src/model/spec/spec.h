@@ -252,8 +252,8 @@ struct sl_spec_setting {
  * @text        `bytes` bytes of YAML.
  * @file_name   for messages.
  * @settings    `setting_count` values from flags, which go before those of the text.
- * @specs       out: release it in either case.
- * @complaints  out: every mistake, a line each; err->message has the first.
+ * @specs       zeroed; out: release it in either case.
+ * @complaints  out: every mistake, a line each, appended; err->message has the first. May be NULL.
  * @return      0, or -1 with SL_E_USAGE or SL_E_NO_SPACE.
  */
 int sl_spec_parse(const char *text, size_t bytes, const char *file_name,
@@ -272,7 +272,14 @@ int sl_spec_text(const char *path, struct sl_buf *text, struct sl_err *err);
  */
 int sl_spec_read(const char *path, const struct sl_spec_setting *settings, size_t setting_count,
                  struct sl_specs *specs, struct sl_buf *complaints, struct sl_err *err);
-/** The same where a node's models will do, too: with `sink.pool`. */
+/**
+ * As sl_spec_read(), where a node's models will do, too: with `sink.pool`.
+ *
+ * @path               "-" is stdin.
+ * @settings           `setting_count` of them, as of sl_spec_parse().
+ * @specs, complaints  the same.
+ * @return             as sl_spec_read().
+ */
 int sl_spec_read_pooled(const char *path, const struct sl_spec_setting *settings,
                         size_t setting_count, struct sl_specs *specs, struct sl_buf *complaints,
                         struct sl_err *err);

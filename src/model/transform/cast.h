@@ -35,7 +35,13 @@ bool sl_cast_offered(enum sl_dtype from, enum sl_dtype to);
  */
 void sl_cast(enum sl_dtype from, enum sl_dtype to, enum sl_cast_overflow overflow, const void *in,
              void *out, size_t count);
-/** For tests: as sl_cast(), with what every processor can do alone if `plain`. Same results. */
+/**
+ * For tests: as sl_cast(), with the same results.
+ *
+ * @plain               use what every processor can do alone.
+ * @from, to, overflow  as of sl_cast().
+ * @in, out, count      the same.
+ */
 void sl_cast_with(bool plain, enum sl_dtype from, enum sl_dtype to, enum sl_cast_overflow overflow,
                   const void *in, void *out, size_t count);
 /** Reverse the bytes of each item of 2, 4, 8 bytes (others: nothing); in place, any alignment.

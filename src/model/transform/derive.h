@@ -20,10 +20,17 @@ struct sl_derivation {
 };
 
 /**
- * Blocks until the key is made. Any thread, after sl_crypt_init(). `key` has room for key_bytes, at
- * most SL_DERIVE_KEY_MAX, and is written with 0 alone. -1 with SL_E_CANCELED, at most
- * SL_THREAD_CANCEL_LOOK_MS late: cancel (may be NULL) or what ends this thread's work was raised,
- * or *unwanted (may be NULL) is not 0 any more. SL_E_NO_SPACE: no memory for it.
+ * Derive a key; block until it is made.
+ *
+ * @derivation  borrowed for the call.
+ * @key         out, with 0 alone: `key_bytes` bytes, at most SL_DERIVE_KEY_MAX.
+ * @cancel      may be NULL.
+ * @unwanted    other than 0: nobody waits for the key any more; may be NULL.
+ * @return      0, or -1: SL_E_NO_SPACE: no memory for it; SL_E_CANCELED, at most
+ *              SL_THREAD_CANCEL_LOOK_MS late: cancel, or what ends this thread's work, was raised,
+ *              or it is unwanted.
+ *
+ * Any thread, after sl_crypt_init().
  */
 int sl_derive(const struct sl_derivation *derivation, uint8_t *key, size_t key_bytes,
               struct sl_cancel *cancel, const struct sl_counter *unwanted, struct sl_err *err);

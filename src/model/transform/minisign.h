@@ -35,12 +35,21 @@ struct sl_minisign_signature {
 int sl_minisign_key_parse(const char *text, size_t bytes, struct sl_minisign_key *key,
                           struct sl_err *err);
 /**
- * The text of a .minisig file, which must be of this key: ids compared, the signature of signature
- * and trusted comment checked. SL_E_INTEGRITY, code E_SIGNATURE. What it signs is not looked at.
+ * Read the text of a .minisig file, which must be of this key: ids are compared, and the signature
+ * of signature and trusted comment is checked. What it signs is not looked at.
+ *
+ * @text       `bytes` bytes.
+ * @signature  out: believe nothing of it after a failure.
+ * @return     0, or -1 with SL_E_INTEGRITY, code E_SIGNATURE.
  */
 int sl_minisign_parse(const char *text, size_t bytes, const struct sl_minisign_key *key,
                       struct sl_minisign_signature *signature, struct sl_err *err);
-/** Is it a signature of these bytes (or their hash) by this key? Any thread. */
+/**
+ * Is it a signature of these bytes (or their hash) by this key? Any thread.
+ *
+ * @data    `bytes` bytes: what was signed, or for a prehashed signature its BLAKE2b-512.
+ * @return  true: it is.
+ */
 bool sl_minisign_matches(const uint8_t key[SL_MINISIGN_KEY_BYTES],
                          const uint8_t signature[SL_MINISIGN_SIGNATURE_BYTES], const void *data,
                          size_t bytes);

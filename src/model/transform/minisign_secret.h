@@ -20,18 +20,29 @@ struct sl_minisign_secret {
 /** Does the text of a secret key's file say that it is encrypted? */
 bool sl_minisign_secret_is_locked(const char *text, size_t bytes);
 /**
- * Take it apart; password (NULL: none) opens an encrypted one, which takes the seconds and the
- * memory that its file says, at most 1 GiB, and blocks so long, or until cancel (may be NULL) is
- * raised. SL_E_USAGE: it is not a secret key; SL_E_AUTH: wrong password; SL_E_NO_SPACE;
- * SL_E_CANCELED. Release the secret.
+ * Take the text of a secret key's file apart. An encrypted one takes the seconds and the memory
+ * that it says, and blocks so long.
+ *
+ * @text      `bytes` bytes.
+ * @password  opens an encrypted one; NULL: there is none.
+ * @cancel    ends that; may be NULL.
+ * @secret    out: release it.
+ * @return    0, or -1: SL_E_USAGE: it is not a secret key, wants more than 1 GiB, or is encrypted
+ *            and there is no password; SL_E_AUTH: wrong password; SL_E_NO_SPACE; SL_E_CANCELED.
  */
 int sl_minisign_secret_parse(const char *text, size_t bytes, const char *password,
                              struct sl_cancel *cancel, struct sl_minisign_secret *secret,
                              struct sl_err *err);
 /** Wipes it. */
 void sl_minisign_secret_release(struct sl_minisign_secret *secret);
-/** Append the text of a .minisig file over these bytes; comment is the trusted one, a line.
- * SL_E_NO_SPACE. */
+/**
+ * Append the text of a .minisig file over these bytes.
+ *
+ * @data     `bytes` bytes.
+ * @comment  the trusted one: a line without its end; that it is one is not checked.
+ * @text     gets it; after a failure perhaps a part of it.
+ * @return   0, or -1 with SL_E_NO_SPACE.
+ */
 int sl_minisign_sign(const struct sl_minisign_secret *secret, const void *data, size_t bytes,
                      const char *comment, struct sl_buf *text, struct sl_err *err);
 

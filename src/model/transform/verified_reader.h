@@ -17,12 +17,18 @@ enum {
 
 struct sl_verified_reader;
 /**
- * Set it on the source, whose clones share it: sl_index_clone_source(). What the source holds of
- * its head is checked here. sidecar and progress (may be NULL) are borrowed until free; strong: by
- * SHA-256, else CRC32C; memory_bytes: of ranges kept, but always two; 0:
- * SL_VERIFIED_READER_BYTES_MAX. SL_E_INTEGRITY; SL_E_USAGE: the ranges are too large;
- * SL_E_NO_SPACE; and as sl_source_read(). Reads may
- * come from any thread and block while another one fetches the same range.
+ * Set a verified reader on a source, whose clones share it: sl_index_clone_source(). What the
+ * source holds of its head is checked here.
+ *
+ * @source        not to be read once the reader is freed; it may be freed first.
+ * @sidecar       borrowed until the free, as is progress.
+ * @strong        check by SHA-256, else by CRC32C.
+ * @memory_bytes  of ranges kept, but always two; 0: SL_VERIFIED_READER_BYTES_MAX.
+ * @progress      may be NULL.
+ * @return        free it. NULL: SL_E_INTEGRITY; SL_E_USAGE: the ranges are too large;
+ *                SL_E_NO_SPACE; and as sl_source_read().
+ *
+ * Reads may come from any thread and block while another one fetches the same range.
  */
 struct sl_verified_reader *sl_verified_reader_new(struct sl_source *source,
                                                   const struct sl_sidecar *sidecar, bool strong,

@@ -79,7 +79,14 @@ SL_AUTO_DEFINE(sl_verify)
  */
 int sl_verify_feed(struct sl_verify *verify, uint32_t source, uint64_t begin, const void *data,
                    size_t bytes, struct sl_err *err);
-/** As above for bytes that landed in an earlier, interrupted load: what checks need is read back.
+/**
+ * As sl_verify_feed(), of bytes that landed in an earlier, interrupted load: what checks need is
+ * read back.
+ *
+ * @source  number of the source that they are of.
+ * @begin   where they begin in it.
+ * @bytes   how many.
+ * @return  0, or -1: the same, or they cannot be read. Any thread.
  */
 int sl_verify_feed_landed(struct sl_verify *verify, uint32_t source, uint64_t begin, uint64_t bytes,
                           struct sl_err *err);

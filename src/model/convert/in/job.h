@@ -182,7 +182,14 @@ int sl_job_check_leftovers(const struct sl_job *job, struct sl_err *err);
 
 /** Plans, layouts, outputs and items of all components. */
 int sl_job_lay_out(struct sl_job *job, struct sl_err *err);
-/** One more at the end of job->outputs, whose addresses change. */
+/**
+ * Add an output at the end of job->outputs, whose addresses change.
+ *
+ * @folder  what its name begins with: "", or ends in '/'.
+ * @name    of the object in that folder; copied.
+ * @bytes   that it will have.
+ * @return  0, or -1; what is there of it goes with the job.
+ */
 int sl_job_add_output(struct sl_job *job, const char *folder, const char *name, uint64_t bytes,
                       struct sl_err *err);
 
@@ -209,7 +216,11 @@ bool sl_item_in_turns(const struct sl_item *item);
 /** Wait until all before `begin` is hashed. -1 if the job failed. */
 int sl_item_await_turn(struct sl_job *job, struct sl_item *item, uint64_t begin,
                        struct sl_err *err);
-/** It is our turn: hash what is written, and let the next one. */
+/**
+ * Hash what is written of an item, when it is our turn, and let the next one.
+ *
+ * @data  `bytes` bytes of plaintext, behind those that were hashed before.
+ */
 void sl_item_hash(struct sl_job *job, struct sl_item *item, const uint8_t *data, size_t bytes);
 /** It is our turn: hash what is read, before a cast. */
 void sl_item_hash_raw(struct sl_item *item, const uint8_t *data, size_t bytes);
@@ -226,7 +237,13 @@ void sl_item_release(struct sl_item *item);
 /** Of a batch: read all of it at once, if it lies together. */
 int sl_worker_read_ahead(struct sl_worker *worker, const struct sl_block *block,
                          struct sl_err *err);
-/** Bytes [tally->begin, tally->end) of what is written, as plaintext, into out; with its CRCs. */
+/**
+ * Read a part of what is written of an item, as plaintext.
+ *
+ * @out     room for the part, borrowed.
+ * @tally   begin and end of the part; out: raw_end, and the CRCs that the item needs.
+ * @return  0, or -1, naming the tensor: as sl_tensor_read().
+ */
 int sl_worker_read(struct sl_worker *worker, const struct sl_item *item, uint8_t *out,
                    struct sl_tally *tally, struct sl_err *err);
 void sl_worker_release_readers(struct sl_worker *worker);
@@ -243,9 +260,23 @@ int sl_output_open(struct sl_job *job, struct sl_output *output, struct sl_err *
 int sl_output_write_head(struct sl_job *job, struct sl_output *output, struct sl_err *err);
 /** Before a block is read: wait for room. */
 int sl_output_admit(struct sl_job *job, const struct sl_block *block, struct sl_err *err);
-/** Bytes [offset, offset + bytes), when their turn comes. */
+/**
+ * Write bytes of a new object; in a pass that measures they are only counted.
+ *
+ * @offset  of the bytes in the object.
+ * @data    `bytes` bytes.
+ * @return  0, or -1: errors of uploads, or the job's failure.
+ *
+ * Blocks: objects that are written in order wait for their turn.
+ */
 int sl_output_write(struct sl_job *job, struct sl_output *output, uint64_t offset, const void *data,
                     size_t bytes, struct sl_err *err);
+/**
+ * As sl_output_write(), of zeros.
+ *
+ * @begin, end  in the object; equal: nothing is written.
+ * @return      0, or -1: errors of uploads, or the job's failure.
+ */
 int sl_output_zeros(struct sl_job *job, struct sl_output *output, uint64_t begin, uint64_t end,
                     struct sl_err *err);
 /** This many items are written whole; the end of the object follows the last one. */

@@ -26,7 +26,14 @@ struct sl_chunked_part {
 /** false: nothing. */
 bool sl_chunked_part(const struct sl_tensor_chunk *chunk, const struct sl_slice *box,
                      struct sl_chunked_part *part);
-/** The part's elements, row by row, to their places in the box. */
+/**
+ * Copy the elements of a part to their places in the box.
+ *
+ * @chunk, box  as of sl_chunked_part(), which made the part.
+ * @item        bytes of an element.
+ * @from        the part's elements, row by row.
+ * @to          room for the box, row by row; only the part's places are written.
+ */
 void sl_chunked_scatter(const struct sl_tensor_chunk *chunk, const struct sl_slice *box,
                         const struct sl_chunked_part *part, size_t item, const uint8_t *from,
                         uint8_t *to);

@@ -30,8 +30,13 @@ int sl_gather(struct sl_source *source, struct sl_gather_item *items, size_t cou
 int sl_gather_hold(struct sl_source *source, size_t runs, struct sl_err *err);
 
 /**
- * Read [begin, end) in one request and hand the bytes on piece by piece, in order; `each` returns
- * -1 (err filled) to stop. As sl_gather: what the source holds costs no request.
+ * Read [begin, end) in one request and hand the bytes on piece by piece, in order.
+ *
+ * @begin, end  in the source; nothing is read where end is not behind begin.
+ * @each        gets the pieces, with `arg`; -1 (err filled) stops.
+ * @return      0, or -1: errors of the source, or what each() says.
+ *
+ * Blocks. As sl_gather(): what the source holds costs no request.
  */
 int sl_gather_stream(struct sl_source *source, uint64_t begin, uint64_t end,
                      int (*each)(void *arg, const uint8_t *data, size_t bytes, struct sl_err *err),

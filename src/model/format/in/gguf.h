@@ -38,11 +38,25 @@ int sl_gguf_take_length(struct sl_gguf_walk *walk, const char *what, uint64_t *b
 /** Step over bytes without reading them. */
 int sl_gguf_skip(struct sl_gguf_walk *walk, uint64_t bytes, const char *what, struct sl_err *err);
 
-/** Step over the keys; what matters of them into index->part and *alignment. */
+/**
+ * Step over the keys and keep what matters of them in the index: its values and its part.
+ *
+ * @walk       at the first key; then behind the last.
+ * @count      of the keys.
+ * @alignment  the format's default; out: what a key says instead.
+ * @return     0, or -1: SL_E_FORMAT with a code gg.*; as sl_gguf_take().
+ */
 int sl_gguf_keys(struct sl_index *index, struct sl_gguf_walk *walk, uint64_t count,
                  uint32_t *alignment, struct sl_err *err);
 
-/** The tensors into the index, with their places; the walk ends behind them. */
+/**
+ * Add the tensors to the index, with their places.
+ *
+ * @walk       behind the keys; then behind the tensors' entries.
+ * @count      of the tensors.
+ * @alignment  of the data, from sl_gguf_keys().
+ * @return     0, or -1: SL_E_FORMAT with a code gg.*; as sl_gguf_take().
+ */
 int sl_gguf_tensors(struct sl_index *index, struct sl_gguf_walk *walk, uint64_t count,
                     uint32_t alignment, struct sl_err *err);
 

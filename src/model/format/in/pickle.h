@@ -78,7 +78,15 @@ void *sl_pickle_arg(const struct sl_pickle *pickle);
 int sl_pickle_charge(struct sl_pickle *pickle, uint64_t bytes, struct sl_err *err);
 /** Memory of its own, counted, that lives as long as the pickle; zeroed. */
 void *sl_pickle_alloc(struct sl_pickle *pickle, size_t bytes, struct sl_err *err);
-/** As sl_grow(), counted. */
+/**
+ * As sl_grow(), counted by sl_pickle_charge().
+ *
+ * @array_pointer  the address of a pointer to the array, which may be NULL.
+ * @capacity       items that there is room for; out: the new number.
+ * @need           items that there must be room for.
+ * @size           bytes of an item.
+ * @return         0, or -1: pkl.limit, SL_E_NO_SPACE.
+ */
 int sl_pickle_grow(struct sl_pickle *pickle, void *array_pointer, size_t *capacity, size_t need,
                    size_t size, struct sl_err *err);
 /** Values that were put into containers so far. */
@@ -91,8 +99,12 @@ struct sl_pickle_node *sl_pickle_node(struct sl_pickle *pickle, enum sl_pickle_k
                                       struct sl_err *err);
 
 /**
- * Read one pickle; *used is where it ended. NULL with SL_E_FORMAT and a code pkl.* or one of the
- * rules.
+ * Read one pickle.
+ *
+ * @data    `bytes` bytes; borrowed as long as its values are used, whose texts lie there.
+ * @used    out: how many bytes it has.
+ * @return  its value, which lives as long as `pickle`. NULL: SL_E_FORMAT and a code pkl.* or one of
+ *          the rules; SL_E_NO_SPACE.
  */
 struct sl_pickle_node *sl_pickle_read(struct sl_pickle *pickle, const void *data, size_t bytes,
                                       size_t *used, struct sl_err *err);

@@ -23,9 +23,14 @@ struct sl_piece_reader {
 void sl_piece_reader_release(struct sl_piece_reader *reader);
 
 /**
- * Plaintext bytes [begin, end) of an unlocked encrypted tensor's data into out; end <=
- * tensor->bytes. On failure nothing of it is in out. E_DECRYPT as sl_tensor_blame(). Only whole
- * pieces are given out; those beyond 16 MiB are read twice, in bounded memory.
+ * Read plaintext of an encrypted tensor's data. Only bytes of whole pieces that were checked are
+ * given out; pieces beyond 16 MiB are read twice, in bounded memory.
+ *
+ * @index       unlocked; the tensor's.
+ * @source      of the tensor's object.
+ * @begin, end  of the plaintext; end <= tensor->bytes.
+ * @out         out: end - begin bytes. On failure nothing of the tensor is there.
+ * @return      0, or -1: E_DECRYPT as sl_tensor_blame(); as sl_source_read().
  */
 int sl_piece_reader_read(struct sl_piece_reader *reader, const struct sl_index *index,
                          struct sl_source *source, const struct sl_tensor *tensor, uint64_t begin,

@@ -73,13 +73,18 @@ sl_pytorch_entry_hash(struct sl_index *index, const struct sl_zip_entry *entry, 
  * tensors where nothing has one. Consumes the source. */
 int sl_pytorch_parts(struct sl_source *source, struct sl_index **index, struct sl_err *err);
 
+struct sl_zip_window;
 /**
- * The one tensor that torch.save wrote as an archive within an object. Its places are the object's.
+ * Read the one tensor that torch.save wrote as an archive within an object. Its places are the
+ * object's.
  *
+ * @source  the object.
+ * @window  where the archive lies in it.
  * @index   what the tensor points to lives with it; it has no tensors, and has none then.
  * @tensor  out: without a name.
+ * @return  0, or -1: SL_E_FORMAT, code pt.tensor if it is not one tensor, or another one of the
+ *          format's; as sl_source_read().
  */
-struct sl_zip_window;
 int sl_pytorch_piece(struct sl_source *source, const struct sl_zip_window *window,
                      struct sl_index *index, struct sl_tensor *tensor, struct sl_err *err);
 

@@ -129,7 +129,12 @@ void sl_plan_sort_passed(struct sl_plan_own *own);
 bool sl_plan_leaves_out(const struct sl_plan_own *own, const char *name);
 /** whole.c: the same, where that it was there must be known. */
 bool sl_plan_left_out(const struct sl_plan_own *own, const char *name);
-/** whole.c: something that names tell of is missing: SL_E_FORMAT, code E_INCOMPLETE, or a warning.
+/**
+ * whole.c: something that names tell of is missing: refuse it, or warn where source.incomplete says
+ * so.
+ *
+ * @format  of what is missing, as of printf().
+ * @return  0 after a warning, or -1 with SL_E_FORMAT, code E_INCOMPLETE.
  */
 __attribute__((format(printf, 3, 4))) int
 sl_plan_find_missing(const struct sl_plan_own *own, struct sl_err *err, const char *format, ...);
@@ -178,8 +183,15 @@ int sl_plan_add_bytes(uint64_t *sum, uint64_t bytes, const struct sl_plan *plan,
                       struct sl_err *err);
 /** assemble.c: files, extents (uncut), literals and tensors, for either layout. */
 int sl_plan_assemble(struct sl_plan *plan, struct sl_err *err);
-/** placing.c: the mapping of a target that goes here, and the extents that bring it; composed
- * targets have none. */
+/**
+ * placing.c: make the mapping of a target that goes here, and the extents that bring it; targets
+ * that are composed, meta or empty have none.
+ *
+ * @target       one of plan->targets.
+ * @file         its number in plan->files.
+ * @file_offset  of its first byte that is written.
+ * @return       0, or -1 with SL_E_NO_SPACE.
+ */
 int sl_plan_place(struct sl_plan *plan, const struct sl_target *target, uint32_t file,
                   uint64_t file_offset, struct sl_err *err);
 enum {
@@ -216,9 +228,15 @@ uint32_t sl_plan_whole_file(const struct sl_plan *plan, uint32_t source);
 int sl_plan_check_stores(struct sl_plan *plan, struct sl_err *err);
 /** sidecars.c: a check for each range of the sources that have one, and what follows for others. */
 int sl_plan_check_ranges(struct sl_plan *plan, struct sl_err *err);
-/** sidecar_coverage.c: as above for a source of which only tensors are read; check holds what its
- * checks share. *covered: bytes that are read and under one of them. SL_E_INTEGRITY: `require`, and
- * not all are; or what is read already is wrong. */
+/**
+ * sidecar_coverage.c: as sl_plan_check_ranges() for a source of which only tensors are read.
+ *
+ * @sidecar  of that source, the plan's.
+ * @check    holds what its checks share, the source among it; copied.
+ * @covered  out: bytes that are read and under one of them.
+ * @return   0, or -1: SL_E_INTEGRITY: `require`, and not all are; or what is read already is wrong.
+ *           SL_E_NO_SPACE.
+ */
 int sl_plan_cover(struct sl_plan *plan, const struct sl_sidecar *sidecar,
                   const struct sl_check *check, uint64_t *covered, struct sl_err *err);
 void sl_plan_free_sidecars(struct sl_plan_own *own);

@@ -55,13 +55,28 @@ bool sl_trusted_covers(const struct sl_trusted_period *period, int64_t at);
 /** Always -1: E_SIGNATURE. */
 int sl_signature_fail(struct sl_err *err, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-/** Standard base64, padded, of 1 to `room` bytes. false: it is none, or NULL. */
+/**
+ * Decode standard base64, padded.
+ *
+ * @text    NULL: it is none.
+ * @data    out: at most `room` bytes.
+ * @bytes   out: how many.
+ * @return  false: it is none, or not of 1 to `room` bytes.
+ */
 bool sl_sigstore_base64(const char *text, uint8_t *data, size_t room, size_t *bytes);
 /** "2025-10-10T02:12:20Z" */
 const char *sl_sigstore_time(int64_t seconds, char text[32]);
 /** An int64 of protobuf's JSON: a string of digits, or a number. false: neither, or negative. */
 bool sl_sigstore_number(const json_t *object, const char *key, uint64_t *value);
-/** A signature with the key's own hash: ECDSA by its curve, RSA (PKCS #1) with SHA-256, Ed25519. */
+/**
+ * Is this a signature of the bytes with the key's own hash: ECDSA by its curve, RSA (PKCS #1) with
+ * SHA-256, Ed25519?
+ *
+ * @key        NULL, or of another kind: no.
+ * @signature  `signature_bytes` bytes.
+ * @data       `bytes` bytes.
+ * @return     true: it is.
+ */
 bool sl_sigstore_signed_by(EVP_PKEY *key, const void *signature, size_t signature_bytes,
                            const void *data, size_t bytes);
 
@@ -72,8 +87,15 @@ struct sl_signing_times {
     int64_t at[SL_KEYLESS_TIMES_MAX + 1];
     size_t count;
 };
-/** Add what an RFC 3161 response over the bundle's signature says. One of an authority that the
- * root does not have adds nothing. */
+/**
+ * Add what an RFC 3161 response over the bundle's signature says.
+ *
+ * @response   one of the bundle's.
+ * @signature  of the bundle.
+ * @times      gets one more, if the root has the response's authority. There must be room.
+ * @return     0, or -1: it cannot be read, is not granted, or is not by that authority at such a
+ *             time over this signature.
+ */
 int sl_timestamp_check(const struct sl_trusted_root *root, const struct sl_der *response,
                        const struct sl_der *signature, struct sl_signing_times *times,
                        struct sl_err *err);

@@ -12,8 +12,15 @@ void sl_spec_add_stores(void);
 /** spec_source.c, spec_rows.c: is this a URI of a store, a key of minisign? SL_E_USAGE. */
 int sl_spec_check_uri(const char *text, struct sl_err *err);
 int sl_spec_check_minisign(const char *text, struct sl_err *err);
-/** spec_sets.c: the rows of `sink.caches`, and what they must be against the others. */
+/** spec_sets.c: the rows of `sink.caches`. */
 extern const struct sl_option_table sl_spec_sets_table;
+/**
+ * spec_sets.c: check `sink.caches` against the other sections. A document without it passes.
+ *
+ * @root    the document.
+ * @spec    decoded from it.
+ * @placed  the spec is for a node, where nothing restores caches: a complaint.
+ */
 void sl_spec_check_sets(const struct sl_yaml_node *root, const struct sl_spec *spec, bool placed,
                         struct sl_complaints *complaints);
 /** spec_signing.c: does `modelSigning` say who may sign, once? pair NULL: it is not named. */
@@ -34,7 +41,14 @@ int sl_spec_apply(const struct sl_spec_setting *setting, struct sl_yaml_tree *tr
  * spec anyway. */
 int sl_spec_decode(const struct sl_yaml_node *root, struct sl_spec *spec,
                    struct sl_complaints *complaints, struct sl_err *err);
-/** As sl_spec_decode, of any table. */
+/**
+ * As sl_spec_decode(), of any table.
+ *
+ * @root        the document.
+ * @values      out: the struct that the table describes; release it anyway.
+ * @complaints  gets the mistakes.
+ * @return      0, or -1 only without memory.
+ */
 int sl_spec_decode_table(const struct sl_option_table *table, const struct sl_yaml_node *root,
                          void *values, struct sl_complaints *complaints, struct sl_err *err);
 /** node_spec.c: as sl_spec_check, of a Node. */
@@ -42,8 +56,15 @@ void sl_node_spec_check(const struct sl_yaml_node *root, const struct sl_node_sp
                         struct sl_complaints *complaints);
 /** spec_docs.c: the tables of a page. */
 int sl_spec_write_keys(const struct sl_option_table *table, struct sl_buf *out, struct sl_err *err);
-/** Check combinations, and keys that only some commands take. placed: the spec is
- * for a node. pooled: it may be for a node or for a load. */
+/**
+ * Check combinations, and keys that only some commands take.
+ *
+ * @root        the document.
+ * @spec        decoded from it.
+ * @placed      the spec is for a node.
+ * @pooled      it may be for a node or for a load.
+ * @complaints  gets the mistakes.
+ */
 void sl_spec_check(const struct sl_yaml_node *root, const struct sl_spec *spec, bool placed,
                    bool pooled, struct sl_complaints *complaints);
 /** spec_fixed.c: what is pinned, by readers.fixed or $SLUICE_FIXED, into spec->fixed and the keys

@@ -37,6 +37,12 @@ struct sl_complaints {
     unsigned document; /* the one being read, from 0 */
 };
 
+/**
+ * Add a mistake in the document that is being read.
+ *
+ * @mark    where it is.
+ * @format  of one line, as of printf(); what is longer than SL_COMPLAINT_BYTES is cut.
+ */
 void sl_complain(struct sl_complaints *complaints, struct sl_mark mark, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -74,7 +80,14 @@ struct sl_yaml_node *sl_yaml_tree_node(struct sl_yaml_tree *tree, enum sl_yaml_k
                                        struct sl_mark mark, struct sl_err *err);
 /** "a list", "a mapping", …, for messages. */
 const char *sl_yaml_kind_name(enum sl_yaml_kind kind);
-/** Append to a MAP; the key is copied. The caller sees to uniqueness. */
+/**
+ * Append a pair to a MAP. The caller sees to uniqueness.
+ *
+ * @key     copied.
+ * @mark    of the key.
+ * @value   of the same tree, which owns it.
+ * @return  0, or -1 with SL_E_NO_SPACE.
+ */
 int sl_yaml_add_pair(struct sl_yaml_node *map, const char *key, struct sl_mark mark,
                      struct sl_yaml_node *value, struct sl_err *err);
 int sl_yaml_add_item(struct sl_yaml_node *list, struct sl_yaml_node *item, struct sl_err *err);
@@ -90,8 +103,14 @@ bool sl_yaml_sets_anything(const struct sl_yaml_node *node);
 struct sl_yaml;
 void sl_yaml_free(struct sl_yaml *yaml);
 SL_AUTO_DEFINE(sl_yaml)
-/** Text and complaints are borrowed until sl_yaml_free(). With `variables`, ${VAR} is replaced in
- * scalars. */
+/**
+ * Begin to read YAML.
+ *
+ * @text        `bytes` bytes; borrowed until sl_yaml_free().
+ * @variables   replace ${VAR} in scalars.
+ * @complaints  gets the mistakes; borrowed as well.
+ * @return      free it. NULL: SL_E_NO_SPACE.
+ */
 struct sl_yaml *sl_yaml_open(const char *text, size_t bytes, bool variables,
                              struct sl_complaints *complaints, struct sl_err *err);
 /**

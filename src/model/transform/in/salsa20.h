@@ -8,8 +8,11 @@
 /** Find out once what the processor can do; before the first sl_salsa20_xor(). */
 void sl_salsa20_init(void);
 /**
- * XOR with the stream of a 32-byte key and 8-byte nonce, from its 64-byte block `block` on; any
- * number of bytes. out is in or does not overlap it.
+ * XOR with the stream of a key and nonce.
+ *
+ * @block  number of the stream's 64-byte block that the first bytes meet.
+ * @in     `bytes` bytes: any number.
+ * @out    out: as many; `in` itself, or not overlapping it.
  */
 void sl_salsa20_xor(const uint8_t key[32], const uint8_t nonce[8], uint64_t block,
                     const uint8_t *in, uint8_t *out, size_t bytes);
