@@ -135,6 +135,10 @@ SL_TEST(what_cannot_be_signed_is_told)
     EXPECT(2, "at most 1 GiB");
     DO("sign", "--check", at("m"));
     EXPECT(4, "a.bin.sluice.json");
+    write_file("two\nlines", "x", 1);
+    DO("sign", at("two\nlines"), "--minisign-key", KEY);
+    EXPECT(10, "control character");
+    ck_assert_int_lt(faccessat(scratch_fd, "two\nlines.sluice.json", F_OK, 0), 0);
     write_file("m/a.bin.sluice.json", "{}", 2);
     DO("sign", "--check", at("m/a.bin"));
     EXPECT(5, "a member is missing");

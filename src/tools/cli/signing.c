@@ -5,6 +5,7 @@
 
 #include "hash_ranges.h"
 #include "log.h"
+#include "sink.h"
 #include "stores.h"
 #include "upload.h"
 
@@ -86,7 +87,8 @@ int sl_cli_sign_object(struct sl_cli_signing *signing, const char *name, struct 
 {
     SL_AUTO(sl_source) source = NULL;
     sl_autobuf text = SL_BUF_INIT(SL_SIDECAR_TEXT_BYTES_MAX);
-    if (sl_source_open(signing->store, name, 1, &source, err) < 0)
+    if (sl_name_check(name, strlen(name), err) < 0 || /* no reader would take its sidecar */
+        sl_source_open(signing->store, name, 1, &source, err) < 0)
         return -1;
     SL_AUTO(sl_sidecar)
     sidecar = sl_sidecar_new(name, sl_source_bytes(source), signing->range_bytes, err);
