@@ -1,9 +1,13 @@
 /* Archives: what other programs made comes out right, and nothing gets out of the directory. */
 #include <check.h>
 #include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,6 +15,7 @@
 #include "claims.h"
 #include "golden.h"
 #include "scratch.h"
+#include "skip.h"
 #include "tar_maker.h"
 #include "tree.h"
 #include "unpack.h"
@@ -540,6 +545,44 @@ SL_TEST(every_failing_allocation_is_survived)
         ck_assert_uint_gt(golden_each_allocation(unpack_once, &once), 2);
         free(data);
     }
+}
+
+/* Is an archive that cannot be unpacked into `out` given up for want of room? */
+static rlim_t limit = RLIM_INFINITY; /* of files that it makes */
+static bool is_full(int out)
+{
+    static const uint8_t content[16384];
+    sl_autobuf tar = SL_BUF_INIT(1 << 20);
+    const char *const names[] = {"a", "b/c", "d/e/f"};
+    for (size_t i = 0; i < SL_COUNT(names); i++)
+        tar_entry(&tar, '0', names[i], NULL, content, sizeof(content));
+    tar_end(&tar);
+    sl_autoclose int in = memfd_create("archive", 0);
+    ck_assert_int_eq(write(in, tar.data, tar.used), (ssize_t)tar.used);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &(struct rlimit){limit, RLIM_INFINITY}), 0);
+    SL_AUTO(sl_unpack) tree = sl_unpack_new(out, scratch, tar.used, NULL, &err);
+    ck_assert_int_eq(sl_untar(in, tar.used, tree, &err), -1);
+    ck_assert_int_eq(err.kind, SL_E_NO_SPACE);
+    return sl_unpack_is_full(tree);
+}
+
+SL_TEST(a_file_beyond_a_limit_is_no_lack_of_room)
+{
+    signal(SIGXFSZ, SIG_IGN);
+    limit = 4096;
+    ck_assert(!is_full(scratch_fd));
+}
+
+SL_TEST(a_lack_of_inodes_is_a_lack_of_room)
+{
+    if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
+        mkdirat(scratch_fd, "small", 0755) < 0)
+        SL_SKIP("cannot mount");
+    sl_autofree char *small = sl_asprintf(&err, "%s/small", scratch);
+    ck_assert_int_eq(mount("small", small, "tmpfs", 0, "size=8m,nr_inodes=3"), 0);
+    sl_autoclose int out = open(small, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    ck_assert(is_full(out));
+    umount2(small, MNT_DETACH);
 }
 
 SL_TEST(a_wish_to_stop_is_heeded)

@@ -169,6 +169,14 @@ static int take_name(struct sl_unpack *unpack, const char *name, size_t bytes,
 
 /* ---- folders and files ---------------------------------------------------------------------- */
 
+/* number: an errno. Lack of room is noted, since another way may need less. */
+static int fail(struct sl_unpack *unpack, int number, const char *doing, const char *name,
+                struct sl_err *err)
+{
+    unpack->full |= number == ENOSPC || number == EDQUOT;
+    return sl_tree_fail(err, number, doing, name);
+}
+
 int sl_unpack_folder(struct sl_unpack *unpack, const char *name, size_t name_bytes,
                      struct sl_err *err)
 {
@@ -180,7 +188,7 @@ int sl_unpack_folder(struct sl_unpack *unpack, const char *name, size_t name_byt
         return 0;
     memcpy(clean + strlen(clean), "/x", 3); /* the folder is what would hold x */
     sl_autoclose int fd = sl_tree_parent(unpack->directory_fd, clean, true, &leaf);
-    return fd < 0 ? sl_tree_fail(err, errno, "make the folder of", clean) : 0;
+    return fd < 0 ? fail(unpack, errno, "make the folder of", clean, err) : 0;
 }
 
 /* Will it fit, and may it be that much? */
@@ -209,14 +217,14 @@ static int make_file(struct sl_unpack *unpack, bool executable, struct sl_err *e
     const char *leaf;
     sl_autoclose int parent = sl_tree_parent(unpack->directory_fd, unpack->name, true, &leaf);
     if (parent < 0)
-        return sl_tree_fail(err, errno, "make the folder of", unpack->name);
+        return fail(unpack, errno, "make the folder of", unpack->name, err);
     enum { FLAGS = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC };
     mode_t mode = executable ? 0755 : 0644;
     unpack->fd = openat(parent, leaf, FLAGS, mode);
     if (unpack->fd < 0 && errno == EEXIST && unlinkat(parent, leaf, 0) == 0)
         unpack->fd = openat(parent, leaf, FLAGS, mode);
     if (unpack->fd < 0 || fchmod(unpack->fd, mode) < 0) /* whatever the umask is */
-        return sl_tree_fail(err, errno, "make", unpack->name);
+        return fail(unpack, errno, "make", unpack->name, err);
     return 0;
 }
 
@@ -247,10 +255,8 @@ int sl_unpack_write(struct sl_unpack *unpack, const void *data, size_t bytes, st
         ssize_t wrote = write(unpack->fd, p, bytes);
         if (wrote < 0 && errno == EINTR)
             continue;
-        if (wrote <= 0) {
-            unpack->full = true;
-            return sl_tree_fail(err, wrote < 0 ? errno : ENOSPC, "unpack", unpack->name);
-        }
+        if (wrote <= 0)
+            return fail(unpack, wrote < 0 ? errno : ENOSPC, "unpack", unpack->name, err);
         p += wrote;
         bytes -= (size_t)wrote;
     }
@@ -298,13 +304,13 @@ int sl_unpack_hard_link(struct sl_unpack *unpack, const char *name, size_t name_
         return bad_link(err, clean, "is another name of a file that did not come before it");
     sl_autoclose int parent = sl_tree_parent(unpack->directory_fd, clean, true, &leaf);
     if (parent < 0)
-        return sl_tree_fail(err, errno, "make the folder of", clean);
+        return fail(unpack, errno, "make the folder of", clean, err);
     if (linkat(from_fd, from_leaf, parent, leaf, 0) == 0)
         return 0;
     if (errno == EEXIST && unlinkat(parent, leaf, 0) == 0 &&
         linkat(from_fd, from_leaf, parent, leaf, 0) == 0)
         return 0;
-    return sl_tree_fail(err, errno, "link", clean);
+    return fail(unpack, errno, "link", clean, err);
 }
 
 /* Relative, printable, ".." only at its beginning and as often as there are folders above. */
@@ -360,7 +366,7 @@ int sl_unpack_finish(struct sl_unpack *unpack, struct sl_err *err)
         if (parent < 0 || symlinkat(link->target, parent, leaf) < 0)
             return errno == EEXIST || errno == ENOTDIR || errno == ELOOP
                        ? bad_link(err, link->name, "has the name of something else in it")
-                       : sl_tree_fail(err, errno, "link", link->name);
+                       : fail(unpack, errno, "link", link->name, err);
     }
     if (unpack->files == 0)
         return sl_fail(err, SL_E_NOT_FOUND, "the archive holds no file");
