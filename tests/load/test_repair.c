@@ -1,9 +1,11 @@
 /* Tensors that come wrong once, or always: pieces that do not open, hashes that do not match. */
 #include <check.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "await.h"
 #include "claims.h"
@@ -11,7 +13,9 @@
 #include "metrics.h"
 #include "range_server.h"
 #include "reader_parts.h"
+#include "reread.h"
 #include "scratch.h"
+#include "stores.h"
 
 enum { TENSORS = 6 };
 static const uint8_t identity[32] = "refetch";
@@ -218,6 +222,38 @@ SL_TEST(nothing_is_fetched_again_for_a_load_that_ends)
     ck_assert_int_eq(sl_repair_add(&reader, &check, &err), -1);
     ck_assert_int_eq(err.kind, SL_E_CANCELED);
     sl_repair_release(&reader.repair);
+}
+
+/* Bytes of a file come without waiting. */
+static int stop_it(void *arg, const uint8_t *data, size_t bytes, struct sl_err *err)
+{
+    sl_cancel_raise(arg, 0);
+    (void)data, (void)bytes, (void)err;
+    return 0;
+}
+
+SL_TEST(what_is_read_again_without_waiting_can_be_stopped)
+{
+    enum { BYTES = 4 << 20 };
+    char scratch[SL_SCRATCH_PATH_BYTES], path[SL_SCRATCH_PATH_BYTES + 8];
+    int scratch_fd = sl_scratch_open(scratch);
+    struct sl_err err = SL_ERR_INIT;
+    sl_autoclose int fd = openat(scratch_fd, "m", O_WRONLY | O_CREAT, 0600);
+    ck_assert_int_eq(ftruncate(fd, BYTES), 0);
+    snprintf(path, sizeof(path), "%s/m", scratch);
+    struct sl_cancel *cancel = sl_cancel_new(&err), *stop = sl_cancel_new(&err);
+    static const struct sl_source_config config = {.attempts = 1};
+    SL_AUTO(sl_store) store = NULL;
+    SL_AUTO(sl_source) source = NULL;
+    sl_autofree char *name = NULL;
+    ck_assert_int_eq(sl_store_open(path, &config, &store, &name, &err), 0);
+    ck_assert_int_eq(sl_source_open(store, name, 1, &source, &err), 0);
+    const struct sl_reread again = {.cancel = cancel, .stop = stop, .take = stop_it, .arg = cancel};
+    ck_assert_int_eq(sl_reread_range(source, 0, BYTES, &again, &err), -1);
+    ck_assert_int_eq(err.kind, SL_E_CANCELED);
+    sl_cancel_free(cancel);
+    sl_cancel_free(stop);
+    sl_scratch_close(scratch_fd, scratch);
 }
 
 SL_CASE(.seconds = 60)

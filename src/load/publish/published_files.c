@@ -29,7 +29,9 @@ int sl_published_hash(int root_fd, const struct sl_published_file *file, uint8_t
         ssize_t got = pread(fd, buffer, SL_HASH_BUFFER_BYTES, (off_t)at);
         if (got < 0 && errno == EINTR)
             continue;
-        if (got <= 0)
+        if (got < 0)
+            return sl_tree_fail(err, errno, "read", file->name);
+        if (got == 0)
             return 0;
         crc = sl_crc32c(crc, buffer, (size_t)got);
         at += (uint64_t)got;

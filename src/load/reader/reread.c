@@ -44,11 +44,11 @@ int sl_reread_range(struct sl_source *source, uint64_t begin, uint64_t end,
         return -1;
     for (;;) {
         size_t got = 0;
+        if (check_going(again, err) < 0) /* a fast source never waits */
+            return -1;
         switch (sl_fetch_read(fetch, chunk, CHUNK_BYTES, &got, err)) {
         case SL_IO_WAIT:
             wait_for_bytes(fetch, again);
-            if (check_going(again, err) < 0)
-                return -1;
             break;
         case SL_IO_DATA:
             if (again->take(again->arg, chunk, got, err) < 0)
