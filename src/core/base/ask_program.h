@@ -22,11 +22,18 @@ enum { SL_PROGRAM_OUTPUT_BYTES_MAX = 64 * 1024 };
 char *sl_program_find(const char *name);
 
 /**
- * Run the program at path, without a shell, for a minute at most, with `input` as its stdin. What
- * it says is a stranger's and often secret: use an output that is wiped, and that takes
- * SL_PROGRAM_OUTPUT_BYTES_MAX.
- * Its stderr is dropped. It and what it started have ended when this returns. One of enum sl_asked,
- * with *why; -1: SL_E_CANCELED. Blocks; any thread.
+ * Run a program without a shell, for a minute at most, and take what it says.
+ *
+ * @path    of the program; PATH is not searched.
+ * @argv    argv[0] included, ended by NULL.
+ * @input   all of its stdin; its stderr is dropped.
+ * @cancel  ends the wait; NULL: nothing does.
+ * @output  out: appended to. What comes is a stranger's and often secret: use one that is wiped,
+ *          and that takes SL_PROGRAM_OUTPUT_BYTES_MAX.
+ * @why     out: a constant; only with SL_ASKED_FAILED.
+ * @return  one of enum sl_asked, or -1 with SL_E_CANCELED.
+ *
+ * The program and what it started have ended when this returns. Blocks; any thread.
  */
 int sl_program_ask(const char *path, char *const *argv, const char *input, struct sl_cancel *cancel,
                    struct sl_buf *output, const char **why, struct sl_err *err);

@@ -39,7 +39,14 @@ void sl_buf_release(struct sl_buf *buf);
 void sl_secret_buf_release(struct sl_buf *buf);
 #define sl_autosecretbuf __attribute__((cleanup(sl_secret_buf_release))) struct sl_buf
 
-/** The three: 0, or -1 with SL_E_NO_SPACE. */
+/**
+ * Append, all three, up to the buffer's limit.
+ *
+ * @data, bytes  copied.
+ * @text         without its NUL.
+ * @format       as of printf().
+ * @return       0, or -1 with SL_E_NO_SPACE: beyond the limit, or no memory.
+ */
 int sl_buf_append(struct sl_buf *buf, const void *data, size_t bytes, struct sl_err *err);
 int sl_buf_text(struct sl_buf *buf, const char *text, struct sl_err *err);
 int sl_buf_printf(struct sl_buf *buf, struct sl_err *err, const char *format, ...)

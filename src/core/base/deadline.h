@@ -5,9 +5,16 @@
 #include "thread.h"
 
 /**
- * Do the work with a cancel of its own, which is raised when `outer` (may be NULL) is or when the
- * seconds are over: then SL_E_TIMEOUT instead of SL_E_CANCELED. 0 seconds: no limit, and the work
- * gets `outer` itself. Blocks until the work ends. Returns what the work does; SL_E_NO_SPACE.
+ * Do some work, and cancel it when its time is over.
+ *
+ * @seconds  0: no limit, and the work gets `outer` itself.
+ * @outer    its being raised cancels the work; NULL: nothing does.
+ * @work     is given a cancel of its own; its return value is handed on.
+ * @arg      of work().
+ * @return   what the work returns, with SL_E_TIMEOUT in place of SL_E_CANCELED where the time was
+ *           over, which the message calls readers.timeoutSeconds; or -1 with SL_E_NO_SPACE.
+ *
+ * Blocks until the work ends.
  */
 int sl_deadline_run(uint64_t seconds, struct sl_cancel *outer,
                     int (*work)(void *arg, struct sl_cancel *cancel, struct sl_err *err), void *arg,

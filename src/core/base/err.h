@@ -43,17 +43,33 @@ struct sl_err_row {
 const struct sl_err_row *sl_err_row(enum sl_err_kind kind);
 
 /**
- * Fill err and return -1. Control characters in the message are replaced, so that text of a server
- * or a file cannot forge log lines. err may be NULL (nothing is recorded).
+ * Fill err and return -1.
+ *
+ * @err     NULL: nothing is recorded.
+ * @kind    the row of err.def.
+ * @format  as of printf(). Control characters in the message are replaced, so that text of a server
+ *          or a file cannot forge log lines.
  */
 int sl_fail(struct sl_err *err, enum sl_err_kind kind, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/** As sl_fail, with the code of the format's own table or the server's. */
+/**
+ * As sl_fail(), with a code.
+ *
+ * @code    of the format's own table, or the server's; copied.
+ * @format  as of printf().
+ * @return  -1.
+ */
 int sl_fail_code(struct sl_err *err, enum sl_err_kind kind, const char *code, const char *format,
                  ...) __attribute__((format(printf, 4, 5)));
 
-/** As sl_fail, with ": " and the text of errno_value at the end. */
+/**
+ * As sl_fail(), with ": " and the text of an errno at the end.
+ *
+ * @errno_value  EMFILE adds what to do about it.
+ * @format       as of printf().
+ * @return       -1.
+ */
 int sl_fail_errno(struct sl_err *err, enum sl_err_kind kind, int errno_value, const char *format,
                   ...) __attribute__((format(printf, 4, 5)));
 

@@ -29,8 +29,15 @@ bool sl_peer_is_privileged(const struct sl_peer *peer);
 uint32_t sl_peer_user(const struct sl_peer *peer);
 /** For people: the uid of such a user. */
 uint32_t sl_peer_user_uid(uint32_t user);
-/** Do these texts of /proc/PID/status and /proc/PID/uid_map, ours and another's, tell of the same
- * namespaces? */
+/**
+ * Tell whether two processes are in the same namespaces, by what /proc says of them.
+ *
+ * @own_status  the text of our own /proc/PID/status.
+ * @own_map     the text of our own /proc/PID/uid_map.
+ * @status      the other's.
+ * @map         the other's.
+ * @return      false in doubt: either is in a nested PID namespace, or our map is "".
+ */
 bool sl_peer_shares_home(const char *own_status, const char *own_map, const char *status,
                          const char *map);
 /** Zeroed ones are fine. */

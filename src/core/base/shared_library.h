@@ -30,9 +30,14 @@ struct sl_shared_function {
 #endif
 
 /**
- * Open a library and find its functions, also in the libraries that it needs itself. serves: what
- * needs it, in the plural, for messages. The library stays open. SL_E_USAGE: it
- * is not installed, or too old.
+ * Open a library and find its functions, also in the libraries that it needs itself.
+ *
+ * @file              the name that dlopen() finds it by.
+ * @serves            what needs it, in the plural, for messages.
+ * @functions, count  their places are filled in; an optional one that is missing is NULL.
+ * @return            0, or -1 with SL_E_USAGE: it is not installed, or too old.
+ *
+ * The library stays open. In static builds nothing is opened, and nothing fails.
  */
 int sl_shared_library_open(const char *file, const char *serves,
                            const struct sl_shared_function *functions, size_t count,

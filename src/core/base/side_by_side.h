@@ -7,12 +7,17 @@
 #include "err.h"
 
 /**
- * Do job(arg, 0), job(arg, 1), … job(arg, count - 1), each once, up to `most` at a time; the
- * calling thread does some of them. After a failure no other one is begun. Blocks until all that
- * were begun have ended. -1 with the error of the first one, by number, that failed.
+ * Do job(arg, 0), job(arg, 1), … job(arg, count - 1), each once, several at a time.
  *
- * job may be called by any of these threads, and by several at once. name: of the threads. A thread
- * that cannot start costs time only.
+ * @count   of the jobs; 0 is fine.
+ * @most    so many at a time, and never more than 64.
+ * @name    of the threads.
+ * @job     called by several threads at once; the calling thread does some.
+ * @arg     of job().
+ * @return  0, or -1 with the error of the first job, by number, that failed. After a failure no
+ *          other one is begun.
+ *
+ * Blocks until all that were begun have ended. A thread that cannot start costs time only.
  */
 int sl_side_by_side(size_t count, unsigned most, const char *name,
                     int (*job)(void *arg, size_t number, struct sl_err *err), void *arg,

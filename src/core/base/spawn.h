@@ -6,9 +6,14 @@
 #include <sys/types.h>
 
 /**
- * Start it in a process group of its own, so that all of it can be ended by kill(-*pid), with
- * default signals. file: a path, or with no '/' in it a name that PATH is searched for. fds: its
- * stdin, stdout and stderr, borrowed; -1: nothing. 0, or the errno.
+ * Start a program in a process group of its own, so that kill(-*pid) ends all of it, with default
+ * signals.
+ *
+ * @file    a path, or with no '/' in it a name that PATH is searched for.
+ * @argv    argv[0] included, ended by NULL.
+ * @fds     its stdin, stdout and stderr, borrowed; -1: nothing.
+ * @pid     out: of the child, which the caller waits for.
+ * @return  0, or the errno.
  */
 int sl_spawn(const char *file, char *const *argv, const int fds[3], pid_t *pid);
 

@@ -63,9 +63,14 @@ int sl_tar_refuse(const struct sl_tar_entry *entry, struct sl_err *err);
 const char *sl_tar_packing(const uint8_t *head, size_t bytes);
 
 /**
- * What the name of an archive's entry means below a folder: leading slashes, doubled ones and "."
- * components are dropped, as the usual programs do. NULL: clean is it, "" for the folder itself;
- * else what is wrong with it: "leads out of the archive by '..'". room: at least 1.
+ * Find what the name of an archive's entry means below a folder: leading slashes, doubled ones and
+ * "." components are dropped, as the usual programs do.
+ *
+ * @name, bytes  as it stands in the archive, with no NUL at its end.
+ * @clean        out: the name, "" for the folder itself; anything after a failure.
+ * @room         of clean, at least 1; the message about a name that does not fit assumes 1025.
+ * @return       NULL, or a constant that says what is wrong with it: "leads out of the archive by
+ *               '..'".
  */
 const char *sl_tar_clean_name(const char *name, size_t bytes, char *clean, size_t room);
 

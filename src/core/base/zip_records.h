@@ -41,8 +41,13 @@ struct sl_zip_ends {
     uint64_t end; /* where the first of the end records begins, and the directory ends */
 };
 /**
- * What the end records say, of 64 bits or less. The directory lies before them, its bytes fit its
- * count, and both are within the limits. SL_E_FORMAT, codes zip.*.
+ * Read the end records, of 64 bits or less.
+ *
+ * @bytes_max  limit of the directory's bytes.
+ * @count_max  limit of its entries.
+ * @ends       out: the directory lies before the records, its bytes fit its count, and both are
+ *             within the limits; anything after a failure.
+ * @return     0, or -1 with SL_E_FORMAT, codes zip.*.
  */
 int sl_pkzip_read_ends(const struct sl_zip_tail *tail, uint64_t bytes_max, uint64_t count_max,
                        struct sl_zip_ends *ends, struct sl_err *err);

@@ -126,7 +126,15 @@ struct sl_concurrency {
     enum sl_threads_why threads_why;
     struct sl_growth growth; /* how the number of connections goes on from here */
 };
-/** The pins that repeat this load: its last number of connections, its longest window. */
+/**
+ * Give the pins that repeat this load.
+ *
+ * @facts         as the load began with them.
+ * @concurrency   what was decided by them.
+ * @last          its last number of connections.
+ * @window_bytes  its longest window; shorter where so many connections would need too much memory.
+ * @return        without the stages, which are the caller's to fill in.
+ */
 struct sl_fixed sl_concurrency_decided(const struct sl_load_facts *facts,
                                        const struct sl_concurrency *concurrency, unsigned last,
                                        size_t window_bytes);

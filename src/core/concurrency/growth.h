@@ -102,8 +102,12 @@ void sl_growth_restart(struct sl_growth *growth);
  * are too many, or they have less than their share each. */
 bool sl_growth_is_crowded(const struct sl_growth *growth, unsigned open);
 /**
- * Call often. now_ns: sl_now_ns() scale; bytes: landed since the beginning; throttled: answers 429
- * and 503 since the last call. Returns the connections wanted.
+ * Look at what has come, and decide how many connections there are to be. Call it often.
+ *
+ * @now_ns     sl_now_ns() scale.
+ * @bytes      landed since the beginning.
+ * @throttled  answers 429 and 503 since the last call.
+ * @return     the connections wanted.
  */
 unsigned sl_growth_tick(struct sl_growth *growth, uint64_t now_ns, uint64_t bytes,
                         unsigned throttled);

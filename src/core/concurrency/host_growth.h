@@ -32,8 +32,15 @@ void sl_host_growth_leave(struct sl_host_share *share);
  */
 struct sl_growth *sl_host_growth_lock(struct sl_host_share *share);
 void sl_host_growth_unlock(void);
-/** As sl_growth_tick(), with the lock: bytes and throttled of this load, and how many of its
- * connections are open. Returns the connections of this load. */
+/**
+ * Do as sl_growth_tick() for all loads of the host. The lock is held (sl_host_growth_lock()).
+ *
+ * @now_ns     sl_now_ns() scale.
+ * @bytes      that this load landed since it began.
+ * @throttled  answers 429 and 503 to this load since its last call.
+ * @open       connections of this load.
+ * @return     the connections that this load may have.
+ */
 unsigned sl_host_growth_tick(struct sl_host_share *share, uint64_t now_ns, uint64_t bytes,
                              unsigned throttled, unsigned open);
 /** As sl_growth_is_crowded(), without the lock: so many of this load are open. */

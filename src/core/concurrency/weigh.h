@@ -54,9 +54,15 @@ void sl_weigh_init(struct sl_weigh *weigh, const struct sl_worth_facts *facts,
                    enum sl_worth_why why);
 /** How many bytes a request may span: few while it is not known whether gaps are worth it. */
 uint64_t sl_weigh_span(const struct sl_weigh *weigh);
-/** Call often. come: bytes that came since the beginning, dropped ones too; landed: those that were
- * wanted; wait_ns: of the shortest answer; 0: not known. true: from now on
- * requests are worth less. */
+/**
+ * Look at what has come, and weigh anew. Call it often.
+ *
+ * @now_ns   sl_now_ns() scale.
+ * @come     bytes that came since the beginning, dropped ones too.
+ * @landed   those of them that were wanted.
+ * @wait_ns  of the shortest answer; 0: not known.
+ * @return   true: from now on requests are worth less.
+ */
 bool sl_weigh_tick(struct sl_weigh *weigh, uint64_t now_ns, uint64_t come, uint64_t landed,
                    uint64_t wait_ns);
 

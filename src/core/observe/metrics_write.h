@@ -9,8 +9,15 @@
 #include "err.h"
 
 /**
- * HELP, TYPE and (OpenMetrics) UNIT of one family. `name` is that of its samples: OpenMetrics
- * families of counters and infos are named without their _total and _info.
+ * Write HELP, TYPE and (OpenMetrics) UNIT of one family.
+ *
+ * @openmetrics  0: the text format of Prometheus, where an info is a gauge.
+ * @name         of its samples; OpenMetrics families of counters and infos are named without their
+ *               _total and _info, which must be there.
+ * @type         "counter", "gauge", "info" and the like.
+ * @unit         written where the family's name ends with it; "": none.
+ * @help         one line.
+ * @return       0, or -1 with SL_E_NO_SPACE.
  */
 int sl_metrics_head(struct sl_buf *out, int openmetrics, const char *name, const char *type,
                     const char *unit, const char *help, struct sl_err *err);

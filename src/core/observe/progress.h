@@ -47,6 +47,13 @@ void sl_progress_free(struct sl_progress *progress);
 
 /* Any thread; progress may be NULL, then nothing happens. */
 void sl_progress_set_state(struct sl_progress *progress, enum sl_load_state state);
+/**
+ * Say how much there is to do, in all.
+ *
+ * @bytes    that will land at the destination.
+ * @tensors  of the model.
+ * @objects  that they are read from.
+ */
 void sl_progress_set_total(struct sl_progress *progress, uint64_t bytes, uint64_t tensors,
                            uint64_t objects);
 /** Landed at the destination. */

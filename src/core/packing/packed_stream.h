@@ -47,9 +47,16 @@ SL_AUTO_DEFINE(sl_packed_stream)
 uint64_t sl_packed_stream_in(const struct sl_packed_stream *stream);
 uint64_t sl_packed_stream_out(const struct sl_packed_stream *stream);
 /**
- * Take some of the next packed bytes and give some unpacked ones, at most `room`. It ends where
- * either is used up, and earlier at places that may be points; without progress the input is used
- * up. SL_E_NO_SPACE.
+ * Take some of the next packed bytes and give some unpacked ones.
+ *
+ * @in, in_bytes  what comes next.
+ * @taken         out: how many of them were taken.
+ * @out, room     where unpacked bytes go, and how many fit.
+ * @got           out: how many came.
+ * @return        0, or -1 with SL_E_FORMAT or SL_E_NO_SPACE.
+ *
+ * It ends where either is used up, and earlier at places that may be points; without progress the
+ * input is used up.
  */
 int sl_packed_stream_run(struct sl_packed_stream *stream, const void *in, size_t in_bytes,
                          size_t *taken, void *out, size_t room, size_t *got, struct sl_err *err);

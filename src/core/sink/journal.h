@@ -18,8 +18,13 @@
 
 struct sl_journal;
 /**
- * Open or make `name` in directory_fd. *resumed tells whether an earlier journal of this identity
- * was found. directory_fd is borrowed for the call.
+ * Open a journal, or make it.
+ *
+ * @directory_fd  where it lies; borrowed for the call.
+ * @name          one component; only a file of ours is opened.
+ * @identity      of the plan.
+ * @resumed       out: an earlier journal of this identity was found. Any other was emptied.
+ * @return        the caller's, or NULL.
  */
 struct sl_journal *sl_journal_open(int directory_fd, const char *name, const uint8_t identity[32],
                                    bool *resumed, struct sl_err *err);
@@ -29,16 +34,38 @@ SL_AUTO_DEFINE(sl_journal)
 /** Whatever ends the load also ends a replay, with SL_E_CANCELED. Borrowed; NULL: nothing does. */
 struct sl_cancel;
 void sl_journal_set_cancel(struct sl_journal *journal, const struct sl_cancel *cancel);
-/** Any thread: file bytes [begin, end) are written and have this CRC32C. */
+/**
+ * Note that bytes are written.
+ *
+ * @file        number in the sink.
+ * @begin, end  of the file: bytes [begin, end).
+ * @crc32c      of these bytes.
+ * @return      0, or -1: it is not noted.
+ *
+ * Any thread.
+ */
 int sl_journal_add(struct sl_journal *journal, uint32_t file, uint64_t begin, uint64_t end,
                    uint32_t crc32c, struct sl_err *err);
-/** Any thread: these bytes are no longer vouched for. */
+/**
+ * Note that bytes are no longer vouched for, nor is any piece that shares a byte with them.
+ *
+ * @file        number in the sink.
+ * @begin, end  of the file: bytes [begin, end).
+ * @return      0, or -1: what was noted before still counts.
+ *
+ * Any thread.
+ */
 int sl_journal_strike(struct sl_journal *journal, uint32_t file, uint64_t begin, uint64_t end,
                       struct sl_err *err);
 /**
- * Before reading begins: read the claimed bytes back from the sink, check their CRC and call `keep`
- * for each piece that is right (merged, sorted by file and begin). Used by the reader only.
- * SL_E_CANCELED, or what keep() says.
+ * Read the claimed bytes back, check their CRC, and tell which are right. Before reading begins;
+ * used by the reader only.
+ *
+ * @sink    with the files that the journal speaks of.
+ * @keep    called for each piece that is right: merged, sorted by file and begin. Not for files
+ *          that are inherited.
+ * @arg     of keep().
+ * @return  0, or -1 with what keep() or reading back fails with, or SL_E_CANCELED.
  */
 int sl_journal_replay(struct sl_journal *journal, struct sl_sink *sink,
                       int (*keep)(uint32_t file, uint64_t begin, uint64_t end, void *arg,
@@ -46,9 +73,16 @@ int sl_journal_replay(struct sl_journal *journal, struct sl_sink *sink,
                       void *arg, struct sl_err *err);
 
 /**
- * CRC32C of every file of the sink, put together from the pieces on record; what lies between them
- * is read back; known[i] is false for a file whose pieces overlap. Call it after a run that
- * succeeded, when no other thread uses the journal.
+ * Put the CRC32C of each file together from the pieces on record; what lies between them is read
+ * back.
+ *
+ * @sink    with the files that the journal speaks of.
+ * @crcs    out: one for each file of the sink.
+ * @known   out: the same number; false for a file whose pieces overlap, and for all if there are
+ *          more than four million records.
+ * @return  0, or -1.
+ *
+ * Call it after a run that succeeded, when no other thread uses the journal.
  */
 int sl_journal_file_crcs(struct sl_journal *journal, struct sl_sink *sink, uint32_t *crcs,
                          bool *known, struct sl_err *err);

@@ -23,8 +23,13 @@ int sl_owners_check_folder(int fd, const char *path, struct sl_err *err);
  * of name it has, 0 for none (and for what is missing, or no folder). *owner is whose it is.
  */
 size_t sl_owners_foreign_folder(int root_fd, const char *name, uint32_t *owner);
-/** Fail because the folder `name`, its first `bytes` bytes, belongs to that user: -1,
- * SL_E_NO_SPACE. */
+/**
+ * Fail because a folder belongs to another user.
+ *
+ * @name, bytes  its name is the first `bytes` bytes, as of sl_owners_foreign_folder().
+ * @owner        the uid that it belongs to.
+ * @return       -1 with SL_E_NO_SPACE and what to do.
+ */
 int sl_owners_fail_folder(struct sl_err *err, const char *name, size_t bytes, uint32_t owner);
 
 /**

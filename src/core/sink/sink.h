@@ -75,15 +75,40 @@ struct sl_sink {
 };
 
 /* The same as the ops, with arguments checked. */
+
+/**
+ * Make a place for bytes [offset, offset + bytes) of a file.
+ *
+ * @file    its number among sink->files.
+ * @offset  where the bytes go; all of them lie within the file.
+ * @bytes   at least 1.
+ * @place   out: the caller's until sl_sink_commit() or sl_sink_abandon().
+ * @return  0, or -1.
+ *
+ * May block for staging memory.
+ */
 int sl_sink_reserve(struct sl_sink *sink, uint32_t file, uint64_t offset, uint64_t bytes,
                     struct sl_place *place, struct sl_err *err);
-/** Without lend() there is no place. */
+/**
+ * As sl_sink_reserve(), but it never blocks: bytes that come as fast as their source likes can be
+ * received there.
+ *
+ * @place   out: with memory NULL there is no place, and nothing to commit or abandon.
+ */
 int sl_sink_lend(struct sl_sink *sink, uint32_t file, uint64_t offset, uint64_t bytes,
                  struct sl_place *place, struct sl_err *err);
 /** Whether it has memory to lend at all. */
 bool sl_sink_lends(const struct sl_sink *sink);
 int sl_sink_commit(struct sl_sink *sink, const struct sl_place *place, struct sl_err *err);
 void sl_sink_abandon(struct sl_sink *sink, const struct sl_place *place);
+/**
+ * Read committed bytes back.
+ *
+ * @file         its number among sink->files.
+ * @offset       of the first of them.
+ * @data, bytes  out: as many; 0 is fine.
+ * @return       0, or -1.
+ */
 int sl_sink_read(struct sl_sink *sink, uint32_t file, uint64_t offset, void *data, size_t bytes,
                  struct sl_err *err);
 void sl_sink_allocate(struct sl_sink *sink, bool (*more)(const void *arg), const void *arg);

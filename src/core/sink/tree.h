@@ -65,7 +65,7 @@ bool sl_tree_is_gone(int number);
  */
 int sl_tree_write(int directory_fd, const char *name, const void *data, size_t bytes,
                   struct sl_err *err);
-/** The same, for this user alone (0600). */
+/** As sl_tree_write(), for this user alone (0600). */
 int sl_tree_write_own(int directory_fd, const char *name, const void *data, size_t bytes,
                       struct sl_err *err);
 /**

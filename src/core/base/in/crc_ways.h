@@ -4,7 +4,14 @@
 
 #include "crc_fold.h"
 
-/** sl_crc64nvme(), sl_crc32() and sl_crc32c() by this way, which the processor must have. */
+/**
+ * Compute as sl_crc64nvme(), sl_crc32() and sl_crc32c() do, by one way.
+ *
+ * @way          the processor must have it.
+ * @crc          of what came before; 0: nothing did.
+ * @data, bytes  what follows.
+ * @return       the CRC of both.
+ */
 uint64_t sl_crc64nvme_by(enum sl_crc_way way, uint64_t crc, const void *data, size_t bytes);
 uint32_t sl_crc32_by(enum sl_crc_way way, uint32_t crc, const void *data, size_t bytes);
 uint32_t sl_crc32c_by(enum sl_crc_way way, uint32_t crc, const void *data, size_t bytes);
