@@ -40,15 +40,20 @@ void sl_secret_buf_release(struct sl_buf *buf);
 #define sl_autosecretbuf __attribute__((cleanup(sl_secret_buf_release))) struct sl_buf
 
 /**
- * Append, all three, up to the buffer's limit.
+ * Append bytes.
  *
- * @data, bytes  copied.
- * @text         without its NUL.
- * @format       as of printf().
- * @return       0, or -1 with SL_E_NO_SPACE: beyond the limit, or no memory.
+ * @data, bytes  copied; 0 bytes are fine.
+ * @return       0, or -1 with SL_E_NO_SPACE: beyond the buffer's limit, or no memory.
  */
 int sl_buf_append(struct sl_buf *buf, const void *data, size_t bytes, struct sl_err *err);
+/** As sl_buf_append(), of a text without its NUL. */
 int sl_buf_text(struct sl_buf *buf, const char *text, struct sl_err *err);
+/**
+ * Append text.
+ *
+ * @format  as of printf().
+ * @return  0, or -1 with SL_E_NO_SPACE, as of sl_buf_append().
+ */
 int sl_buf_printf(struct sl_buf *buf, struct sl_err *err, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /** The text, "" if nothing was appended; borrowed until the next change. */

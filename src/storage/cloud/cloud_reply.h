@@ -25,9 +25,15 @@ struct sl_cloud_reply sl_cloud_reply_of(const struct sl_answer *answer, const ch
 /** Base64 (RFC 4648 section 4) of exactly `bytes` bytes (at most 64)? Then value is filled in. */
 bool sl_cloud_base64(const char *text, uint8_t *value, size_t bytes);
 
-/** What a path names: "container/folders/key". key: the last segment; prefix: what is before it,
- * "" or with '/' at its end. All malloc'ed,
- * the caller's. SL_E_NO_SPACE. */
+/**
+ * Take apart what a path names: "container/folders/key".
+ *
+ * @path       decoded.
+ * @container  out: what is before the first '/'.
+ * @prefix     out: what is between, "" or with '/' at its end.
+ * @key        out: the last segment; may be "".
+ * @return     0, or -1 with SL_E_NO_SPACE. free() all three, after a failure too.
+ */
 int sl_cloud_split(const char *path, char **container, char **prefix, char **key,
                    struct sl_err *err);
 

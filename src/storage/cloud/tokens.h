@@ -74,8 +74,16 @@ int sl_token_request(const struct sl_token_request *request, struct sl_answer *a
  * answer is quoted. */
 int sl_token_refused(const struct sl_token_request *request, const struct sl_answer *answer,
                      const char *advice, struct sl_err *err);
-/** access_token and expires_in (a number, or a text of one) of OAuth's JSON (RFC 6749 section 5.1).
- * SL_E_AUTH. */
+/**
+ * Take the token out of OAuth's JSON (RFC 6749 section 5.1): access_token, and expires_in, which is
+ * a number or a text of one.
+ *
+ * @request  of which it is the answer; names the subject of errors.
+ * @answer   with status 200.
+ * @text     out: wiped by sl_secret_free().
+ * @expires  out: seconds since 1970.
+ * @return   0, or -1 with SL_E_AUTH or SL_E_NO_SPACE.
+ */
 int sl_token_take(const struct sl_token_request *request, const struct sl_answer *answer,
                   char **text, int64_t *expires, struct sl_err *err);
 /** May secrets go to this URL: https, or http to this machine? SL_E_AUTH names whose it is. */

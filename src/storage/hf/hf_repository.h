@@ -16,8 +16,16 @@ struct sl_hf_uri {
 };
 /** SL_E_USAGE. Release it after a failure, too. */
 int sl_hf_uri_parse(const char *uri, struct sl_hf_uri *parts, struct sl_err *err);
-/** The same of what stands behind the scheme and the kind (within uri, which messages name). usual:
- * the revision if none is written. */
+/**
+ * Take apart what stands behind the scheme and the kind: ORG/NAME[@REVISION][/PATH].
+ *
+ * @uri     the whole of it, which messages name.
+ * @rest    where in `uri` that begins.
+ * @usual   the revision if none is written.
+ * @parts   out: repo, revision and path; kind and bucket are set before, the rest is zeroed.
+ *          Release it, after a failure too.
+ * @return  0, or -1 with SL_E_USAGE or SL_E_NO_SPACE.
+ */
 int sl_hf_repository_parse(const char *uri, const char *rest, const char *usual,
                            struct sl_hf_uri *parts, struct sl_err *err);
 void sl_hf_uri_release(struct sl_hf_uri *parts);
@@ -31,12 +39,26 @@ char *sl_hf_variable_text(const char *name, struct sl_err *err);
  * only found, so a warning says so. SL_E_AUTH: no, and it was given for this hub. */
 int sl_hf_may_send(const struct sl_http_base *base, const char *from, bool given,
                    struct sl_err *err);
-/** hf.c: the hub's URL into a zeroed base; *endpoint: without '/' at its end, malloc'ed. from: who
- * said it. SL_E_USAGE. */
+/**
+ * Take in the URL of a hub (hf.c).
+ *
+ * @base      zeroed; released by its owner, after a failure too.
+ * @url       with '/' at its end or not; without a query.
+ * @from      who said it, for messages.
+ * @endpoint  out: malloc'ed, without '/' at its end and without a login.
+ * @return    0, or -1 with SL_E_USAGE or SL_E_NO_SPACE.
+ */
 int sl_hf_open_endpoint(struct sl_http_base *base, const char *url, const char *from,
                         char **endpoint, struct sl_err *err);
 
-/** hf.c: sl_store_kind.describe of a hub; token_from NULL: there is no token. */
+/**
+ * Say what sl_store_kind.describe says of a hub (hf.c).
+ *
+ * @endpoint    its URL.
+ * @token_from  where its token is from; NULL: there is none.
+ * @row         called for each line; texts are borrowed for the call.
+ * @arg         of row().
+ */
 void sl_hf_describe_hub(const char *endpoint, const char *token_from,
                         void (*row)(void *arg, const char *what, const char *text), void *arg);
 

@@ -27,9 +27,16 @@ struct sl_cache_findings {
     bool open;   /* the origin refuses nothing, so whose an answer was is not known */
 };
 /**
- * Ask the cache `via` ("http://host:port") for ranges of an opened source, which is not empty;
- * block_bytes: as the through has it. Blocks; some seconds at most where the cache answers. -1:
- * it, or the origin, cannot be reached or broke off. SL_E_CANCELED, SL_E_NO_SPACE.
+ * Ask a cache for ranges of one object, and judge its answers.
+ *
+ * @source       opened, and not empty.
+ * @via          of the cache: "http://host:port".
+ * @block_bytes  as the through has it.
+ * @findings     out.
+ * @return       0, or -1: the cache, or the origin, cannot be reached or broke off; SL_E_CANCELED,
+ *               SL_E_NO_SPACE.
+ *
+ * Blocks; some seconds at most where the cache answers.
  */
 int sl_cache_doctor(struct sl_source *source, const char *via, uint64_t block_bytes,
                     struct sl_cache_findings *findings, struct sl_err *err);

@@ -106,6 +106,12 @@ bool sl_http_recover(struct sl_http_base *base, struct sl_http_object *object,
  * source->impl is an object of that. */
 int sl_http_plain_prepare(struct sl_source *source, struct sl_range_request *request,
                           struct sl_err *err);
+/**
+ * As sl_http_redirect(), by sl_http_hooks.redirect.
+ *
+ * @exchange  whose answer is the redirect.
+ * @from, to  the URL that was asked, and the one that the answer names.
+ */
 int sl_http_plain_redirect(struct sl_source *source, const struct sl_exchange *exchange,
                            const char *from, const char *to, struct sl_err *err);
 bool sl_http_plain_recover(struct sl_source *source, const struct sl_err *why, struct sl_err *err);
@@ -141,8 +147,13 @@ int sl_http_query(struct sl_store *store, struct sl_http_base *base, const char 
 /** A request that was to ask for all (request->asks) has its answer, or will have none: the others
  * go on. direct: the URL itself answered. */
 void sl_http_object_settle(struct sl_http_object *object, bool direct);
-/** A request failed so, which went to the place of this number (request->place): forget that place
- * unless there is a newer one. */
+/**
+ * Tell that a request failed: the place that it went to is forgotten, unless there is a newer one.
+ *
+ * @place      its number (request->place).
+ * @status     of the answer; what says that a link has expired (401, 403, 404, 410) counts.
+ * @unreached  nobody answered there; that counts, too.
+ */
 void sl_http_object_fail(struct sl_http_object *object, unsigned place, int status, bool unreached);
 
 #endif

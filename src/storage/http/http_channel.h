@@ -37,8 +37,12 @@ struct sl_range_request {
     int wait_fd;    /* -1: none */
     uint64_t wait_until_ns; /* 0: no matter when */
 };
-/** Add one, as printf() makes it. SL_E_NO_SPACE; SL_E_USAGE: too many, or one
- * of 8 KiB or more. */
+/**
+ * Add a header.
+ *
+ * @format  as of printf(): "Name: value", less than 8 KiB.
+ * @return  0, or -1: SL_E_USAGE: too many, or too long; SL_E_NO_SPACE.
+ */
 int sl_range_add_header(struct sl_range_request *request, struct sl_err *err, const char *format,
                         ...) __attribute__((format(printf, 3, 4)));
 /** Zeroed ones are fine. */

@@ -22,8 +22,14 @@ struct sl_http_store {
 /** Take the object off the base's URL, which is its folder then. *key, malloc'ed: its name.
  * SL_E_NO_SPACE. */
 int sl_http_store_name(struct sl_http_store *http, char **key, struct sl_err *err);
-/** Of an object: the URL that is asked for, with its query, and the URI for people. free() both,
- * after a failure too. SL_E_NO_SPACE. */
+/**
+ * Name an object's URL.
+ *
+ * @name    relative to the store's folder.
+ * @url     out: that is asked for, with its query.
+ * @uri     out: for people, without it.
+ * @return  0, or -1 with SL_E_NO_SPACE. NULL both before; free() them, after a failure too.
+ */
 int sl_http_store_url(struct sl_store *store, const char *name, char **url, char **uri,
                       struct sl_err *err);
 

@@ -10,11 +10,17 @@
 enum { SL_XML_BYTES_MAX = 16 * 1024 * 1024, SL_XML_TEXT_MAX = 64 * 1024, SL_XML_DEPTH_MAX = 16 };
 
 /**
- * Call back at the end of every element with its path from the root ("Error/Code", without
- * namespaces) and the text directly inside it; at its beginning with each of its attributes, as
- * "Blob/Name@Encoded". Texts are borrowed for the call; -1 of it ends the parse. SL_E_FORMAT, code
- * "xml", for what is not a well-formed UTF-8 document, has a document type (so no entities), or
- * exceeds a limit; `what` is the subject.
+ * Tell of every element at its end, and of its attributes at its beginning.
+ *
+ * @text, bytes  the document.
+ * @what         the subject of errors.
+ * @each         called with a path from the root and a text, both borrowed for the call. Of an
+ *               element: "Error/Code", without namespaces, and the text directly inside it; of an
+ *               attribute: "Blob/Name@Encoded". -1 (err filled) ends the parse.
+ * @arg          of each().
+ * @return       0, or -1: SL_E_FORMAT, code "xml", for what is not a well-formed UTF-8 document,
+ *               has a document type (so no entities), or exceeds a limit; SL_E_NO_SPACE; what
+ *               each() fails with.
  */
 int sl_xml_parse(const char *text, size_t bytes, const char *what,
                  int (*each)(const char *path, const char *value, void *arg, struct sl_err *err),

@@ -160,7 +160,13 @@ struct sl_answer {
 };
 /** Zeroed, and released again, is fine. */
 void sl_answer_release(struct sl_answer *answer);
-/** Value copied into text (cut to bytes - 1); false if absent. */
+/**
+ * Copy the value of a header, the first of several.
+ *
+ * @name         in any case.
+ * @text, bytes  out: the value, cut to bytes - 1; left alone if it is absent.
+ * @return       false: it is absent.
+ */
 bool sl_answer_header(const struct sl_answer *answer, const char *name, char *text, size_t bytes);
 /**
  * Send a request and read its answer, with no retry and no redirect.

@@ -35,8 +35,16 @@ struct sl_permit {
     struct sl_permit *next, *before; /* of the host, in the order of coming */
 };
 
-/** Ask for a permit; sl_host_is_permitted() says when it is given. Any earlier one is left. name is
- * copied. SL_E_NO_SPACE. */
+/**
+ * Ask for a permit; sl_host_is_permitted() says when it is given.
+ *
+ * @permit  any earlier one is left; stays where it is as long as it is asked for or held.
+ * @name    of the host; copied.
+ * @port    of it.
+ * @owner   whose load it serves; only compared.
+ * @limit   connections of this process to the host; 0: any number.
+ * @return  0, or -1 with SL_E_NO_SPACE.
+ */
 int sl_host_ask_permit(struct sl_permit *permit, const char *name, unsigned port, const void *owner,
                        unsigned limit, struct sl_err *err);
 /** Whether the permit is given: ask again every 20 ms. First come, first served. */
@@ -73,8 +81,13 @@ bool sl_host_choose(struct sl_permit *permit, uint32_t avoid, char text[SL_HOST_
 int sl_host_number(const struct sl_permit *permit, const struct sockaddr *address);
 /** Whether there is one that does well and is not among these bits. */
 bool sl_host_has_other(const struct sl_permit *permit, uint32_t avoid);
-/** "127.0.0.2, 127.0.0.3": those whose bits are set; "" where the name is an address. Returns
- * text. */
+/**
+ * List addresses of the host: "127.0.0.2, 127.0.0.3".
+ *
+ * @bits         those to list, by their numbers.
+ * @text, bytes  out: cut to bytes - 1; "" where the name is an address, or without a host.
+ * @return       text.
+ */
 const char *sl_host_names(const struct sl_permit *permit, uint32_t bits, char *text, size_t bytes);
 
 /** The connection stands, at this address. */
@@ -83,7 +96,13 @@ void sl_host_connected(struct sl_permit *permit, int address);
 void sl_host_refused(struct sl_permit *permit, int address);
 /** The connection broke, stalled, or its answer was that of a server that is ill. */
 void sl_host_troubled(struct sl_permit *permit);
-/** A request was answered, or given up after so many bytes and so much time. */
+/**
+ * Tell that a request was answered, or given up.
+ *
+ * @bytes  of its answer that came.
+ * @ns     the time that they took.
+ * @whole  all of the answer came.
+ */
 void sl_host_answered(struct sl_permit *permit, uint64_t bytes, uint64_t ns, bool whole);
 /** A request that was not to be sent twice in vain took so long until its answer began. */
 void sl_host_waited(struct sl_permit *permit, uint64_t ns);

@@ -65,8 +65,15 @@ struct sl_latency_delays {
     uint64_t fresh_ns; /* on one that has yet to be made */
     uint64_t gap_ns;   /* between two bytes */
 };
-/** From what others waited; store_ns: the shortest time to a first byte that the store has shown,
- * 0: unknown. */
+/**
+ * Choose the delays of a load's ranges by what others waited.
+ *
+ * @first     for first bytes, on connections that had brought some before.
+ * @fresh     for first bytes, on connections that were new.
+ * @gaps      between two bytes.
+ * @store_ns  the shortest time to a first byte that the store has shown; 0: not known.
+ * @return    delays that bear more where little is known.
+ */
 struct sl_latency_delays sl_latency_range_delays(const struct sl_waits *first,
                                                  const struct sl_waits *fresh,
                                                  const struct sl_waits *gaps, uint64_t store_ns);

@@ -32,8 +32,14 @@ int sl_link_open(struct sl_link *link, const char *url, const char *proxy, struc
  * and says how to name a CA. SL_E_AUTH: the proxy wants a login.
  */
 enum sl_io_state sl_link_connect(struct sl_link *link, struct sl_err *err);
-/** What to wait for; want_write: for room to send too, once connected. The count of fds;
- * *deadline_ns as of sl_fetch_poll(). */
+/**
+ * Say what to wait for.
+ *
+ * @want_write   once connected, for room to send, too.
+ * @fds          out.
+ * @deadline_ns  out: as of sl_fetch_poll().
+ * @return       the count of fds.
+ */
 int sl_link_poll(const struct sl_link *link, bool want_write, struct pollfd fds[SL_LINK_POLL_MAX],
                  uint64_t *deadline_ns);
 /** Connected, and the peer has neither closed nor sent anything since the last answer. */
@@ -47,7 +53,13 @@ void sl_link_close(struct sl_link *link);
 void sl_link_leave(struct sl_link *link);
 /** It is another's from now on; connect as of sl_link_new(). */
 void sl_link_enter(struct sl_link *link, const struct sl_connect *connect);
-/** Was it connected as one would be that opens with this? url and proxy as of sl_link_open(). */
+/**
+ * Tell whether it was connected as one would be that is opened with this.
+ *
+ * @connect  as of sl_link_new(): proxies and trust count.
+ * @url      as of sl_link_open().
+ * @proxy    as of sl_link_open().
+ */
 bool sl_link_serves(const struct sl_link *link, const struct sl_connect *connect, const char *url,
                     const char *proxy);
 /** Do both lead to the same origin by the same proxy? */
@@ -61,7 +73,13 @@ ssize_t sl_link_recv(struct sl_link *link, void *data, size_t bytes, struct sl_e
 /** Wake poll() only when so many bytes are there (or the end is); a hint, 0 and 1 for any. */
 void sl_link_expect(struct sl_link *link, size_t bytes);
 
-/** A request was answered, or given up, after so many bytes of its answer and so much time. */
+/**
+ * Tell that a request was answered, or given up, for the host's addresses.
+ *
+ * @bytes  of its answer that came.
+ * @ns     the time that they took.
+ * @whole  all of the answer came.
+ */
 void sl_link_note_answer(struct sl_link *link, uint64_t bytes, uint64_t ns, bool whole);
 /** How far the server seemed while it was connected to, in ns, as are the lengths of time below: a
  * round trip, or what a tunnel took. */

@@ -15,8 +15,15 @@ struct sl_netrc_login {
     bool by_default; /* of the default entry: the file does not name the host */
 };
 
-/** The first machine entry for host, or the default entry. false if neither is there. Values may be
- * quoted, with backslashes. */
+/**
+ * Find the login for a host: of its first machine entry, or of the default entry if that comes
+ * first. Values may be quoted, with backslashes.
+ *
+ * @text, bytes  of the file.
+ * @host         in any case.
+ * @login        out: "" for what the entry does not have.
+ * @return       false: neither is there.
+ */
 bool sl_netrc_parse(const char *text, size_t bytes, const char *host, struct sl_netrc_login *login);
 /** The same from $NETRC or ~/.netrc; a file that cannot be read is as good as none, with a warning
  * where NETRC names it. */

@@ -17,7 +17,14 @@ void sl_az_creds_free(struct sl_az_creds *creds);
 SL_AUTO_DEFINE(sl_az_creds)
 /** What a key signs lets writes in, too. Before it is asked for. */
 void sl_az_creds_for_writing(struct sl_az_creds *creds);
-/** *text: a query if *is_query, else a bearer token; NULL: none. */
+/**
+ * Give what lets a request in now. Errors and threads as sl_tokens_get().
+ *
+ * @text        out: wiped by sl_secret_free(); NULL: there is none, and requests go without.
+ * @is_query    out: text is a query (a SAS), else a bearer token.
+ * @generation  out: what sl_az_creds_renew() takes.
+ * @return      0, or -1.
+ */
 int sl_az_creds_get(struct sl_az_creds *creds, char **text, bool *is_query, unsigned *generation,
                     struct sl_err *err);
 bool sl_az_creds_renew(struct sl_az_creds *creds, unsigned generation);

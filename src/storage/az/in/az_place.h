@@ -24,10 +24,15 @@ struct sl_az_place {
 /** Does the URI name a container, as far as its text tells? SL_E_USAGE. */
 int sl_az_check(const char *uri, struct sl_err *err);
 /**
- * Read URI, options and environment. *key: the last segment of the name, malloc'ed. SL_E_USAGE if
- * no account is named, or a connection string or an endpoint is broken; SL_E_AUTH for files of
- * secrets that cannot be read. Texts of secrets stand in no message. Release with
- * sl_az_place_release().
+ * Find a container, by URI, options and environment.
+ *
+ * @place   out: release it by sl_az_place_release(), after a failure too.
+ * @uri     az:// and the like, or the https URL of a blob.
+ * @config  its options and what else the spec says; borrowed for the call.
+ * @key     out: the last segment of the name. NULL before the call; free() it, after a failure too.
+ * @return  0, or -1: SL_E_USAGE if no account is named, or a connection string or an endpoint is
+ *          broken; SL_E_AUTH for files of secrets that cannot be read. Texts of secrets stand in no
+ *          message.
  */
 int sl_az_place_find(struct sl_az_place *place, const char *uri,
                      const struct sl_source_config *config, char **key, struct sl_err *err);

@@ -32,8 +32,17 @@ const char *sl_gs_creds_origin(const struct sl_gs_creds *creds);
 enum sl_gs_bare { SL_GS_LET_IN, SL_GS_ANONYMOUS, SL_GS_NONE_FOUND };
 enum sl_gs_bare sl_gs_creds_bare(struct sl_gs_creds *creds);
 
-/** A JWT that a service account signs with its key (PEM), good for an hour from `from` on; free it
- * by sl_secret_free(). SL_E_AUTH. https://google.aip.dev/auth/4111 */
+/**
+ * Make a JWT that a service account signs with its key, good for an hour.
+ * https://google.aip.dev/auth/4111
+ *
+ * @email   of the account.
+ * @key_id  of its key.
+ * @pem     the private key (RSA).
+ * @scope   what it is to allow.
+ * @from    when the hour begins, in seconds since 1970.
+ * @return  wiped by sl_secret_free(); NULL: SL_E_AUTH, SL_E_NO_SPACE.
+ */
 char *sl_gs_jwt(const char *email, const char *key_id, const char *pem, const char *scope,
                 int64_t from, struct sl_err *err);
 

@@ -85,11 +85,26 @@ struct sl_hf_page {
     void *arg;
     struct sl_xet *xet;
 };
-/** One page, decoded in place. SL_E_FORMAT for what is none. *entries: how many. Fuzzed. */
+/**
+ * Read one page of a tree. Fuzzed.
+ *
+ * @page         whom to tell of its files.
+ * @text, bytes  the answer's body, which is decoded in place.
+ * @entries      out: how many entries there are, folders too; those before a failure.
+ * @return       0, or -1: SL_E_FORMAT for what is no tree, or what page->each() fails with.
+ */
 int sl_hf_page_parse(const struct sl_hf_page *page, char *text, size_t bytes, uint64_t *entries,
                      struct sl_err *err);
-/** The target of rel="next" in a Link header as a URL of the endpoint, wherever it points: a mirror
- * may hand on what the hub itself said. *next NULL: there is none; free() it. Fuzzed. */
+/**
+ * Find where a Link header's rel="next" leads, as a URL of the endpoint, wherever it points: a
+ * mirror may hand on what the hub itself said. Fuzzed.
+ *
+ * @link      the header's value, whole; "": there is none.
+ * @endpoint  without '/' at its end.
+ * @what      the subject of errors.
+ * @next      out: free() it; NULL: there is none.
+ * @return    0, or -1 with SL_E_FORMAT, code "listing", or SL_E_NO_SPACE.
+ */
 int sl_hf_next_page(const char *link, const char *endpoint, const char *what, char **next,
                     struct sl_err *err);
 

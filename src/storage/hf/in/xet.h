@@ -43,7 +43,15 @@ int sl_xet_access(struct sl_xet *xet, struct sl_xet_access *access, struct sl_er
 void sl_xet_access_release(struct sl_xet_access *access);
 /** It was refused: true if there is another one now. May block. */
 bool sl_xet_access_renew(struct sl_xet *xet, unsigned generation);
-/** The text of a token's answer: "URL TOKEN" by malloc, to be freed by sl_secret_free(). Fuzzed. */
+/**
+ * Read the hub's answer to a request for a token. Fuzzed.
+ *
+ * @text, bytes  the answer's body.
+ * @access       out: "URL TOKEN", wiped by sl_secret_free().
+ * @expires      out: seconds since 1970, and not at once whatever the hub says.
+ * @return       0, or -1: SL_E_FORMAT for what is none, SL_E_AUTH for a URL that no secret may go
+ *               to and a token that no header may carry, SL_E_NO_SPACE.
+ */
 int sl_xet_access_parse(const char *text, size_t bytes, char **access, int64_t *expires,
                         struct sl_err *err);
 /** May the hub, or Xet, lead there? Not from https to http, and not to an address where clouds keep
@@ -56,25 +64,45 @@ struct sl_tokens *sl_xet_tokens_new(struct sl_hf *hf, struct sl_err *err);
 
 /** A file of one commit. */
 struct sl_xet_file;
-/** The hub says that this file is on Xet. Where it said something else of the file before, or what
- * makes no sense: in mode on SL_E_FORMAT, code "xet"; in mode auto Xet is not used any more, or not
- * for this file. */
+/**
+ * Note that the hub says that a file is on Xet.
+ *
+ * @commit  that the file is of.
+ * @name    as the hub lists it.
+ * @hash    64 hex digits; anything else makes no sense.
+ * @bytes   of the file.
+ * @return  0, or -1 with SL_E_NO_SPACE; where the hub said something else of the file before, what
+ *          makes no sense, or lists too many files: in mode on -1 with SL_E_FORMAT, code "xet"; in
+ *          mode auto 0, and Xet is not used any more, or not for this file.
+ */
 int sl_xet_note(struct sl_xet *xet, const char *commit, const char *name, const char *hash,
                 uint64_t bytes, struct sl_err *err);
-/** NULL: it is not on Xet as far as is known, or Xet is not used any more, or not for this file;
- * or, with `again`, what Xet brought was wrong and links are allowed (any mode but on). */
+/**
+ * Find a file that can be read through Xet.
+ *
+ * @commit  that the file is of.
+ * @name    as sl_xet_note() has it.
+ * @again   what Xet brought of it was wrong: links are to be used, where they are allowed (any
+ *          mode but on).
+ * @return  borrowed from xet; NULL: it is not on Xet as far as is known, or Xet is not used any
+ *          more, or not for this file, or links are to be used.
+ */
 struct sl_xet_file *sl_xet_find(struct sl_xet *xet, const char *commit, const char *name,
                                 bool again);
 const char *sl_xet_file_hash_text(const struct sl_xet_file *file);
 uint64_t sl_xet_file_bytes(const struct sl_xet_file *file);
 /**
- * A whole chunk came, which begins there in the file. When every byte has come, the file's hash is
- * compared: SL_E_INTEGRITY, code "xet-hash", if it is another one, or if a chunk came twice and was
- * not the same. SL_E_NO_SPACE.
+ * Take in a whole chunk. When every byte has come, the file's hash is compared.
+ *
+ * @offset       where the chunk begins in the file.
+ * @data, bytes  its bytes, unpacked; borrowed for the call.
+ * @vouched      somebody else checks all bytes of the file (sl_fetch_vouch()).
+ * @return       0, or -1: SL_E_INTEGRITY, code "xet-hash", if the file's hash is another one, or if
+ *               a chunk came twice and was not the same; SL_E_NO_SPACE.
  *
  * The error is retryable where another try may bring what is right: a chunk that came twice, a few
- * times; the whole file, if its bytes are vouched for (sl_fetch_vouch()). Then its delivery is not
- * checked any more, so that the hash of who vouches decides.
+ * times; the whole file, if its bytes are vouched for. Then its delivery is not checked any more,
+ * so that the hash of who vouches decides.
  */
 int sl_xet_file_add(struct sl_xet_file *file, uint64_t offset, const void *data, size_t bytes,
                     bool vouched, struct sl_err *err);

@@ -10,8 +10,15 @@ struct sl_xet_ask;
 /** NULL: SL_E_NO_SPACE, SL_E_INTERNAL. */
 struct sl_xet_ask *sl_xet_ask_new(struct sl_xet *xet, struct sl_err *err);
 void sl_xet_ask_free(struct sl_xet_ask *ask);
-/** About [begin, end) of the file; hedge as of a request. what, for messages, is borrowed until it
- * has ended. */
+/**
+ * Ask what a range of a file is made of.
+ *
+ * @file        borrowed until the question has ended.
+ * @begin, end  bytes [begin, end) of it.
+ * @hedge       as sl_request.hedge.
+ * @what        the subject of errors; borrowed until the question has ended.
+ * @return      0, or -1.
+ */
 int sl_xet_ask_start(struct sl_xet_ask *ask, const struct sl_xet_file *file, uint64_t begin,
                      uint64_t end, unsigned hedge, const char *what, struct sl_err *err);
 /** DATA: *plan has come, release it. WAIT, or FAILED. */

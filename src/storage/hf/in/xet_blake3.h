@@ -8,7 +8,13 @@
 
 enum { SL_BLAKE3_BYTES = 32, SL_BLAKE3_INPUT_MAX = 128 * 1024 };
 
-/** bytes: at most SL_BLAKE3_INPUT_MAX. */
+/**
+ * Hash what lies in memory whole.
+ *
+ * @key          any 32 bytes.
+ * @data, bytes  at most SL_BLAKE3_INPUT_MAX.
+ * @hash         out.
+ */
 void sl_blake3_keyed(const uint8_t key[SL_BLAKE3_BYTES], const void *data, size_t bytes,
                      uint8_t hash[SL_BLAKE3_BYTES]);
 

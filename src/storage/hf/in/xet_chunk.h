@@ -30,7 +30,14 @@ struct sl_xet_decoder;
 struct sl_xet_decoder *sl_xet_decoder_new(struct sl_err *err);
 void sl_xet_decoder_free(struct sl_xet_decoder *decoder);
 SL_AUTO_DEFINE(sl_xet_decoder)
-/** chunk->packed_bytes of data to chunk->raw_bytes at raw; exactly these, or it is an error. */
+/**
+ * Unpack a chunk.
+ *
+ * @chunk   its header, by sl_xet_chunk_head().
+ * @data    chunk->packed_bytes of it.
+ * @raw     out: room for chunk->raw_bytes; anything after a failure.
+ * @return  0, or -1 with SL_E_FORMAT: these bytes do not unpack to exactly as many.
+ */
 int sl_xet_decode(struct sl_xet_decoder *decoder, const struct sl_xet_chunk *chunk,
                   const uint8_t *data, uint8_t *raw, struct sl_err *err);
 

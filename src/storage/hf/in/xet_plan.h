@@ -30,8 +30,16 @@ struct sl_xet_plan {
     uint32_t entry_count, term_count;
 };
 
-/** An answer for so many bytes of a file. SL_E_FORMAT, code "xet"; SL_E_NO_SPACE. Release it after
- * a failure, too. Any thread. */
+/**
+ * Read an answer.
+ *
+ * @text, bytes  its body.
+ * @wanted       bytes of the file that were asked for; it must have no less.
+ * @plan         out: release it, after a failure too.
+ * @return       0, or -1 with SL_E_FORMAT, code "xet", or SL_E_NO_SPACE.
+ *
+ * Any thread; one at a time, and the others wait.
+ */
 int sl_xet_plan_parse(const char *text, size_t bytes, uint64_t wanted, struct sl_xet_plan *plan,
                       struct sl_err *err);
 /** Zeroed ones are fine. */

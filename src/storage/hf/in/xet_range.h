@@ -14,11 +14,23 @@ struct sl_xet_range;
 /** SL_E_NO_SPACE, SL_E_INTERNAL. */
 struct sl_xet_range *sl_xet_range_new(struct sl_xet *xet, struct sl_err *err);
 void sl_xet_range_free(struct sl_xet_range *range);
-/** [begin, end) of the file, begin < end <= its bytes. uri, for messages, is borrowed until it has
- * ended. */
+/**
+ * Begin with a range of a file.
+ *
+ * @file    borrowed until the range has ended.
+ * @uri     for messages; borrowed until the range has ended.
+ * @try     begin < end <= bytes of the file; hedge and vouch count, too. Borrowed for the call.
+ * @return  0, or -1.
+ */
 int sl_xet_range_start(struct sl_xet_range *range, struct sl_xet_file *file, char *uri,
                        const struct sl_try *try, struct sl_err *err);
-/** As sl_transport.channel_read(). */
+/**
+ * Take what has come, as sl_transport.channel_read().
+ *
+ * @data, bytes  room for what comes.
+ * @got          out: how many came; 0 with FAILED.
+ * @return       the state of the range.
+ */
 enum sl_io_state sl_xet_range_read(struct sl_xet_range *range, void *data, size_t bytes,
                                    size_t *got, struct sl_err *err);
 int sl_xet_range_poll(struct sl_xet_range *range, struct pollfd fds[SL_IO_POLL_MAX],

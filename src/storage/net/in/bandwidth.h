@@ -20,8 +20,13 @@ struct sl_bandwidth {
 #define SL_BANDWIDTH_BURST_NS (40 * UINT64_C(1000000))
 
 /**
- * At most `bytes` that may be read now, at `rate` bytes/s (at least 1); 0: not before
- * reader->turn_ns. What was read is to be told by sl_bandwidth_used(). now_ns: sl_now_ns() scale.
+ * Ask how much may be read now. What was read is to be told by sl_bandwidth_used().
+ *
+ * @rate    its cap in bytes/s, at least 1.
+ * @bytes   that it would read, at least 1.
+ * @now_ns  sl_now_ns() scale.
+ * @return  at most `bytes`; 0: nothing before reader->turn_ns.
+ *
  * Any thread.
  */
 size_t sl_bandwidth_ask(struct sl_bandwidth *reader, uint64_t rate, size_t bytes, uint64_t now_ns);

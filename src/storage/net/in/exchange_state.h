@@ -77,8 +77,14 @@ struct sl_exchange {
 };
 
 struct sl_url;
-/** Put a request to `url` into exchange->out. forward: the proxy that it is sent to; NULL: none.
- * SL_E_USAGE, SL_E_NO_SPACE. */
+/**
+ * Write a request's head, and its body unless that is lent, into exchange->out.
+ *
+ * @request  its body, if it is lent, is borrowed until the answer's head came.
+ * @url      of the request, taken apart.
+ * @forward  the proxy that the request is sent to, with its login; NULL: none.
+ * @return   0, or -1 with SL_E_USAGE or SL_E_NO_SPACE.
+ */
 int sl_exchange_build(struct sl_exchange *exchange, const struct sl_request *request,
                       const struct sl_url *url, const struct sl_url *forward, struct sl_err *err);
 

@@ -22,7 +22,15 @@ size_t sl_head_end(const char *text, size_t bytes);
 /** text is a whole head of bytes. SL_E_NET says what is wrong with it; not retryable, since the
  * server will say it again. */
 int sl_head_parse(const char *text, size_t bytes, struct sl_head *head, struct sl_err *err);
-/** The nth (from 0) value of a header, trimmed, as a span of text; NULL if there is none. */
+/**
+ * Find a header's value.
+ *
+ * @text, bytes  of a head, with its status line.
+ * @name         in any case.
+ * @nth          of several, from 0.
+ * @value_bytes  out: its length, without blanks around it.
+ * @return       within text; NULL if there is none.
+ */
 const char *sl_head_find(const char *text, size_t bytes, const char *name, unsigned nth,
                          size_t *value_bytes);
 /** A copy of a whole head with every line ended by "\0\n" and without blanks before that: values
