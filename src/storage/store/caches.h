@@ -116,12 +116,25 @@ struct sl_caches_ask {
     int tried[SL_CACHES_TURNS]; /* did not do */
     unsigned tries;
 };
-/** Whom to ask now. `ask` counts from then on until it is done() or dropped. */
+/**
+ * Choose whom to ask now.
+ *
+ * @map     of the object; NULL: there was no memory.
+ * @block   its number in the object.
+ * @ask     says whom; it counts from then on until it is done() or dropped.
+ * @now_ns  as all times here.
+ */
 void sl_caches_choose(struct sl_caches *caches, struct sl_caches_map *map, uint64_t block,
                       struct sl_caches_ask *ask, uint64_t now_ns);
 /** Bytes came from the cache that is asked. */
 void sl_caches_came(struct sl_caches *caches, const struct sl_caches_ask *ask, uint64_t now_ns);
-/** The block came to its end. whole: all of it in this try. */
+/**
+ * Tell that a block came to its end.
+ *
+ * @ask     is dropped by this.
+ * @whole   all of the block came in this try.
+ * @now_ns  as all times here.
+ */
 void sl_caches_done(struct sl_caches *caches, struct sl_caches_ask *ask, bool whole,
                     uint64_t now_ns);
 /** Nobody wants it any more, or it is asked for in another way. */

@@ -28,10 +28,18 @@ struct sl_fetch *sl_fetch_new(struct sl_store *store, struct sl_err *err);
 struct sl_fetch *sl_fetch_new_apart(struct sl_store *store, struct sl_err *err);
 /**
  * Bytes [begin, end) came, and do not match their hash: the caches that gave any of their blocks
- * are asked for nothing more until that is settled. wrong: what came apart does match, and they are
- * left for good, with a warning. Else it is not their fault. Any thread.
+ * are asked for nothing more until that is settled. Any thread.
  */
 void sl_source_doubt(struct sl_source *source, uint64_t begin, uint64_t end);
+/**
+ * Settle what was doubted.
+ *
+ * @begin, end  as of sl_source_doubt().
+ * @wrong       what came apart does match, and the caches are left for good, with a warning; else
+ *              it is not their fault.
+ *
+ * Any thread.
+ */
 void sl_source_settle(struct sl_source *source, uint64_t begin, uint64_t end, bool wrong);
 /**
  * Its requests have no siblings that would tell how long an answer takes, and somebody waits for

@@ -39,8 +39,15 @@ void sl_places_release(struct sl_places *places);
 
 /** The first from that number on that may have this object; places->count: the origin. */
 unsigned sl_places_next(struct sl_places *places, unsigned from, const char *object);
-/** What was asked of this one failed; it is not the origin. It is left for good, with a warning,
- * unless this may pass, or it only lacks this object. false: nobody else would do better. */
+/**
+ * Tell that what was asked of a place failed. The place is left for good, with a warning, unless
+ * this may pass, or it only lacks this object.
+ *
+ * @number  of the place; not the origin's.
+ * @object  that was asked for.
+ * @why     how it failed.
+ * @return  false: nobody else would do better.
+ */
 bool sl_places_failed(struct sl_places *places, unsigned number, const char *object,
                       const struct sl_err *why);
 /** The origin failed so: are the others believed from now on? With a warning. */
@@ -56,10 +63,23 @@ struct sl_places_way {
     unsigned at; /* the one in hand */
     bool vouched, believes;
 };
-/** From the first that may be asked. */
+/**
+ * Begin a way, from the first place that may be asked.
+ *
+ * @source   whose range it is.
+ * @vouched  the caller checks all bytes, so that they may come from anybody.
+ * @way      out.
+ */
 void sl_places_begin(struct sl_places *places, const struct sl_source *source, bool vouched,
                      struct sl_places_way *way);
-/** The one in hand failed so: is there another one, which is in hand now? */
+/**
+ * Tell that the place in hand failed, and go on to the next.
+ *
+ * @source  whose range it is.
+ * @way     moved on.
+ * @why     how it failed.
+ * @return  false: there is no other one.
+ */
 bool sl_places_move(struct sl_places *places, const struct sl_source *source,
                     struct sl_places_way *way, const struct sl_err *why);
 /** For people; borrowed. */

@@ -307,7 +307,14 @@ struct sl_source_note {
 void sl_store_note_reads(struct sl_store *store);
 /** No more is noted; keep: what was noted stays, for sl_source_take_notes(). */
 void sl_source_end_notes(struct sl_source *source, bool keep);
-/** These bytes were read in another way than by sl_source_read(). SL_E_NO_SPACE. */
+/**
+ * Note bytes that were read in another way than by sl_source_read(), if reads are noted at all. The
+ * thread of its reads.
+ *
+ * @begin        of them, in the source.
+ * @data, bytes  hashed, and not kept.
+ * @return       0, or -1 with SL_E_NO_SPACE.
+ */
 int sl_source_note(struct sl_source *source, uint64_t begin, const void *data, size_t bytes,
                    struct sl_err *err);
 /** All notes, the caller's to free(); the source has none from now on. */
@@ -336,7 +343,15 @@ struct sl_source_verifier {
 void sl_source_set_verifier(struct sl_source *source, struct sl_source_verifier *verifier);
 /** Borrowed; NULL: none. */
 struct sl_source_verifier *sl_source_verifier(const struct sl_source *source);
-/** As sl_source_read(), past verifier and head; within the object. */
+/**
+ * Read as sl_source_read(), past verifier and head.
+ *
+ * @offset       of the first byte; all of them lie within the object.
+ * @data, bytes  out: all of them, or anything after a failure.
+ * @return       0, or -1 with errors of the store.
+ *
+ * Blocks, retries, ends on cancel.
+ */
 int sl_source_read_past(struct sl_source *source, uint64_t offset, void *data, size_t bytes,
                         struct sl_err *err);
 /**

@@ -229,7 +229,16 @@ struct sl_store_kind {
 
 /** The tries of one request, or of one range, as a config has them. */
 struct sl_retry sl_store_retry(const struct sl_source_config *config);
-/** As sl_store_open(), of a kind that is known already. */
+/**
+ * As sl_store_open(), of a kind that is known already.
+ *
+ * @kind    a constant.
+ * @uri     that the kind knows.
+ * @config  copied, with what it points to borrowed; NULL: defaults.
+ * @store   out: the caller's; NULL after a failure.
+ * @key     out: free() it; NULL after a failure.
+ * @return  as there.
+ */
 int sl_store_open_kind(const struct sl_store_kind *kind, const char *uri,
                        const struct sl_source_config *config, struct sl_store **store, char **key,
                        struct sl_err *err);

@@ -64,7 +64,14 @@ struct sl_caches_map *sl_through_map_new(const struct sl_through *through, uint6
                                          uint64_t object_bytes);
 /* As those of caches.h, by this store's caches and now; failures and slowness are logged. Whoever
  * chose drops or is done before the store is closed. */
-/** via: of sl_request; "": the origin, or nobody yet. */
+/**
+ * As sl_caches_choose(), and where that is.
+ *
+ * @map    of the object; NULL: there was no memory.
+ * @block  its number in the object.
+ * @ask    says whom.
+ * @via    out: of sl_request; "": the origin, or nobody yet.
+ */
 void sl_through_choose(struct sl_through *through, struct sl_caches_map *map, uint64_t block,
                        struct sl_caches_ask *ask, char via[SL_THROUGH_VIA_BYTES]);
 void sl_through_done(struct sl_through *through, struct sl_caches_ask *ask, bool whole);
@@ -76,7 +83,14 @@ uint64_t sl_through_judge_ns(struct sl_through *through, const struct sl_caches_
 /** Whoever is asked first, and how many there are or were. */
 int sl_through_owner(struct sl_through *through, struct sl_caches_map *map, uint64_t block);
 size_t sl_through_count(struct sl_through *through);
-/** So many bytes of a block came from the cache that is asked. */
+/**
+ * Tell that bytes of a block came from the cache that is asked.
+ *
+ * @ask    which asks a cache.
+ * @map    of the object; NULL: there was no memory.
+ * @block  its number in the object.
+ * @bytes  that came since the last time.
+ */
 void sl_through_came(struct sl_through *through, const struct sl_caches_ask *ask,
                      struct sl_caches_map *map, uint64_t block, uint64_t bytes);
 /** This goes to the origin, for this reason. A warning, once. */
@@ -84,12 +98,22 @@ void sl_through_past(struct sl_through *through, const char *object, const char 
 /** sl_caches_lacks(). */
 bool sl_through_lacks(struct sl_through *through, struct sl_caches_ask *ask,
                       struct sl_caches_map *map);
-/** Bytes [begin, end) of an object do not match their hash: who gave any of their blocks is
- * doubted.
+/**
+ * Doubt whoever gave any block of bytes that do not match their hash.
+ *
+ * @map         of the object; may be NULL.
+ * @begin, end  bytes [begin, end) of the object.
  */
 void sl_through_doubt(struct sl_through *through, struct sl_caches_map *map, uint64_t begin,
                       uint64_t end);
-/** wrong: the origin has others, and whoever was doubted is left; else it is believed again. */
+/**
+ * Leave whoever was doubted, or believe it again.
+ *
+ * @map         of the object; may be NULL.
+ * @begin, end  bytes [begin, end) of the object, as of sl_through_doubt().
+ * @wrong       the origin has others: those that gave these are left, with a warning.
+ * @object      its URI, for the warning.
+ */
 void sl_through_settle(struct sl_through *through, struct sl_caches_map *map, uint64_t begin,
                        uint64_t end, bool wrong, const char *object);
 /** Bytes of caches are wrong, and nobody knows whose: all that gave any are left. False: none did

@@ -52,8 +52,16 @@ struct sl_upload_ops {
                   const struct sl_source_config *config, struct sl_err *err);
 };
 
-/** As sl_upload_open(), of a kind that is known already and can be written to; the URI was checked.
- * Errors as that. */
+/**
+ * As sl_upload_open(), of a kind that is known already.
+ *
+ * @kind    one that can be written to.
+ * @uri     checked before.
+ * @bytes   of the object.
+ * @config  copied, with what it points to borrowed; NULL: defaults.
+ * @upload  out: the caller's; NULL after a failure.
+ * @return  as there.
+ */
 int sl_upload_open_kind(const struct sl_store_kind *kind, const char *uri, uint64_t bytes,
                         const struct sl_upload_config *config, struct sl_upload **upload,
                         struct sl_err *err);

@@ -43,7 +43,13 @@ struct sl_parts *sl_parts_new(const struct sl_parts_config *config, struct sl_er
 /** Stops what is being sent and joins the threads. NULL is fine. */
 void sl_parts_free(struct sl_parts *parts);
 SL_AUTO_DEFINE(sl_parts)
-/** As sl_upload_write(): a copy, from any thread; never blocks for the network. */
+/**
+ * As sl_upload_write(): from any thread; never blocks for the network.
+ *
+ * @offset       of the first byte in the object; all of them lie within it.
+ * @data, bytes  copied.
+ * @return       0, or -1 with the first failure.
+ */
 int sl_parts_write(struct sl_parts *parts, uint64_t offset, const void *data, size_t bytes,
                    struct sl_err *err);
 /** As sl_upload_admit(): 0, or -1 with the first failure, or SL_E_CANCELED. */

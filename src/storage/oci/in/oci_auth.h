@@ -20,13 +20,29 @@ struct sl_oci_login {
 };
 void sl_oci_login_release(struct sl_oci_login *login);
 /**
- * That of a registry's repository, from `path`, or where it is NULL or "" from the first of the
- * usual places that has one. Reads files. No login is not an error. SL_E_USAGE: a file that is
- * broken; SL_E_NOT_FOUND: `path` is not there.
+ * Find the login for a registry's repository in files of container tools. No login is not an error.
+ *
+ * @path    of the file; NULL or "": the first of the usual places that has one.
+ * @host    of the registry: "ghcr.io", "localhost:5000".
+ * @repo    "org/name"; what is said of it goes before what is said of the host.
+ * @login   zeroed before; filled in with what is found. Release it, after a failure too.
+ * @return  0, or -1: SL_E_USAGE: a file that is broken; SL_E_NOT_FOUND: `path` is not there;
+ *          SL_E_NO_SPACE.
+ *
+ * Reads files.
  */
 int sl_oci_login_find(const char *path, const char *host, const char *repo,
                       struct sl_oci_login *login, struct sl_err *err);
-/** The same in the text of one file. Fuzzed. */
+/**
+ * As sl_oci_login_find(), in the text of one file. Fuzzed.
+ *
+ * @text, bytes  of the file.
+ * @path         of the file, for messages and login->from.
+ * @host         of the registry.
+ * @repo         "org/name".
+ * @login        released after a failure, too.
+ * @return       0, or -1 with SL_E_USAGE or SL_E_NO_SPACE.
+ */
 int sl_oci_login_parse(const char *text, size_t bytes, const char *path, const char *host,
                        const char *repo, struct sl_oci_login *login, struct sl_err *err);
 
@@ -41,14 +57,33 @@ int sl_oci_challenge_parse(const char *header, struct sl_oci_challenge *challeng
 void sl_oci_challenge_release(struct sl_oci_challenge *challenge);
 
 struct sl_oci_auth;
-/** Ask docker-credential-NAME, of PATH's absolute directories, for the login of a host; what it
- * says it has none of is not an error. Runs it, blocks a minute at most. SL_E_USAGE: the name is
- * none; SL_E_AUTH, SL_E_CANCELED. */
+/**
+ * Ask docker-credential-NAME for the login of a host. What it says it has none of is not an error,
+ * but a warning.
+ *
+ * @name    NAME; the program is looked for in PATH's absolute directories.
+ * @host    of the registry.
+ * @cancel  ends the wait where the thread has none of its own (sl_thread_cancel()); may be NULL.
+ * @login   zeroed before; filled in with what is found. Release it, after a failure too.
+ * @return  0, or -1: SL_E_USAGE: the name is none; SL_E_AUTH, SL_E_CANCELED.
+ *
+ * Runs the program, and blocks for a minute at most.
+ */
 int sl_oci_helper_ask(const char *name, const char *host, struct sl_cancel *cancel,
                       struct sl_oci_login *login, struct sl_err *err);
-/** bare: the registry is asked over plain http on another machine, where no password may go. tls:
- * it is asked over https, which a token service must not leave. config, host and repo are borrowed,
- * the login taken over. Any thread, but new and free. */
+/**
+ * Make what lets requests in. No network.
+ *
+ * @config  borrowed until it is freed, as are
+ * @host    of the registry and
+ * @repo    "org/name".
+ * @bare    the registry is asked over plain http on another machine, where no password may go.
+ * @tls     it is asked over https, which a token service must not leave.
+ * @login   taken over, and zeroed, unless it fails.
+ * @return  NULL: SL_E_NO_SPACE.
+ *
+ * Any thread, but new and free.
+ */
 struct sl_oci_auth *sl_oci_auth_new(const struct sl_source_config *config, const char *host,
                                     const char *repo, bool bare, bool tls,
                                     struct sl_oci_login *login, struct sl_err *err);

@@ -67,9 +67,16 @@ struct sl_oci_manifest {
     char child[SL_OCI_DIGEST_BYTES];  /* it is an index: the manifest to ask for instead; else "" */
 };
 /**
- * A manifest of OCI or Docker, or an index, from which the entry for this machine's platform or the
- * only one is taken. what: "cannot open 'oci://…'". SL_E_FORMAT for what is none, or has no file
- * that can be read; SL_E_NO_SPACE; nothing is to be released then. Any thread. Fuzzed.
+ * Read a manifest of OCI or Docker, or an index, of which the entry for this machine's platform or
+ * the only one is taken. Fuzzed.
+ *
+ * @text, bytes  the answer's body.
+ * @what         the subject of errors: "cannot open 'oci://…'".
+ * @manifest     out: nothing is to be released after a failure.
+ * @return       0, or -1: SL_E_FORMAT for what is none, or has no file that can be read;
+ *               SL_E_NO_SPACE.
+ *
+ * Any thread.
  */
 int sl_oci_manifest_parse(const char *text, size_t bytes, const char *what,
                           struct sl_oci_manifest *manifest, struct sl_err *err);
@@ -144,7 +151,14 @@ int sl_oci_signatures(struct sl_store *store, struct sl_store_signatures *found,
 /** sl_store_kind.list */
 int sl_oci_list(struct sl_store *store, const struct sl_listing *listing, struct sl_err *err);
 
-/** Of a refusal: its error, with what to do; -1. reply->code: the challenge. */
+/**
+ * Make the error of a refusal, with what to do; a challenge is noted.
+ *
+ * @endpoint  that refused.
+ * @reply     its code is the challenge.
+ * @what      the subject: "cannot read 'oci://…'".
+ * @return    -1.
+ */
 int sl_oci_refuse(struct sl_oci *oci, struct sl_oci_endpoint *endpoint,
                   const struct sl_cloud_reply *reply, const char *what, struct sl_err *err);
 

@@ -28,7 +28,14 @@ struct sl_oci_stretch {
 /** Go there. No request yet. SL_E_NO_SPACE. */
 int sl_oci_stream_start(struct sl_oci_stream *stream, const struct sl_oci_stretch *stretch,
                         struct sl_err *err);
-/** As a transport's channel_read(). */
+/**
+ * Take what has come, as sl_transport.channel_read().
+ *
+ * @data, bytes  room for what comes.
+ * @got          out: how many came.
+ * @return       the state of the stretch. WAIT may only mean that it worked for long enough: then
+ *               its poll asks to be called at once.
+ */
 enum sl_io_state sl_oci_stream_read(struct sl_oci_stream *stream, void *data, size_t bytes,
                                     size_t *got, struct sl_err *err);
 int sl_oci_stream_poll(struct sl_oci_stream *stream, struct pollfd fds[SL_IO_POLL_MAX],

@@ -28,9 +28,14 @@ struct sl_oci_tree *sl_oci_tree_new(const char *folder, const struct sl_cancel *
 void sl_oci_tree_free(struct sl_oci_tree *tree);
 SL_AUTO_DEFINE(sl_oci_tree)
 /**
- * The next layer, which is borrowed until the tree is freed; at: where the input stands in it.
- * check: the input is read to its end, and files get their hashes. SL_E_FORMAT, SL_E_NO_SPACE, and
- * the input's errors.
+ * Lay the next layer over those before.
+ *
+ * @layer   borrowed until the tree is freed.
+ * @input   of the unpacked layer, from its beginning.
+ * @at      where the input stands in it; looked at after each read.
+ * @check   the input is read to its end, and files get their hashes.
+ * @return  0, or -1: SL_E_FORMAT, SL_E_NO_SPACE, SL_E_CANCELED, and the input's errors. What was
+ *          added of it stays until sl_oci_tree_drop().
  */
 int sl_oci_tree_add(struct sl_oci_tree *tree, const struct sl_oci_layer *layer,
                     const struct sl_tar_input *input, const uint64_t *at, bool check,

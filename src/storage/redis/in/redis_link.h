@@ -20,14 +20,19 @@ struct sl_redis_place {
     char *user, *password; /* NULL: none */
     uint64_t database;
 };
-/**
- * Take apart redis[s]://[user[:password]@]host[:port]/PREFIX. The password comes from the URI, else
- * from source.redis.passwordFile, else from REDIS_PASSWORD. *prefix is percent-decoded; free() it;
- * "" if there is none. SL_E_USAGE quotes nothing secret. Release the place either way.
- */
-/** The URI as one of http, with Redis' port; SL_E_USAGE. */
 struct sl_url;
+/** The URI as one of http, with Redis' port; SL_E_USAGE. */
 int sl_redis_uri_parse(const char *uri, struct sl_url *url, struct sl_err *err);
+/**
+ * Take apart redis[s]://[user[:password]@]host[:port]/PREFIX.
+ *
+ * @options  of the spec; NULL: defaults. The password comes from the URI, else from
+ *           source.redis.passwordFile, else from REDIS_PASSWORD.
+ * @place    out: release it, after a failure too.
+ * @prefix   out: percent-decoded, without '/' at its end; "" if there is none. free() it; NULL
+ *           after a failure.
+ * @return   0, or -1: SL_E_USAGE, which quotes nothing secret; SL_E_NO_SPACE.
+ */
 int sl_redis_place_parse(const char *uri, const struct sl_redis_options *options,
                          struct sl_redis_place *place, char **prefix, struct sl_err *err);
 void sl_redis_place_release(struct sl_redis_place *place);
@@ -58,8 +63,12 @@ enum { SL_REDIS_WORDS_MAX = 8 };
 int sl_redis_link_command(struct sl_redis_link *link, const struct sl_redis_word *words,
                           unsigned count, struct sl_err *err);
 /**
- * The same with one more word, which is lent: it must stay until its reply has come, and no other
- * command may follow before that.
+ * As sl_redis_link_command(), with one more word, which is lent.
+ *
+ * @words, count  those before it; copied.
+ * @data, bytes   the word: it must stay until its reply has come, and no other command may follow
+ *                before that.
+ * @return        0, or -1 with SL_E_NO_SPACE.
  */
 int sl_redis_link_store(struct sl_redis_link *link, const struct sl_redis_word *words,
                         unsigned count, const void *data, size_t bytes, struct sl_err *err);
@@ -78,7 +87,13 @@ enum sl_io_state sl_redis_link_number(struct sl_redis_link *link, int64_t *numbe
  */
 enum sl_io_state sl_redis_link_value(struct sl_redis_link *link, int64_t *bytes,
                                      struct sl_err *err);
-/** Bytes of that value: DATA with *got of them, WAIT, END behind the last, FAILED. */
+/**
+ * Take bytes of that value.
+ *
+ * @data, bytes  room for what comes.
+ * @got          out: how many came.
+ * @return       DATA, WAIT, END behind the last, FAILED.
+ */
 enum sl_io_state sl_redis_link_value_read(struct sl_redis_link *link, void *data, size_t bytes,
                                           size_t *got, struct sl_err *err);
 int sl_redis_link_poll(struct sl_redis_link *link, struct pollfd fds[SL_IO_POLL_MAX],

@@ -44,7 +44,15 @@ int sl_redis_table_parse(const uint8_t *head, size_t bytes, struct sl_redis_tabl
 void sl_redis_table_release(struct sl_redis_table *table);
 /** The part that holds byte `at`, or count for the terminator. Parts without bytes hold none. */
 size_t sl_redis_table_find(const struct sl_redis_table *table, uint64_t at);
-/** Put the key of a part below `prefix` into key, which is emptied first. */
+/**
+ * Name the key of a part.
+ *
+ * @key               out: emptied first; takes SL_REDIS_KEY_BYTES_MAX.
+ * @prefix            of the model.
+ * @name, name_bytes  as in the table, any bytes; "header" for the first part.
+ * @begin             place of the part in the file.
+ * @return            0, or -1 with SL_E_NO_SPACE.
+ */
 int sl_redis_key(struct sl_buf *key, const char *prefix, const char *name, size_t name_bytes,
                  uint64_t begin, struct sl_err *err);
 

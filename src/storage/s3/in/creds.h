@@ -26,12 +26,28 @@ struct sl_key {
 /** Wipes and frees; zeroed afterwards. */
 void sl_key_release(struct sl_key *key);
 #define sl_autokey __attribute__((cleanup(sl_key_release))) struct sl_key
-/** Fill from texts that are copied; "" and NULL token: none. SL_E_AUTH if they cannot stand in a
- * header; origin is named, their text never is. */
+/**
+ * Fill in a key. Texts are copied; those of before are wiped, expires and generation stay.
+ *
+ * @access_key     its id.
+ * @secret_key     what signs.
+ * @session_token  "" or NULL: none.
+ * @origin         whose they are, for messages: "the environment".
+ * @return         0, or -1: SL_E_AUTH if a text cannot stand in a header (it is not quoted);
+ *                 SL_E_NO_SPACE. Then the key is as it was.
+ */
 int sl_key_set(struct sl_key *key, const char *access_key, const char *secret_key,
                const char *session_token, const char *origin, struct sl_err *err);
-/** From JSON as containers, instances and programs answer it; `token` is its member with the
- * session token, and origin is named in errors. SL_E_AUTH for what is none. */
+/**
+ * Fill in a key from JSON as containers, instances and programs answer it.
+ *
+ * @key     zeroed: without an Expiration in the text its expires stays.
+ * @text    the answer.
+ * @token   its member with the session token.
+ * @origin  who answered, for messages.
+ * @err     not NULL.
+ * @return  0, or -1: SL_E_AUTH for what is no key, SL_E_NO_SPACE.
+ */
 int sl_key_from_json(struct sl_key *key, const struct sl_buf *text, const char *token,
                      const char *origin, struct sl_err *err);
 int sl_key_copy(struct sl_key *key, const struct sl_key *from, struct sl_err *err);

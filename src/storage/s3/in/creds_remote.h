@@ -11,6 +11,17 @@ struct sl_web_identity {
     const char *endpoint;           /* NULL: Amazon's of the region */
     const char *region;
 };
+/**
+ * Exchange a token for keys.
+ *
+ * @identity  as whom; borrowed for the call.
+ * @tls       NULL: the system's certificates.
+ * @cancel    ends the wait; NULL: nothing does.
+ * @key       zeroed before; out.
+ * @return    0, or -1: SL_E_AUTH, also where nobody answers; SL_E_CANCELED, SL_E_NO_SPACE.
+ *
+ * Tries again what may pass. Blocks.
+ */
 int sl_creds_from_sts(const struct sl_web_identity *identity, const struct sl_tls_options *tls,
                       struct sl_cancel *cancel, struct sl_key *key, struct sl_err *err);
 

@@ -24,8 +24,15 @@ struct sl_ini_item {
 };
 
 /**
- * Call back for every item, in order. SL_E_USAGE as "FILE:LINE: …" for a line that is none, without
- * quoting it: it may hold a secret. Stops when `each` returns -1 (err filled).
+ * Tell of every item, in order.
+ *
+ * @text, bytes  of the file.
+ * @file_name    for messages: "FILE:LINE: …".
+ * @dialect      whose file it is.
+ * @each         called with an item; -1 (err filled) ends the parse.
+ * @arg          of each().
+ * @return       0, or -1: SL_E_USAGE for a line that is none, which is not quoted (it may hold a
+ *               secret), or a file beyond the limits; what each() fails with.
  */
 int sl_ini_parse(const char *text, size_t bytes, const char *file_name, enum sl_ini_dialect dialect,
                  int (*each)(const struct sl_ini_item *item, void *arg, struct sl_err *err),

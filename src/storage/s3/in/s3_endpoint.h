@@ -23,9 +23,17 @@ struct sl_s3_endpoint {
 };
 
 /**
- * Choose by spec, .s3cfg, environment and profile (in this order), for requests in `region`.
- * SL_E_USAGE for an endpoint that is not a http(s) URL and for a bucket that cannot be a host name
- * where it must be one. Release with sl_s3_endpoint_release().
+ * Choose by spec, .s3cfg, environment and profile (in this order).
+ *
+ * @endpoint  out: release it by sl_s3_endpoint_release(); nothing is to be released after a
+ *            failure.
+ * @options   of the spec; NULL: defaults.
+ * @creds     which profile and .s3cfg there are.
+ * @bucket    its name, or the ARN of an access point.
+ * @region    that requests are for.
+ * @return    0, or -1: SL_E_USAGE for an endpoint that is not a http(s) URL, for a bucket that
+ *            cannot be a host name where it must be one, and for an access point with another
+ *            store's endpoint.
  */
 int sl_s3_endpoint_find(struct sl_s3_endpoint *endpoint, const struct sl_s3_options *options,
                         const struct sl_creds *creds, const char *bucket, const char *region,

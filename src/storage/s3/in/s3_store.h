@@ -57,20 +57,43 @@ void sl_s3_signed_release(struct sl_s3_signed *request);
 /** What follows '?' in requests for a key: the version, if the URI names one of it, else "".
  * *query: encoded, the caller's. SL_E_NO_SPACE. */
 int sl_s3_version_query(const struct sl_s3 *s3, const char *key, char **query, struct sl_err *err);
-/** Sign a request for a key, or for the bucket if key is NULL; query is encoded, "" for none. Any
- * thread; may block while credentials are asked for. Replaces what `request` held. */
+/**
+ * Sign a request.
+ *
+ * @method   "GET" and the like, with no body.
+ * @key      of the object; NULL: the request is for the bucket.
+ * @query    encoded; "": none.
+ * @request  out: replaces what it held; zeroed at first.
+ * @return   0, or -1: what sl_creds_get() fails with, SL_E_USAGE, SL_E_NO_SPACE.
+ *
+ * Any thread; may block while credentials are asked for.
+ */
 int sl_s3_sign(struct sl_s3 *s3, const char *method, const char *key, const char *query,
                struct sl_s3_signed *request, struct sl_err *err);
-/** The same for a request with a body and headers of its own, which are signed too: payload is the
- * body's hex SHA-256 or UNSIGNED-PAYLOAD; names in lower case, at most SL_S3_MORE_MAX. */
+/**
+ * As sl_s3_sign(), for a request with a body and headers of its own, which are signed, too.
+ *
+ * @method            "PUT" and the like.
+ * @key               as there.
+ * @query             as there.
+ * @payload           the body's hex SHA-256, or "UNSIGNED-PAYLOAD".
+ * @more, more_count  names in lower case; at most SL_S3_MORE_MAX.
+ * @request           as there.
+ * @return            as there.
+ */
 int sl_s3_sign_more(struct sl_s3 *s3, const char *method, const char *key, const char *query,
                     const char *payload, const struct sl_sigv4_header *more, size_t more_count,
                     struct sl_s3_signed *request, struct sl_err *err);
 /** Still young, and made from the endpoint, region, clock and keys of now. */
 bool sl_s3_signed_current(struct sl_s3 *s3, const struct sl_s3_signed *request);
 
-/** Always -1: the error of a refusal, and notes for sl_s3_recover(). what: "cannot read
- * 's3://b/k'".
+/**
+ * Make the error of a refusal, and notes for sl_s3_recover().
+ *
+ * @what    the subject: "cannot read 's3://b/k'".
+ * @verb    what was refused.
+ * @reply   borrowed for the call.
+ * @return  -1.
  */
 int sl_s3_refused(struct sl_s3 *s3, const char *what, enum sl_s3_verb verb,
                   const struct sl_s3_reply *reply, struct sl_err *err);
@@ -93,22 +116,54 @@ struct sl_s3_call {
 };
 /**
  * Sign, send, read the answer: again after what may pass, and once more after what can be
- * recovered. 0 for any status of 200 to 299 (release the answer), else -1 with the error of the
- * last try. *tried, if not NULL, counts tries. Blocks; ends on the cancellation of the exchange.
+ * recovered.
+ *
+ * @exchange  to go by; the caller's.
+ * @call      borrowed for the call.
+ * @answer    out: release it after a success.
+ * @tried     out: how many tries there were; may be NULL.
+ * @return    0 for any status of 200 to 299, else -1 with the error of the last try.
+ *
+ * Blocks; ends on the cancellation of the exchange.
  */
 int sl_s3_call(struct sl_s3 *s3, struct sl_exchange *exchange, const struct sl_s3_call *call,
                struct sl_answer *answer, unsigned *tried, struct sl_err *err);
 
-/** sl_store_advice.prestage (s3_prestage.c). */
+/**
+ * Ask for objects to be brought near, as sl_store_advice.prestage (s3_prestage.c).
+ *
+ * @names, count  of the objects.
+ * @stop          ends it.
+ * @return        0, or -1 with the first failure; those before it were asked for.
+ *
+ * Blocks.
+ */
 int sl_s3_prestage(struct sl_store *store, const char *const *names, size_t count,
                    struct sl_cancel *stop, struct sl_err *err);
 
-/** s3_checksum.c: ask for the headers of the object of this key, with this one more, if it is not
- * NULL. Release the answer. Blocks. */
+/**
+ * Ask for the headers of an object (s3_checksum.c).
+ *
+ * @key     of the object.
+ * @more    one more header; NULL: none.
+ * @answer  out: release it after a success.
+ * @return  0, or -1 as sl_s3_call().
+ *
+ * Blocks.
+ */
 int sl_s3_head(struct sl_s3 *s3, const char *key, const struct sl_sigv4_header *more,
                struct sl_answer *answer, struct sl_err *err);
 
-/** sl_store_kind.checksums (s3_checksum.c), of the object of this key. */
+/**
+ * Ask for checksums, as sl_store_kind.checksums (s3_checksum.c).
+ *
+ * @key     of the object.
+ * @source  of the object; an answer of another version than its etag tells nothing.
+ * @sums    out: left alone where there are none.
+ * @return  0, or -1 as sl_s3_call().
+ *
+ * Blocks.
+ */
 int sl_s3_checksums(struct sl_s3 *s3, const char *key, const struct sl_source *source,
                     struct sl_checksums *sums, struct sl_err *err);
 
@@ -120,8 +175,18 @@ struct sl_s3_next {
     char *text;  /* a token or a key, malloc'ed */
     bool is_key; /* the store lists as in the first version: after this key */
 };
-/** One page of ListObjectsV2, for the listing and its fuzzer: entries below prefix to `each`.
- * *entries counts what was called back. */
+/**
+ * Read one page of ListObjectsV2. Fuzzed.
+ *
+ * @text, bytes  the answer's body.
+ * @uri          of the store, for messages.
+ * @prefix       names are told without it; one that does not begin so is an error.
+ * @each         told of each object; -1 (err filled) ends the page.
+ * @arg          of each().
+ * @next         out: its text is the caller's to free(); NULL after a failure.
+ * @entries      out: how many objects were told.
+ * @return       0, or -1 with SL_E_FORMAT, SL_E_NO_SPACE, or what each() fails with.
+ */
 int sl_s3_page_parse(const char *text, size_t bytes, const char *uri, const char *prefix,
                      int (*each)(const struct sl_entry *entry, void *arg, struct sl_err *err),
                      void *arg, struct sl_s3_next *next, uint64_t *entries, struct sl_err *err);

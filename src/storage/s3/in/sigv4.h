@@ -50,8 +50,16 @@ struct sl_sigv4_key {
     uint8_t check[32]; /* hash of the secret it was made from */
     uint8_t key[32];
 };
-/** The value of the Authorization header; free() it. With a key kept from last time if it still
- * fits; cache may be NULL. SL_E_USAGE for more headers or query parameters than the limits. */
+/**
+ * Make the value of the Authorization header.
+ *
+ * @request     borrowed for the call.
+ * @access_key  its id.
+ * @secret_key  what signs.
+ * @cache       the signing key of last time, used if it still fits, else made anew; NULL: none.
+ * @return      free() it; NULL: SL_E_USAGE for more headers or query parameters than the limits, or
+ *              too long a region; SL_E_NO_SPACE.
+ */
 char *sl_sigv4_sign_cached(const struct sl_sigv4_request *request, const char *access_key,
                            const char *secret_key, struct sl_sigv4_key *cache, struct sl_err *err);
 

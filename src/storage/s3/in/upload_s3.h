@@ -40,6 +40,13 @@ struct sl_s3_proof {
     struct sl_sigv4_header header;
     size_t count; /* 0 or 1 */
 };
+/**
+ * Make the proof of a body.
+ *
+ * @data, bytes  the body.
+ * @proof        out: not to be copied, since its header's value lies in it.
+ * @return       0, or -1: the crypto library has no such hash.
+ */
 int sl_s3_prove(const struct sl_s3_upload *s3u, const void *data, size_t bytes,
                 struct sl_s3_proof *proof, struct sl_err *err);
 /** Base64 of the big-endian number, as S3 writes checksums. */
@@ -56,10 +63,17 @@ struct sl_s3_expected {
     char crc[32], etag[SL_S3_ETAG_BYTES];
 };
 /**
- * The call that makes the object visible, with the headers of its own in call->more (room for two
- * more is behind them): conditional, where a store without conditions is asked beforehand, and
- * where an answer was lost, by looking whether the object is there as expected. SL_E_USAGE, code
- * "exists", if there is another.
+ * Send the call that makes the object visible: conditional, where a store without conditions is
+ * asked beforehand, and where an answer was lost, by looking whether the object is there as
+ * expected.
+ *
+ * @exchange  to go by; the caller's.
+ * @call      with at most SL_S3_MORE_MAX - 2 headers of its own in call->more, which is changed:
+ *            not to be used again.
+ * @expected  how the object must look.
+ * @return    0, or -1: SL_E_USAGE, code "exists", if there is another; else as sl_s3_call().
+ *
+ * Blocks.
  */
 int sl_s3_reveal(struct sl_s3_upload *s3u, struct sl_exchange *exchange, struct sl_s3_call *call,
                  const struct sl_s3_expected *expected, struct sl_err *err);
