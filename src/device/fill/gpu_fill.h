@@ -43,11 +43,17 @@ struct sl_gpu_fill_config {
 };
 
 /**
- * Decide what these GPUs do of the plan's work (sl_plan_stages()), and log it with the reason. As
- * `settings` say; for auto it is the GPU where there are kernels for it and it was measured to be
- * faster than all processors together, once for each GPU of the process. Casts and CRCs are of one
- * GPU: what goes to several is made on the host, once. Blocks, some ten milliseconds the first
- * time. Any thread but a GPU's. -1: a GPU is wanted that has no kernels, SL_E_GPU; SL_E_NO_SPACE.
+ * Decide what these GPUs do of the plan's work (sl_plan_stages()), and log it with the reason.
+ *
+ * @plan            its stages are set here.
+ * @targets, count  the GPUs, 1 to SL_GPU_FILL_TARGETS_MAX; borrowed for the call.
+ * @settings        where the spec wants each stage. For auto it is where a pinned load has it; else
+ *                  on the GPU if there are kernels for it and it was measured to be faster than all
+ *                  processors together, once for each GPU of the process.
+ * @return          0, or -1 with SL_E_GPU (a GPU is wanted that has no kernels) or SL_E_NO_SPACE.
+ *
+ * Casts and CRCs are of one GPU: what goes to several is made on the host, once. Blocks, some ten
+ * milliseconds the first time. Any thread but a GPU's.
  */
 int sl_gpu_fill_stages(struct sl_plan *plan, const struct sl_gpu_fill_target *targets, size_t count,
                        const struct sl_spec_pool *settings, struct sl_err *err);

@@ -43,13 +43,18 @@ struct sl_gpu_ring_config {
 /** Pins its memory, which takes a moment: blocks. The GPU outlives it; the config is copied. */
 struct sl_gpu_ring *sl_gpu_ring_new(struct sl_gpu *gpu, const struct sl_gpu_ring_config *config,
                                     struct sl_err *err);
-/**
- * The same bytes to this GPU, too, before anything is put: to these addresses of the same files.
- * Both are borrowed as those of the config. The number of its queue, for notes, from 1 on; or -1,
- * as sl_gpu_ring_new(), and the ring is good for nothing then. A copy that fails on one GPU fails
- * the ring.
- */
 enum { SL_GPU_RING_QUEUES_MAX = 16 };
+/**
+ * Send the same bytes to one more GPU, before anything is put.
+ *
+ * @gpu        outlives the ring.
+ * @addresses  where each of the ring's files begins there; borrowed for the ring's life.
+ * @bytes      of each file, zeroed first; borrowed for the call. NULL: nothing is zeroed.
+ * @return     the number of its queue, for notes, from 1 on; or -1 as sl_gpu_ring_new(), and
+ *             SL_E_INTERNAL beyond SL_GPU_RING_QUEUES_MAX. Then the ring is good for nothing.
+ *
+ * A copy that fails on one GPU fails the ring. Blocks.
+ */
 int sl_gpu_ring_add(struct sl_gpu_ring *ring, struct sl_gpu *gpu, const uint64_t *addresses,
                     const uint64_t *bytes, struct sl_err *err);
 /** This queue ends, as with sl_gpu_ring_free(): no note of it is told any more. The ring can only
@@ -73,21 +78,47 @@ SL_AUTO_DEFINE(sl_gpu_ring)
 int sl_gpu_ring_reserve(struct sl_gpu_ring *ring, uint32_t file, uint64_t offset, uint64_t bytes,
                         uint8_t **data, struct sl_err *err);
 /**
- * The same without an end in sight, for bytes that are received there: a thread may have many of
- * them, and reserve meanwhile. Never blocks: *data is NULL where there is none to spare, since some
- * buffers are kept for those who reserve; and in a ring with scratch memory.
+ * Lend out pinned memory without an end in sight, for bytes that are received there.
+ *
+ * @file           number of the file.
+ * @offset, bytes  which bytes of it; at most what a buffer has, else SL_E_INTERNAL.
+ * @data           out: the ring's, to be committed. NULL: there is none to spare, since some
+ *                 buffers are kept for those who reserve; always so in a ring with scratch memory.
+ * @return         0, or -1 as sl_gpu_ring_reserve().
+ *
+ * Any thread, which may have many of them, and reserve meanwhile. Never blocks.
  */
 int sl_gpu_ring_lend(struct sl_gpu_ring *ring, uint32_t file, uint64_t offset, uint64_t bytes,
                      uint8_t **data, struct sl_err *err);
 /** They are written, and on their way when it is time. The thread that reserved them; never blocks.
  */
 void sl_gpu_ring_commit(struct sl_gpu_ring *ring, const uint8_t *data);
-/** The same for whole items of a shape (which stays until the ring ends), the first of which
- * becomes what lies at `offset`. bytes: of what is written here. */
+/**
+ * Reserve as sl_gpu_ring_reserve() does, for items that take another shape on the device.
+ *
+ * @shape   what becomes of them; stays until the ring ends.
+ * @file    number of the file.
+ * @offset  where what becomes of the first item lies in it.
+ * @bytes   of what is written here: whole items, at most what a buffer has.
+ * @data    out: the ring's, to be committed.
+ * @return  0, or -1 as sl_gpu_ring_reserve().
+ *
+ * Any thread. Blocks while every buffer is on its way. Only in a ring with scratch memory.
+ */
 int sl_gpu_ring_reserve_shaped(struct sl_gpu_ring *ring, const struct sl_gpu_shape *shape,
                                uint32_t file, uint64_t offset, uint64_t bytes, uint8_t **data,
                                struct sl_err *err);
-/** The same for one GPU alone, over what it has there. */
+/**
+ * Reserve as sl_gpu_ring_reserve() does, for one GPU alone, over what it has there.
+ *
+ * @queue          the GPU's: 0, or as sl_gpu_ring_add() returned it.
+ * @file           number of the file.
+ * @offset, bytes  which bytes of it; at most what a buffer has.
+ * @data           out: the ring's, to be committed.
+ * @return         0, or -1 as sl_gpu_ring_reserve().
+ *
+ * Any thread. Blocks while every buffer is on its way.
+ */
 int sl_gpu_ring_reserve_alone(struct sl_gpu_ring *ring, unsigned queue, uint32_t file,
                               uint64_t offset, uint64_t bytes, uint8_t **data, struct sl_err *err);
 

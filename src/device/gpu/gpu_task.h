@@ -9,8 +9,17 @@
 
 #include "gpu.h"
 
-/** Run something on the GPU's thread and wait for it, with what it returns. Any thread but the
- * GPU's. A lost GPU fails at once, unless `always`: for what gives back. */
+/**
+ * Run something on the GPU's thread, and wait for it.
+ *
+ * @run     the task.
+ * @arg     what it gets; borrowed for the call.
+ * @always  also on a GPU that is lost, for what gives back; else that fails at once.
+ * @return  what `run` returned, with its error if that is negative; or -1 with SL_E_GPU: the GPU is
+ *          lost, and nothing was run. err may be NULL.
+ *
+ * Any thread but the GPU's.
+ */
 int sl_gpu_call(struct sl_gpu *gpu, int (*run)(struct sl_gpu *gpu, void *arg, struct sl_err *err),
                 void *arg, bool always, struct sl_err *err);
 /** The driver's functions, to be called on the GPU's thread; borrowed. */
@@ -21,7 +30,13 @@ void sl_gpu_poke(struct sl_gpu *gpu);
 
 /* All from here on: the GPU's thread alone. */
 
-/** 0, or -1 with err; remembers a lost context. `what` is what could not be done. */
+/**
+ * Judge what a function of the driver returned, and remember a context that is lost.
+ *
+ * @result  of the driver's function.
+ * @what    a format: what could not be done. The message is "cannot WHAT on cuda:N: …".
+ * @return  0, or -1 with SL_E_NO_SPACE (the device's memory is full) or SL_E_GPU.
+ */
 int sl_gpu_check(struct sl_gpu *gpu, int result, struct sl_err *err, const char *what, ...)
     __attribute__((format(printf, 4, 5)));
 /** The context is needed, and is no more: each acquire that went well has its release. */

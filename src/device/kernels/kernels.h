@@ -34,8 +34,17 @@ struct sl_kernels *sl_kernels_load(const struct sl_cuda *cuda, const struct sl_c
 void sl_kernels_free(struct sl_kernels *kernels);
 SL_AUTO_DEFINE(sl_kernels)
 
-/** As sl_cast(): `count` elements from `in` to `out`, which may be the same memory for types of
- * the same size and must not overlap otherwise. Fastest where both are aligned to 16 bytes. */
+/**
+ * Cast elements, as sl_cast() does.
+ *
+ * @stream    on which it is done.
+ * @from, to  types of a pair that sl_cast_offered() knows; else SL_E_INTERNAL.
+ * @overflow  what becomes of values that do not fit.
+ * @in, out   addresses. The same memory for types of the same size; else they must not overlap,
+ *            SL_E_INTERNAL. Fastest where both are aligned to 16 bytes.
+ * @count     of elements; may be 0.
+ * @return    0, or -1.
+ */
 int sl_kernels_cast(struct sl_kernels *kernels, struct sl_cuda_stream *stream, enum sl_dtype from,
                     enum sl_dtype to, enum sl_cast_overflow overflow, uint64_t in, uint64_t out,
                     uint64_t count, struct sl_err *err);
@@ -60,8 +69,14 @@ int sl_kernels_gather(struct sl_kernels *kernels, struct sl_cuda_stream *stream,
 /** Bytes of scratch memory, aligned to 4, that sl_kernels_crc() wants for a range. */
 uint64_t sl_kernels_crc_scratch(const struct sl_kernels *kernels, uint64_t bytes);
 /**
- * The CRC of a range (SL_HASH_CRC32 or SL_HASH_CRC32C), as sl_crc32(0, …) gives it, to the 32-bit
- * word at `out`. Fastest where `in` is aligned to 4.
+ * Compute the CRC of a range, as sl_crc32(0, …) gives it.
+ *
+ * @stream     on which it is done.
+ * @kind       SL_HASH_CRC32 or SL_HASH_CRC32C.
+ * @in, bytes  the range; may be empty. Fastest where `in` is aligned to 4.
+ * @scratch    sl_kernels_crc_scratch() bytes, aligned to 4.
+ * @out        gets a 32-bit word; aligned to 4.
+ * @return     0, or -1; SL_E_INTERNAL also for another kind, or what is not aligned.
  */
 int sl_kernels_crc(struct sl_kernels *kernels, struct sl_cuda_stream *stream,
                    enum sl_hash_kind kind, uint64_t in, uint64_t bytes, uint64_t scratch,

@@ -24,8 +24,15 @@ SL_AUTO_DEFINE(sl_gpu_crcs)
 void sl_gpu_crcs_join(struct sl_gpu_crcs *crcs, struct sl_gpu_ring *ring, unsigned queue);
 /** Set the listener; NULL: none, and no call is under way when it returns. Any thread. */
 void sl_gpu_crcs_bind(struct sl_gpu_crcs *crcs, const struct sl_stage_results *results);
-/** These bytes are on the device: checks that have all of theirs are computed, and told later. From
- * within a note of the ring; does not wait. SL_E_GPU; nothing is told after a failure. */
+/**
+ * Note that bytes are on the device. Checks that have all of theirs are computed, and told later.
+ *
+ * @file           number of the plan's file.
+ * @offset, bytes  which bytes of it, each only once; bytes is at least 1.
+ * @return         0, or -1 with SL_E_GPU; nothing is told after a failure.
+ *
+ * From within a note of the ring, so on the GPU's thread; does not wait.
+ */
 int sl_gpu_crcs_landed(struct sl_gpu_crcs *crcs, uint32_t file, uint64_t offset, uint64_t bytes,
                        struct sl_err *err);
 /** Before the ring goes: nobody is told any more, and nothing is under way when it returns. Any
