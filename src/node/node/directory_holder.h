@@ -45,8 +45,15 @@ enum sl_wholeness {
     SL_WHOLENESS_NOT,     /* proven: it is not there, or something else is */
     SL_WHOLENESS_UNKNOWN, /* it cannot be looked at just now */
 };
-/** Is it whole, as for sl_directory_holder_scan()? *bytes: what it takes, where it is there.
- * Changes nothing; while a load works with it, the load knows better. */
+/**
+ * Find out whether a version is whole, as sl_directory_holder_scan() does. Changes nothing; while a
+ * load works with the version, the load knows better.
+ *
+ * @name     of the model.
+ * @version  the text of its version.
+ * @bytes    out: what it takes, where it is there; else 0.
+ * @return   what was found, logged if it is not as it should be.
+ */
 enum sl_wholeness sl_directory_holder_look(struct sl_directory_holder *holder, const char *name,
                                            const char *version, uint64_t *bytes);
 /** A folder of a layer above for what it keeps beside the models; name begins with a dot. Makes it.

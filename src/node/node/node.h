@@ -57,19 +57,33 @@ SL_AUTO_DEFINE(sl_node)
  * caches that it was defined with. Reads files; blocks for no load.
  */
 void sl_node_reload(struct sl_node *node, struct sl_node_config *config);
-/**
- * What a caller brought: a text of one or several models, which are loaded from now on and known
- * again after a restart. names: of each, "" at the end. SL_E_USAGE tells the first mistake; nothing
- * was done then. Code "exists": the config has the name. SL_E_NO_SPACE. With these the first *count
- * are taken, as the message says. Waits for no load.
- */
 enum { SL_NODE_REQUEST_MODELS_MAX = 16 };
+/**
+ * Take what a caller brought: one or several models, which are loaded from now on and known again
+ * after a restart.
+ *
+ * @text, bytes  YAML, not trusted; `text` ends with a 0 behind its bytes.
+ * @names        out: the names of those that are taken.
+ * @count        out: how many they are, also after a failure.
+ * @return       0, or -1. SL_E_USAGE tells the first mistake of the text, and nothing was done
+ *               then; code "exists": the config has the name. SL_E_NO_SPACE. Where some are taken
+ *               and the others not, the message says so.
+ *
+ * Waits for no load.
+ */
 int sl_node_request(struct sl_node *node, const char *text, size_t bytes,
                     char names[SL_NODE_REQUEST_MODELS_MAX][64], size_t *count, struct sl_err *err);
 /**
- * A client asks for a URI on a device ("host", "cuda:0"): is it allowed, and what is it called? It
- * is known from now on, for as long as something of it is in memory. user: as whom the client
- * counts (sl_peer_user). Any thread. Errors as sl_node_uri_check().
+ * Find out whether a client may have a URI, and what it is called. It is known from now on, for as
+ * long as something of it is in memory.
+ *
+ * @uri     not trusted.
+ * @device  "host", "cuda:0".
+ * @user    as whom the client counts (sl_peer_user).
+ * @name    out: as sl_node_uri_name() has it.
+ * @return  0, or -1 with the errors of sl_node_uri_check() and sl_registry_define().
+ *
+ * Any thread.
  */
 int sl_node_define_uri(struct sl_node *node, const char *uri, const char *device, uint32_t user,
                        char name[SL_NODE_URI_NAME], struct sl_err *err);

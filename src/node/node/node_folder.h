@@ -36,8 +36,14 @@ void sl_node_folder_explain(const struct sl_node_folder *folder, struct sl_err *
 int sl_node_folder_reach(const char *path, bool *exposed, struct sl_err *err);
 /**
  * Open a folder below one that is trusted: a folder of the daemon or of root, which nobody else may
- * write. make: if it is not there. `where`: for messages. SL_E_NOT_FOUND; SL_E_NO_SPACE, code
- * "owner".
+ * write.
+ *
+ * @parent_fd  the trusted one.
+ * @name       a name in it; a link there is not followed.
+ * @make       make it if it is not there.
+ * @where      what it is called, for messages.
+ * @return     a descriptor, the caller's; or -1 with SL_E_NOT_FOUND, or SL_E_NO_SPACE, with code
+ *             "owner" if it is somebody else's.
  */
 int sl_node_open_own(int parent_fd, const char *name, bool make, const char *where,
                      struct sl_err *err);

@@ -11,10 +11,16 @@
 
 struct sl_node_pool;
 /**
- * Serve the pool as the config says; listen_fd >= 0 is a socket that listens already, owned from
- * now on, whatever comes of it. The registry and the GPUs' holders (may be NULL) are borrowed, and
- * the registry must be stopped before the pool is freed: then every request that waits has its
- * answer. Errors as sl_node_socket_open(); SL_E_USAGE: a group that there is not; SL_E_NO_SPACE.
+ * Serve the pool as the config says.
+ *
+ * @registry   borrowed. It must be stopped before the pool is freed: then every request that waits
+ *             has its answer.
+ * @gpus       borrowed; may be NULL.
+ * @spec       borrowed for the call.
+ * @listen_fd  a socket that listens already, owned from now on, whatever comes of it; -1: one is
+ *             made at the config's path.
+ * @return     the pool, the caller's. NULL with the errors of sl_node_socket_open(); SL_E_USAGE: a
+ *             group that there is not; SL_E_NO_SPACE.
  */
 struct sl_node_pool *sl_node_pool_start_with(struct sl_registry *registry,
                                              struct sl_gpu_holders *gpus,

@@ -23,9 +23,16 @@ int sl_node_uri_below(const struct sl_list *prefixes, const char *uri, size_t *p
  * each device: "host", "cuda:0". SL_E_NO_SPACE. */
 int sl_node_uri_name(const char *uri, const char *device, char name[SL_NODE_URI_NAME],
                      struct sl_err *err);
-/** A spec of this name: all that the URI has, into the pool on this device, or, if that is NULL, as
- * files; of local files nothing outside of what its first prefix_bytes name. Release specs.
- * SL_E_USAGE, SL_E_NO_SPACE. */
+/**
+ * Make the spec of all that a URI has.
+ *
+ * @uri           one that sl_node_uri_check() allowed.
+ * @prefix_bytes  of local files nothing outside of what so much of the URI names.
+ * @device        "host", "cuda:0": into the pool there; NULL: it becomes files.
+ * @name          of the model.
+ * @specs         out: one; release it in either case.
+ * @return        0, or -1 with SL_E_USAGE or SL_E_NO_SPACE.
+ */
 int sl_node_uri_spec(const char *uri, size_t prefix_bytes, const char *device, const char *name,
                      struct sl_specs *specs, struct sl_err *err);
 

@@ -23,8 +23,13 @@ SL_AUTO_DEFINE(sl_pool_holder)
 const struct sl_holder *sl_pool_holder_ops(struct sl_pool_holder *holder);
 /**
  * Tell the registry of every whole model that is left of the process before: in the directory, and
- * among what the service manager gave (may be NULL), those on GPUs for their holders. What is of no
- * use is removed. Where there are models on GPUs it blocks for the driver's start.
+ * among what the service manager gave. What is of no use is removed, and logged.
+ *
+ * @gpus      whose holders get the models on GPUs.
+ * @registry  which is told.
+ * @given     from the service manager: models among it are taken out; may be NULL.
+ *
+ * Where there are models on GPUs it blocks for the driver's start.
  */
 void sl_pool_holder_scan(struct sl_pool_holder *holder, struct sl_gpu_holders *gpus,
                          struct sl_registry *registry, struct sl_systemd_sockets *given);

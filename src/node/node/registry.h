@@ -49,8 +49,14 @@ void sl_registry_hold(struct sl_registry *registry, bool held);
 /** The same of residents on cuda:`ordinal`; 0 unless set. */
 void sl_registry_set_gpu_budget(struct sl_registry *registry, unsigned ordinal,
                                 uint64_t budget_bytes);
-/** Bytes that residents there take, those being loaded or dropped included, and what was dropped
- * and somebody still has; and their budget. */
+/**
+ * Tell how full a GPU is.
+ *
+ * @ordinal       of cuda:`ordinal`.
+ * @held_bytes    out: what residents there take, those being loaded or dropped included, and what
+ *                was dropped and somebody still has.
+ * @budget_bytes  out: as sl_registry_set_gpu_budget() set it.
+ */
 void sl_registry_gpu_bytes(struct sl_registry *registry, unsigned ordinal, uint64_t *held_bytes,
                            uint64_t *budget_bytes);
 
@@ -231,9 +237,15 @@ struct sl_derived_offer {
  */
 int sl_registry_deposit_begin(struct sl_registry *registry, const struct sl_derived_offer *offer,
                               struct sl_err *err);
-/** The body is the holder's from now on, and whoever knows the key finds it; bytes: what it has.
- * -1: as if aborted, and the body remains the caller's; code "stale", as above; SL_E_NO_SPACE;
- * SL_E_NOT_FOUND: there is no such deposit. */
+/**
+ * End a deposit well: whoever knows the key finds it from now on.
+ *
+ * @id      as it was begun with.
+ * @body    the holder's from now on; on failure it remains the caller's.
+ * @bytes   what the body has.
+ * @return  0, or -1, and the deposit is gone as if aborted: SL_E_NOT_FOUND: there is no such
+ *          deposit; SL_E_INTEGRITY, code "stale", as above; SL_E_NO_SPACE.
+ */
 int sl_registry_deposit_commit(struct sl_registry *registry, uint64_t id, void *body,
                                uint64_t bytes, struct sl_err *err);
 /** Its room is free again; one that is over is fine. */
@@ -251,7 +263,15 @@ void sl_registry_deposit_abort(struct sl_registry *registry, uint64_t id);
 struct sl_model_ref *sl_registry_hold_derived(struct sl_registry *registry, const char *name,
                                               const char *key, const struct sl_derived_view *view,
                                               const char *who, struct sl_err *err);
-/** As sl_registry_evict(), of what has this key alone, whoever deposited it. */
+/**
+ * Begin to take derived models out of memory, as sl_registry_evict() does, whoever deposited them.
+ *
+ * @name    of the model that they were made from.
+ * @key     of those that go.
+ * @bytes   out: how much; not NULL.
+ * @return  0, or -1: SL_E_USAGE, code "busy", while one is in use, and all stay; SL_E_NOT_FOUND,
+ *          code "absent".
+ */
 int sl_registry_evict_derived(struct sl_registry *registry, const char *name, const char *key,
                               uint64_t *bytes, struct sl_err *err);
 
@@ -305,12 +325,26 @@ bool sl_registry_meaning(struct sl_registry *registry, const char *name,
                          struct sl_registry_meaning *meaning);
 /** Which memory the model of this name is for; 0: there is none. */
 uint32_t sl_registry_placement(struct sl_registry *registry, const char *name);
-/** Every model of a holder of this name, with the lock held: `each` must be quick, and must not
- * call the registry. Ends where it does not return 0. */
+/**
+ * Look at every model of a holder, its derived ones, and what was dropped there and somebody still
+ * has.
+ *
+ * @holder  the name of it, or of several.
+ * @each    gets each, until it does not return 0. The lock is held: it must be quick, and must not
+ *          call the registry.
+ * @arg     what `each` gets.
+ */
 void sl_registry_each(struct sl_registry *registry, const char *holder,
                       int (*each)(void *arg, const struct sl_registry_entry *entry), void *arg);
-/** One model as JSON, a value; false, with nothing written, if there is none. all: hidden ones,
- * too, and those that nobody has defined yet, and which pods have volumes; here and below. */
+/**
+ * Write one model as JSON, a value.
+ *
+ * @name    of the model.
+ * @all     hidden ones, too, and those that nobody has defined yet, and which pods have volumes;
+ *          here and below.
+ * @json    where to.
+ * @return  false, with nothing written, if there is none.
+ */
 bool sl_registry_model_json(struct sl_registry *registry, const char *name, bool all,
                             struct sl_json *json);
 /** Members of an open object: "models", budget, bytes. */

@@ -145,12 +145,21 @@ struct sl_pool_model *sl_pool_model_adopt_offer(struct sl_gpu *gpu, const char *
                                                 uint64_t most_bytes, int index_fd,
                                                 const int *slab_fds, size_t slab_count,
                                                 struct sl_err *err);
-/** The same where the slabs may be memory of any GPU, which `find` tells by its UUID: it outlives
- * the model, too. NULL with err refuses it. */
+/** Tells a GPU by its UUID. NULL with err refuses it. */
 struct sl_pool_gpus {
     struct sl_gpu *(*find)(void *arg, const uint8_t uuid[16], struct sl_err *err);
     void *arg;
 };
+/**
+ * Make a model as sl_pool_model_adopt_offer() does, of slabs that may be memory of any GPU.
+ *
+ * @gpus      tells a GPU by its UUID, which outlives the model; NULL: slabs of a GPU are refused.
+ * @name      of the model; NULL: as the index says.
+ * @index_fd  owned by the model; on failure closed, as all of
+ * @slab_fds  these `slab_count` are.
+ * @return    the model, the caller's: it has one copy and is ready. NULL: the same errors, and
+ *            those of `find`. Any thread.
+ */
 struct sl_pool_model *sl_pool_model_adopt_where(const struct sl_pool_gpus *gpus, const char *name,
                                                 int index_fd, const int *slab_fds,
                                                 size_t slab_count, struct sl_err *err);

@@ -66,7 +66,16 @@ int sl_slab_make(const struct sl_slab_place *place, uint64_t bytes, struct sl_sl
  * against writing, growing and shrinking, of exactly this size.
  */
 int sl_slab_adopt(int *fd, uint64_t bytes, struct sl_slab *slab, struct sl_err *err);
-/** The same of memory of this GPU, which outlives it, at least so much. SL_E_INTEGRITY, SL_E_GPU.
+/**
+ * Make a slab of memory of a GPU that another process made and hands over.
+ *
+ * @gpu     outlives the slab.
+ * @fd      *fd is owned by the slab then; on failure it stays the caller's.
+ * @bytes   exactly what the memory has, a multiple of what memory of this GPU comes in.
+ * @slab    out: sealed, and not mapped.
+ * @return  0, or -1 with SL_E_INTEGRITY (it is no such memory) or SL_E_GPU.
+ *
+ * Blocks for the GPU's driver.
  */
 int sl_slab_adopt_gpu(struct sl_gpu *gpu, int *fd, uint64_t bytes, struct sl_slab *slab,
                       struct sl_err *err);

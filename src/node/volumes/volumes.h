@@ -69,8 +69,15 @@ struct sl_volume_stats {
     bool abnormal; /* the published version is damaged or gone; message says how */
     char message[256];
 };
-/** path: where it was published. Looks at the version's files, reading none. SL_E_NOT_FOUND: not a
- * volume, or not its path; SL_E_USAGE: no id or no path. */
+/**
+ * Say how a volume is. Looks at the version's files, reading none.
+ *
+ * @volume_id  of the volume; not trusted.
+ * @path       where it was published; not trusted.
+ * @stats      out: zeros after a failure.
+ * @return     0, or -1 with SL_E_NOT_FOUND (not a volume, or not its path) or SL_E_USAGE (no id or
+ *             no path).
+ */
 int sl_volumes_stats(struct sl_volumes *volumes, const char *volume_id, const char *path,
                      struct sl_volume_stats *stats, struct sl_err *err);
 /**

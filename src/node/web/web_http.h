@@ -23,9 +23,14 @@ int sl_web_path_decode(const char *url, char path[SL_WEB_PATH_BYTES]);
 
 enum sl_web_range { SL_WEB_RANGE_NONE, SL_WEB_RANGE_ONE, SL_WEB_RANGE_UNSATISFIABLE };
 /**
- * RFC 9110 section 14.2: one range of bytes gives ONE and [begin, end). What is not a range of
- * bytes, and several ranges, are NONE: the whole is sent, as the RFC allows, so that nobody can ask
- * for overlaps. text may be NULL.
+ * Read a Range header, RFC 9110 section 14.2. Only one range of bytes counts: what is none, and
+ * several ranges, are NONE, and the whole is sent, as the RFC allows, so that nobody can ask for
+ * overlaps.
+ *
+ * @text        of the header; may be NULL.
+ * @total       bytes of the whole.
+ * @begin, end  out, of ONE alone: [begin, end), cut off at the total.
+ * @return      which it is.
  */
 enum sl_web_range sl_web_range_parse(const char *text, uint64_t total, uint64_t *begin,
                                      uint64_t *end);
@@ -44,8 +49,12 @@ struct sl_web_conditions {
     const char *if_match, *if_none_match, *if_modified_since, *if_unmodified_since, *if_range;
 };
 /**
- * RFC 9110 section 13.2.2. 0: go on; 304; 412. *use_range becomes false if If-Range does not hold.
- * modified: whole seconds since 1970.
+ * Judge the conditional headers of a request, RFC 9110 section 13.2.2.
+ *
+ * @etag       what the file has, with its quotes. A weak one (W/) is in no list but "*".
+ * @modified   whole seconds since 1970.
+ * @use_range  becomes false if If-Range does not hold; else it stays.
+ * @return     0: go on; or the status to answer with: 304, 412.
  */
 int sl_web_conditions_check(const struct sl_web_conditions *conditions, const char *etag,
                             int64_t modified, bool *use_range);

@@ -93,7 +93,16 @@ struct sl_csi_pairs {
     struct sl_volume_pair pairs[SL_CSI_PAIRS_MAX];
     size_t count;
 };
-/** entries: the array of a map, as protobuf-c has it. */
+/**
+ * Check a map of strings, and make pairs of it that are sorted by key.
+ *
+ * @field           what a message calls an entry: "secret".
+ * @entries, count  the array of the map, as protobuf-c has it; at most SL_CSI_PAIRS_MAX.
+ * @value_bytes     the most that a value may have.
+ * @pairs           out: they borrow the texts of the entries. Of no use after a failure.
+ * @return          0, or -1 with SL_E_USAGE: too many, a key that is no key or is there twice, a
+ *                  value that is too long or not UTF-8.
+ */
 int sl_csi_pairs_read(const char *field, void *entries, size_t count, size_t value_bytes,
                       struct sl_csi_pairs *pairs, struct sl_err *err);
 

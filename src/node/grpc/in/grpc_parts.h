@@ -120,13 +120,30 @@ uint64_t sl_grpc_connection_next(const struct sl_grpc_connection *connection);
 /* grpc_stream.c; the loop's */
 
 int sl_grpc_stream_new(struct sl_grpc_connection *connection, int32_t id);
-/** False: the stream has to go. */
+/**
+ * Take one header of a request.
+ *
+ * @name, name_bytes    as HPACK unpacked it; not trusted.
+ * @value, value_bytes  the same.
+ * @return              false: the stream has to go, since the header breaks RFC 9113 or all of them
+ *                      exceed SL_GRPC_HEADER_BYTES.
+ */
 bool sl_grpc_stream_header(struct sl_grpc_stream *stream, const char *name, size_t name_bytes,
                            const char *value, size_t value_bytes);
 void sl_grpc_stream_body(struct sl_grpc_stream *stream, const uint8_t *data, size_t bytes);
 /** The request is whole. */
 void sl_grpc_stream_run(struct sl_grpc_stream *stream);
-/** Answer, once; the job, if there is one, is nobody's from then on. response: taken over. */
+/**
+ * Answer a request, once. The job, if there is one, is nobody's from then on.
+ *
+ * @code      SL_GRPC_OK, or what was wrong.
+ * @text      why, for people; borrowed for the call. Of no use with SL_GRPC_OK.
+ * @response  the message; copied, and released by the caller. Of no use with another code: may be
+ *            NULL.
+ *
+ * Without memory for the message the answer is SL_GRPC_RESOURCE_EXHAUSTED; without any the stream
+ * is reset.
+ */
 void sl_grpc_stream_answer(struct sl_grpc_stream *stream, enum sl_grpc_code code, const char *text,
                            struct sl_buf *response);
 void sl_grpc_stream_free(struct sl_grpc_stream *stream);

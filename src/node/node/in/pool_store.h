@@ -18,10 +18,14 @@ int sl_pool_store_keep(struct sl_pool_model *model, struct sl_err *err);
 /** It keeps this model no more; one that it never had is fine. */
 void sl_pool_store_drop(struct sl_pool_model *model);
 /**
- * Take every model out of what the manager gave, one count each. What is not whole, not sealed or
- * not ours goes, from the store too, and is logged. gpus: where models on GPUs are looked for;
- * NULL: they go, too. The copies of a model on all GPUs come one by one: they are still to
- * be joined.
+ * Take every model out of what the manager gave. What is not whole, not sealed or not ours goes,
+ * from the store, too, and is logged; what only lacked memory or descriptors is left in the store.
+ *
+ * @given  its descriptors of models are taken out.
+ * @gpus   where models on GPUs are looked for; NULL: they go, too.
+ * @found  gets each model, which is its own from then on. The copies of a model on all GPUs come
+ *         one by one: they are still to be joined.
+ * @arg    what `found` gets.
  */
 void sl_pool_store_scan(struct sl_systemd_sockets *given, const struct sl_pool_gpus *gpus,
                         void (*found)(void *arg, struct sl_pool_model *model), void *arg);

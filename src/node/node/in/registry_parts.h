@@ -367,7 +367,13 @@ void registry_stop_measuring(struct sl_registry *registry, const struct model *m
 bool registry_counts_for(const struct model *model, const char *sharer);
 /** Of those who wait some came or went: its name and its place count for one who does. */
 void registry_pass_shares(struct sl_registry *registry, struct model *model);
-/** Why a queued model waits. all: also by the names of what not everybody is told of. */
+/**
+ * Say why a queued model waits. With the lock held.
+ *
+ * @model           queued.
+ * @all             also by the names of what not everybody is told of.
+ * @text, capacity  out: cut off where it does not fit.
+ */
 void registry_describe_wait(const struct sl_registry *registry, const struct model *model, bool all,
                             char *text, size_t capacity);
 /** Has another name the same memory? */
@@ -411,8 +417,13 @@ struct victims {
     size_t count;
 };
 /**
- * Make room for the `bytes` that `resident` will have in all: marks what must go as DROPPING, for
- * the caller to drop without the lock. -1: refused, nothing marked.
+ * Make room in every space that a resident lies in: mark what must go as DROPPING, for the caller
+ * to drop without the lock. With the lock held.
+ *
+ * @resident  which wants the room.
+ * @bytes     that it will have in all.
+ * @victims   out: what was marked; at most VICTIMS_MAX go for one resident.
+ * @return    0, or -1 with SL_E_NO_SPACE, code "budget": refused and counted, nothing marked.
  */
 int registry_make_room(struct sl_registry *registry, struct resident *resident, uint64_t bytes,
                        struct victims *victims, struct sl_err *err);

@@ -54,8 +54,19 @@ int sl_pool_copy_set_index(struct sl_pool_copy *copy, const void *index, size_t 
 int sl_pool_copy_make_page(struct sl_pool_copy *copy, uint32_t word, enum sl_pool_state state,
                            struct sl_err *err);
 
-/** pool_build.c: a model with a copy in each of these places: slabs, index and page of a plan of
- * layout slabs. Numbers of tensors are those of plan->tensors; data files follow. */
+/**
+ * Make a model that is still to be filled, with a copy in each of these places: slabs, index and
+ * page (pool_build.c).
+ *
+ * @name           of the model; copied.
+ * @plan           of layout slabs; borrowed for the call. Numbers of tensors are those of
+ *                 plan->tensors; data files follow.
+ * @places, count  at least 1; what they point to is borrowed as struct sl_slab_place says.
+ * @return         the model, the caller's. NULL: SL_E_NO_SPACE, also with too many tensors;
+ *                 SL_E_GPU.
+ *
+ * Blocks for a GPU's driver.
+ */
 struct sl_pool_model *sl_pool_model_plan(const char *name, const struct sl_plan *plan,
                                          const struct sl_slab_place *places, size_t count,
                                          struct sl_err *err);
@@ -73,8 +84,15 @@ int sl_pool_model_finish(struct sl_pool_model *model, struct sl_err *err);
  * goes. */
 void sl_pool_model_give_up(struct sl_pool_model *model);
 
-/** slab_sink.c: the files of a plan in the slabs of a copy; all borrowed. ring: through which
- * those on a GPU are filled. */
+/**
+ * Open the files of a plan in the slabs of a copy, as a sink (slab_sink.c).
+ *
+ * @copy          made by sl_pool_model_plan(); it outlives the sink.
+ * @files, count  the plan's; they outlive the sink.
+ * @ring          through which those on a GPU are filled; outlives the sink. NULL: none is on a
+ *                GPU.
+ * @return        the sink, the caller's. NULL: SL_E_NO_SPACE.
+ */
 struct sl_sink *sl_slab_sink_open(struct sl_pool_copy *copy, const struct sl_sink_file *files,
                                   size_t count, struct sl_gpu_ring *ring, struct sl_err *err);
 

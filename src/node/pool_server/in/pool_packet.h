@@ -22,8 +22,14 @@ struct sl_pool_packet {
     char key[SL_WIRE_KEY_BYTES + 1];
     char device[SL_WIRE_DEVICE_BYTES + 1];
 };
-/** fd_count: descriptors that came with it. -1: SL_E_USAGE, code "protocol"; type and serial are
- * set if they could be read. */
+/**
+ * Check a packet of a client, and read it.
+ *
+ * @data, bytes  the whole packet; not trusted.
+ * @fd_count     descriptors that came with it.
+ * @packet       out: a copy; after a failure only type and serial, if they could be read.
+ * @return       0, or -1 with SL_E_USAGE, code "protocol".
+ */
 int sl_pool_packet_parse(const void *data, size_t bytes, size_t fd_count,
                          struct sl_pool_packet *packet, struct sl_err *err);
 

@@ -163,8 +163,15 @@ void sl_pool_flush(struct sl_pool_connection *connection);
 void sl_pool_connection_answer(struct sl_pool_connection *connection,
                                struct sl_pool_request *request);
 
-/** Send a packet with these descriptors (borrowed until it is sent). head.bytes, type and serial
- * are filled in. */
+/**
+ * Send a packet, now or when the socket takes it. No other may wait to be sent.
+ *
+ * @type           with SL_WIRE_ANSWER in it, or SL_WIRE_ERROR.
+ * @packet, bytes  begins with a struct sl_wire_head, which is filled in here; copied.
+ * @fds, fd_count  at most SL_WIRE_FDS_MAX; borrowed until they are sent. NULL: none.
+ *
+ * Without memory for it the connection is closed.
+ */
 void sl_pool_send(struct sl_pool_connection *connection, uint16_t type, void *packet, size_t bytes,
                   const int *fds, size_t fd_count);
 void sl_pool_send_error(struct sl_pool_connection *connection, const struct sl_err *err);
@@ -272,7 +279,13 @@ struct sl_pool_quiet {
         uint64_t left_out;
     } slots[SL_POOL_QUIET_SLOTS];
 };
-/** Log a warning, unless there were enough of this kind. */
+/**
+ * Log a warning about a client, unless there were a few of this kind within a minute.
+ *
+ * @uid   of whom: each user has a count of its own.
+ * @said  the kind.
+ * @text  what is said, without a full stop.
+ */
 void sl_pool_quiet_warn(struct sl_pool_quiet *quiet, uint32_t uid, enum sl_pool_said said,
                         const char *text);
 /** Tell what was left out so far. */

@@ -44,9 +44,13 @@ enum sl_mounted {
 enum sl_mounted sl_mounting_look(const struct sl_mounting *mounting, const char *target,
                                  int source_fd);
 /**
- * Unmount what is at the target, as often as something is, and remove its folder; nothing there is
- * fine. devices: only what is of one of these file systems is unmounted; count 0: whatever it is.
- * SL_E_USAGE, code "precondition": something else is there; SL_E_NO_SPACE.
+ * Unmount what is at a target, as often as something is, and remove its folder. Nothing there is
+ * fine.
+ *
+ * @target          below the directory.
+ * @devices, count  only what is of one of these file systems is unmounted; count 0: whatever it is.
+ * @return          0, or -1 with SL_E_USAGE, code "precondition" (something else is there), or
+ *                  SL_E_NO_SPACE.
  */
 int sl_mounting_undo(const struct sl_mounting *mounting, const char *target, const dev_t *devices,
                      size_t count, struct sl_err *err);

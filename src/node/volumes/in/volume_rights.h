@@ -24,8 +24,15 @@ struct sl_volume_grant {
     struct sl_caller_credentials credentials;
 };
 /**
- * May a pod of this namespace have it? salt: of this node, so that nobody can tell a guessed secret
- * by a name. SL_E_AUTH: no, and what the config or the volume would need. SL_E_USAGE.
+ * Find out whether a pod of a namespace may have what it asks for, and with which credentials.
+ *
+ * @rights                 the node's.
+ * @request                what is asked for; its texts are not trusted.
+ * @secrets, secret_count  what the volume brings.
+ * @salt                   of this node, so that nobody can tell a guessed secret by a name.
+ * @grant                  out: release its credentials. After a failure there are none.
+ * @return                 0, or -1 with SL_E_AUTH: no, and what the config or the volume would
+ *                         need; SL_E_USAGE.
  */
 int sl_volume_rights_grant(const struct sl_volume_rights *rights,
                            const struct sl_volume_request *request,

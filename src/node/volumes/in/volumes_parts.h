@@ -93,7 +93,16 @@ bool volumes_is_proof(const struct sl_err *why);
 /** For people: who has a model. */
 void volumes_who(const struct sl_volume_record *record, char who[SL_REF_WHO_BYTES]);
 
-/** volumes_ask.c: which model it is, and known to the registry; credentials are kept. */
+/**
+ * Find out which model a volume is of, and make it known to the registry; its credentials are kept
+ * (volumes_ask.c).
+ *
+ * @request  whose model, URI or pool it is.
+ * @ask      which brings the secrets.
+ * @volume   its record gets the model's name.
+ * @return   0, or -1 with the errors of sl_volume_rights_grant() and sl_node_define_files();
+ *           SL_E_NOT_FOUND: the config has no such model; SL_E_USAGE: it has no files.
+ */
 int volumes_resolve(struct sl_volumes *volumes, const struct sl_volume_request *request,
                     const struct sl_volume_ask *ask, struct volume *volume, struct sl_err *err);
 /** … and what of it nobody needs any more is wiped. */
@@ -103,9 +112,18 @@ int volumes_digest(const struct sl_volume_request *request, const struct sl_volu
                    uint8_t digest[SL_VOLUME_DIGEST], struct sl_err *err);
 /** "model m: 53.7 GiB of 131 GiB, …", code "aborted"; title: what people call it. */
 int volumes_fail_loading(const char *model, const char *title, struct sl_err *err);
-/** Its model in memory, with a reference; blocks until then, or until_ns. uri: it was asked for by
- * it, or NULL. Code "aborted": it is still being loaded, "model m: 53.7 GiB of 131 GiB, …", or too
- * many wait already. */
+/**
+ * Get a volume's model in memory, with a reference.
+ *
+ * @volume    resolved; gets the reference and the text of its version.
+ * @uri       by which it was asked for, for messages; NULL: by its name.
+ * @until_ns  by sl_now_ns(): the load goes on then.
+ * @cancel    may be NULL.
+ * @return    0, or -1. Code "aborted": it is still being loaded, "model m: 53.7 GiB of 131 GiB, …",
+ *            or too many wait already; else as sl_registry_wait_until().
+ *
+ * Blocks until then, or until_ns; where too many wait already, not at all.
+ */
 int volumes_hold(struct sl_volumes *volumes, struct volume *volume, const char *uri,
                  uint64_t until_ns, struct sl_cancel *cancel, struct sl_err *err);
 

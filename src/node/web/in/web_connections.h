@@ -24,9 +24,26 @@ struct connection *web_connection_of(struct MHD_Connection *mhd);
 void web_note_receiving(struct sl_web *web, struct connection *connection, bool receiving);
 /** The ticker's: shut down what takes too long. */
 void web_drop_late(struct sl_web *web);
-/** MHD_OPTION_NOTIFY_CONNECTION and MHD_OPTION_NOTIFY_COMPLETED; arg: the sl_web. */
+/**
+ * Note that a connection came or went: MHD_OPTION_NOTIFY_CONNECTION.
+ *
+ * @arg      the sl_web.
+ * @mhd      the library's.
+ * @context  its struct connection: made when it comes (NULL: there is no memory for it, and it is
+ *           shut down), freed when it goes.
+ * @code     came, or went.
+ */
 void web_on_connection(void *arg, struct MHD_Connection *mhd, void **context,
                        enum MHD_ConnectionNotificationCode code);
+/**
+ * Note that a request has ended, so that its connection reads the next:
+ * MHD_OPTION_NOTIFY_COMPLETED.
+ *
+ * @arg      the sl_web.
+ * @mhd      the library's; one without a struct connection is fine.
+ * @context  of the request; not looked at.
+ * @code     how it ended.
+ */
 void web_on_completed(void *arg, struct MHD_Connection *mhd, void **context,
                       enum MHD_RequestTerminationCode code);
 

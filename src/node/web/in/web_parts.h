@@ -104,7 +104,13 @@ void web_bound_socket(const struct request *request, bool file);
 enum MHD_Result web_queue(const struct request *request, int status, struct MHD_Response *response);
 /** A response without a body; NULL if there is no memory. */
 struct MHD_Response *web_empty(void);
-/** Takes buf's bytes; type is a Content-Type. 503 while others leave too many answers unread. */
+/**
+ * Answer with bytes. 503 while others leave too many answers unread.
+ *
+ * @status  of HTTP.
+ * @type    a Content-Type; copied.
+ * @buf     its bytes are taken.
+ */
 enum MHD_Result web_send_buf(const struct request *request, int status, const char *type,
                              struct sl_buf *buf);
 /** The same of a page of HTML, with its Content-Security-Policy. */
@@ -112,7 +118,14 @@ enum MHD_Result web_send_html(const struct request *request, const char *policy,
                               struct sl_buf *buf);
 /** Takes what json has written. */
 enum MHD_Result web_send_json(const struct request *request, int status, struct sl_json *json);
-/** {"error":{"kind","code","message"}}; retry_seconds 0 is none. */
+/**
+ * Answer with an error: {"error":{"kind","code","message"}}.
+ *
+ * @status         of HTTP.
+ * @kind           of the error; there is no code.
+ * @retry_seconds  when to come back; 0: it is not said.
+ * @format         of the message, which is cut off at 511 bytes.
+ */
 enum MHD_Result web_send_error(const struct request *request, int status, enum sl_err_kind kind,
                                unsigned retry_seconds, const char *format, ...)
     __attribute__((format(printf, 5, 6)));
@@ -174,7 +187,14 @@ int web_share_open_at(int share_fd, const char *path);
  * it.
  */
 enum MHD_Result web_share_send(const struct request *request, int *fd);
-/** [begin, end) of a file of so many bytes, which is the object of this name. Takes fd. */
+/**
+ * Answer with a range of a file that is asked for by the common name of an object.
+ *
+ * @fd          of the file; -1 when the answer has it.
+ * @name        of the object; copied.
+ * @begin, end  the range: [begin, end), not empty.
+ * @bytes       of the whole file.
+ */
 enum MHD_Result web_share_send_named(const struct request *request, int *fd, const char *name,
                                      uint64_t begin, uint64_t end, uint64_t bytes);
 /** Is a directory (below the shared one) in the middle of being published? */
