@@ -109,9 +109,15 @@ struct sl_bench_config {
     uint64_t peer_seconds;
 };
 /**
- * Measure one model. `result` is zeroed before; its facts and points are filled in also where it
- * fails. SL_E_USAGE names what cannot be measured; other errors as sl_load_run(). Blocks; cancel
- * ends it, SL_E_CANCELED.
+ * Measure one model.
+ *
+ * @spec    of the model; its path is not looked at.
+ * @config  what is measured; borrowed for the call.
+ * @cancel  ends it, SL_E_CANCELED.
+ * @result  zeroed before; its facts and points are filled in also where it fails.
+ * @return  0, or -1: SL_E_USAGE names what cannot be measured; others as sl_load_run().
+ *
+ * Blocks.
  */
 int sl_bench_run(const struct sl_spec *spec, const struct sl_bench_config *config,
                  struct sl_cancel *cancel, struct sl_bench_result *result, struct sl_err *err);
@@ -131,13 +137,20 @@ int sl_bench_parse_start(const char *text, double now, double *start, struct sl_
 /** Describe this machine. Never fails: unknown members stay empty. */
 void sl_bench_facts(struct sl_bench_facts *facts);
 
-/**
- * A synthetic .tensors model with about `bytes` of data and their hashes, in a folder of its own
- * below `to`, and a `sluice share` of it on loopback, in a child process, so that its processor
- * time is not counted as ours. program: of sluice. From a process with one thread. Blocks until it
- * answers. SL_E_NO_SPACE, SL_E_CANCELED.
- */
 struct sl_bench_loopback;
+/**
+ * Make a synthetic .tensors model with its hashes, and start a `sluice share` of it on loopback, in
+ * a child process, so that its processor time is not counted as ours.
+ *
+ * @program  of sluice.
+ * @to       the model's folder is made below it.
+ * @bytes    of the model's data, about.
+ * @cancel   ends it; may be NULL.
+ * @return   what to free in the end. NULL: SL_E_NO_SPACE, SL_E_CANCELED, SL_E_INTERNAL (the server
+ *           did not start), and those of sl_bench_place_open().
+ *
+ * From a process with one thread. Blocks until the server answers.
+ */
 struct sl_bench_loopback *sl_bench_loopback_start(const char *program, const char *to,
                                                   uint64_t bytes, struct sl_cancel *cancel,
                                                   struct sl_err *err);
@@ -169,6 +182,11 @@ enum { SL_BENCH_TEXT_MAX = 64 * 1024 * 1024 };
  * Take the results out of text: lines that hold the marker, whatever stands before it; other lines
  * are logs. A line that cannot be read, or repeats another, is told by sl_log() with name and
  * number, and counted in wrong_lines.
+ *
+ * @results      get them at the end.
+ * @name         of the text, for the log.
+ * @text, bytes  the whole text; not trusted.
+ * @return       0, or -1 with SL_E_NO_SPACE.
  */
 int sl_bench_gather(struct sl_bench_results *results, const char *name, const char *text,
                     size_t bytes, struct sl_err *err);

@@ -41,20 +41,55 @@ bool sl_bench_work_next(struct sl_bench_work *work, struct sl_bench_piece *piece
 
 /** Each thread reads into a buffer of this size and forgets. */
 enum { SL_BENCH_BUFFER_BYTES = 256 * 1024 };
-/** SL_E_USAGE where there is no network (file, redis), or a proxy is in between. */
+/**
+ * Read ranges by recv() alone, and throw them away.
+ *
+ * @spec         whose `tls` is used.
+ * @plan         of the model.
+ * @range_bytes  of a range; at least 1.
+ * @connections  a thread each; at least 1.
+ * @limit_bytes  no more is read; 0: the model.
+ * @cancel       ends it, SL_E_CANCELED.
+ * @return       0, or -1: SL_E_USAGE where there is no network (file, redis), or a proxy is in
+ *               between; else as sl_load_run().
+ */
 int sl_bench_network(const struct sl_spec *spec, const struct sl_plan *plan, uint64_t range_bytes,
                      unsigned connections, uint64_t limit_bytes, struct sl_cancel *cancel,
                      struct sl_err *err);
+/**
+ * Read the same ranges through the source layer, and throw them away.
+ *
+ * @plan         of the model; its store has the cancel.
+ * @range_bytes  of a range; at least 1.
+ * @connections  a thread each; at least 1.
+ * @limit_bytes  no more is read; 0: the model.
+ * @return       0, or -1 as sl_load_run().
+ */
 int sl_bench_store(const struct sl_plan *plan, uint64_t range_bytes, unsigned connections,
                    uint64_t limit_bytes, struct sl_err *err);
-/** 0 for range_bytes or connections: as the spec says. */
+/**
+ * Load the model, as a user would.
+ *
+ * @spec                      of the model; its path is not looked at.
+ * @to                        where it is published instead.
+ * @range_bytes, connections  0: as the spec says.
+ * @cancel                    ends it, SL_E_CANCELED.
+ * @return                    0, or -1 as sl_load_run().
+ */
 int sl_bench_load(const struct sl_spec *spec, const char *to, uint64_t range_bytes,
                   unsigned connections, struct sl_cancel *cancel, struct sl_err *err);
 
 /** Anonymous memory for all files of a plan, every page touched. */
 struct sl_bench_memory;
 struct sl_bench_memory *sl_bench_memory_new(const struct sl_plan *plan, struct sl_err *err);
-/** Read the plan into it, once. */
+/**
+ * Read the plan into memory that is there, once.
+ *
+ * @memory  made for this plan.
+ * @spec    how it is read: its readers and hashes.
+ * @cancel  ends it, SL_E_CANCELED.
+ * @return  0, or -1 as sl_load_run().
+ */
 int sl_bench_memory_load(struct sl_bench_memory *memory, const struct sl_spec *spec,
                          const struct sl_plan *plan, struct sl_cancel *cancel, struct sl_err *err);
 void sl_bench_memory_free(struct sl_bench_memory *memory);
@@ -107,7 +142,13 @@ const struct sl_bench_point *sl_bench_best(const struct sl_bench_result *result,
                                            enum sl_bench_way way);
 /** The load as it comes (nothing chosen), else the best one. */
 const struct sl_bench_point *sl_bench_headline(const struct sl_bench_result *result);
-/** The point of way, range size and connections; NULL if there is none. */
+/**
+ * Find the point of a setting.
+ *
+ * @way                       how it was measured.
+ * @range_bytes, connections  0: the client chose.
+ * @return                    the result's, the first that fits; NULL if there is none.
+ */
 const struct sl_bench_point *sl_bench_find(const struct sl_bench_result *result,
                                            enum sl_bench_way way, uint64_t range_bytes,
                                            uint32_t connections);
@@ -160,7 +201,16 @@ struct sl_bench_arguments {
 int sl_bench_peer_arguments(const struct sl_bench_peer *peer, const struct sl_bench_target *target,
                             struct sl_bench_arguments *arguments, struct sl_err *err);
 void sl_bench_arguments_release(struct sl_bench_arguments *arguments);
-/** As sl_bench_child_run, of a peer. */
+/**
+ * Run a peer to its end.
+ *
+ * @peer           a row of the table.
+ * @target         what it brings; sl_bench_peer_unfit() has nothing against it.
+ * @limit_seconds  then it is ended, SL_E_TIMEOUT.
+ * @cancel         ends it, SL_E_CANCELED.
+ * @sample         out: of this run; filled in also where the program fails.
+ * @return         0, or -1 as sl_bench_child_run().
+ */
 int sl_bench_peer_run(const struct sl_bench_peer *peer, const struct sl_bench_target *target,
                       uint64_t limit_seconds, struct sl_cancel *cancel,
                       struct sl_bench_sample *sample, struct sl_err *err);
@@ -208,18 +258,41 @@ int sl_bench_nodes_svg(struct sl_buf *out, const struct sl_bench_results *result
 /** Bars of one result; width: characters of the longest. */
 int sl_bench_bars(struct sl_buf *out, const struct sl_bench_result *result, bool utf8,
                   struct sl_err *err);
-/** One bar of value out of full. */
+/**
+ * Append one bar, of characters.
+ *
+ * @value, full  how much of it is filled: their ratio, 0 to 1.
+ * @width        characters of a full one.
+ * @utf8         blocks of eighths; false: '#'.
+ */
 int sl_bench_bar(struct sl_buf *out, double value, double full, unsigned width, bool utf8,
                  struct sl_err *err);
 
 /** 1, 2 or 5 times a power of ten, so that `full` takes at most six of them. */
 double sl_bench_step(double full);
-/** <svg …> with its style and background; title is escaped. */
+/**
+ * Append <svg …> with its style and background.
+ *
+ * @width, height  in pixels.
+ * @title          is escaped.
+ */
 int sl_bench_svg_begin(struct sl_buf *out, unsigned width, unsigned height, const char *title,
                        struct sl_err *err);
-/** text is escaped; attributes are not. */
+/**
+ * Append a text.
+ *
+ * @attributes  not escaped; "" is none.
+ * @x, y        in pixels: where its line begins, or ends, as the attributes say.
+ * @text        is escaped.
+ */
 int sl_bench_svg_text(struct sl_buf *out, const char *attributes, double x, double y,
                       const char *text, struct sl_err *err);
+/**
+ * Append a line.
+ *
+ * @attributes      not escaped.
+ * @x1, y1, x2, y2  in pixels: its ends.
+ */
 int sl_bench_svg_line(struct sl_buf *out, const char *attributes, double x1, double y1, double x2,
                       double y2, struct sl_err *err);
 enum { SL_BENCH_COLORS = 6 };

@@ -6,9 +6,16 @@
 #include "json.h"
 
 /**
- * One request, up to half a minute. body NULL: none. *answer, to be given to json_decref(), is the
- * answer's document. What the daemon refuses is its own error; SL_E_NET: nobody answers there;
- * SL_E_AUTH: this user may not connect; SL_E_USAGE: libcurl has no unix sockets.
+ * Ask the daemon, by one request of up to half a minute.
+ *
+ * @socket  path of its control socket.
+ * @method  "GET", "POST", …
+ * @path    with its query.
+ * @body    the text of a spec; NULL: none.
+ * @answer  out: the answer's document, to be given to json_decref().
+ * @return  0, or -1, and there is no document. What the daemon refuses is its own error; SL_E_NET:
+ *          nobody answers there; SL_E_AUTH: this user may not connect; SL_E_USAGE: libcurl has no
+ *          unix sockets.
  */
 int sl_control_ask(const char *socket, const char *method, const char *path, const char *body,
                    json_t **answer, struct sl_err *err);

@@ -25,7 +25,16 @@ struct sl_kdf_options {
         SL_OPTION(type, salt, STRING, "", "32 hex digits instead of a random salt",                \
                   .value = "HEX")
 
-/** Keys to encrypt with and, for a passphrase, how they are derived. */
+/**
+ * Get the key to encrypt with and, for a passphrase, how it is derived.
+ *
+ * @key_file, passphrase_file  as sl_keys_open() takes them.
+ * @options                    as the flags say.
+ * @keys                       out: the caller's, also where a flag is wrong; NULL before.
+ * @kdf                        out: of use with a passphrase.
+ * @return                     0, or -1: SL_E_USAGE for --memlimit and --salt; else as
+ *                             sl_keys_open().
+ */
 int sl_converting_seal(const char *key_file, const char *passphrase_file,
                        const struct sl_kdf_options *options, struct sl_keys **keys,
                        struct sl_kdf *kdf, struct sl_err *err);

@@ -7,8 +7,14 @@
 /** Ends in .yaml or .yml, or is "-". */
 bool sl_operand_is_spec(const char *operand);
 /**
- * The models of the first operand. to (may be NULL) sets their path, name (may be NULL) their name;
- * otherwise_to is where a URI goes without --to (NULL: SL_E_USAGE).
+ * Read the models of the first operand, a spec file or a URI, with the flags of the command line
+ * over them.
+ *
+ * @to            their path; NULL: as the spec says.
+ * @name          their name; NULL: as the spec says.
+ * @otherwise_to  where a URI goes without `to`; NULL: SL_E_USAGE.
+ * @specs         out: release it in either case.
+ * @return        0, or -1 as sl_cli_read_specs() and sl_cli_uri_specs().
  */
 int sl_operand_specs(struct sl_cli *cli, const char *to, const char *name, const char *otherwise_to,
                      struct sl_specs *specs, struct sl_err *err);

@@ -19,10 +19,16 @@ struct sl_archive_file {
     bool own;         /* it was loaded into the work place, so it may be spoiled */
 };
 /**
- * Unpack into SL_WORK_FILES; nothing of it remains there on failure. Where archive and content do
- * not fit, what an earlier run left in the destination goes, and an archive of our own is given
- * back piece by piece as it is read; an archive that cannot be put there, by itself, is refused
- * before. The errors are those of unpack.h.
+ * Unpack an archive into SL_WORK_FILES; nothing of it remains there on failure.
+ *
+ * @work          where to.
+ * @file          what; its descriptor stays the caller's.
+ * @files, bytes  out: how many were unpacked, of how many bytes.
+ * @return        0, or -1 with the errors of unpack.h.
+ *
+ * Where archive and content do not fit, what an earlier run left in the destination goes, and an
+ * archive of our own is given back piece by piece as it is read; an archive that cannot be put
+ * there, by itself, is refused before.
  */
 int sl_archive_work_unpack(const struct sl_archive_work *work, const struct sl_archive_file *file,
                            uint64_t *files, uint64_t *bytes, struct sl_err *err);

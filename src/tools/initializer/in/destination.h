@@ -61,7 +61,14 @@ struct sl_ready {
 /** Leave the mark: from here on only forwards. */
 int sl_destination_mark(struct sl_destination *destination, unsigned number,
                         const struct sl_ready *ready, struct sl_err *err);
-/** The mark of an earlier run that was to fulfil the same request; false: there is none. */
+/**
+ * Find the mark of an earlier run that was to fulfil the same request.
+ *
+ * @number   of the model.
+ * @request  the hash of what is asked for; may be ready->request.
+ * @ready    out: what the mark says; as it was if there is none.
+ * @return   false: there is none.
+ */
 bool sl_destination_marked(struct sl_destination *destination, unsigned number, const char *request,
                            struct sl_ready *ready);
 /** The mark is of something that must not be moved: the next run starts over. */
@@ -76,7 +83,15 @@ void sl_destination_unmark(struct sl_destination *destination, unsigned number);
 /** What is ready in a work place. */
 int sl_destination_list(struct sl_destination *destination, unsigned number,
                         const struct sl_ready *ready, struct sl_err *err);
-/** List, judge and look at one of them by itself, and forget it: could it be moved? */
+/**
+ * Find out whether what is ready could be moved by itself: list, judge and look at it, and forget
+ * all that is listed.
+ *
+ * @number  of the model.
+ * @ready   which of its work places, and what is cut off.
+ * @cancel  ends it; may be NULL.
+ * @return  0, or -1 as those three.
+ */
 int sl_destination_judge_alone(struct sl_destination *destination, unsigned number,
                                const struct sl_ready *ready, const struct sl_cancel *cancel,
                                struct sl_err *err);
