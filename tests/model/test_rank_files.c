@@ -167,6 +167,29 @@ SL_TEST(two_sets_or_none_are_told)
     drop_names();
 }
 
+/* Each of these would give two files of one rank, or of ranks that were made apart. */
+SL_TEST(numbers_that_are_written_in_two_ways_are_told)
+{
+    static const char *const cases[][2] = {
+        {"model-rank-0-part-0.safetensors model-rank-00-part-0.safetensors", "two sets of ranks"},
+        {"rank0.safetensors rank1.safetensors rank01.safetensors", "two sets of ranks"},
+        {"rank00.safetensors rank1.safetensors", "two sets of ranks"},
+        {"rank0.safetensors rank01.safetensors", "two sets of ranks"},
+        {"model-rank-0-part-0.safetensors model-rank-0-part-00.safetensors", "the same part"},
+        {"model-rank-0-part-1.safetensors model-rank-0-part-0.safetensors "
+         "model-rank-0-part-01.safetensors",
+         "the same part"},
+    };
+    for (size_t i = 0; i < SL_COUNT(cases); i++) {
+        put_names(cases[i][0]);
+        expect_refusal(rank(0, 2, ", incomplete: warn"), SL_E_USAGE, cases[i][1]);
+        drop_names();
+    }
+    put_names("rank00.safetensors rank01.safetensors rank100.safetensors");
+    expect_files(rank(100, 101, ", incomplete: warn"), "rank100.safetensors");
+    drop_names();
+}
+
 SL_TEST(a_rank_is_of_a_folder)
 {
     struct sl_specs specs;

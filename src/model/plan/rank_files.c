@@ -33,13 +33,30 @@ static int by_set(const void *a, const void *b)
     return order ? order : strcmp(x_dot ? x_dot : "", y_dot ? y_dot : "");
 }
 
+/* The part's number; 0 of what has no parts. */
+static unsigned long part_of(const struct rank_file *file)
+{
+    bool parts = strncmp(file->rank.suffix, part_mark, sizeof(part_mark) - 1) == 0;
+    return parts ? strtoul(file->rank.suffix + sizeof(part_mark) - 1, NULL, 10) : 0;
+}
+
 static int by_set_and_number(const void *a, const void *b)
 {
     const struct rank_file *x = a, *y = b;
     int order = by_set(a, b);
     if (!order)
         order = (x->rank.number > y->rank.number) - (x->rank.number < y->rank.number);
+    if (!order)
+        order = (part_of(x) > part_of(y)) - (part_of(x) < part_of(y));
     return order ? order : strcmp(x->name, y->name);
+}
+
+/* Numbers of one set have leading zeros up to the width of the lowest, or none. */
+static bool is_written_alike(const struct rank_file *lowest, const struct rank_file *file)
+{
+    size_t width = (size_t)(lowest->rank.suffix - lowest->name) - lowest->rank.prefix_bytes;
+    size_t digits = (size_t)(file->rank.suffix - file->name) - file->rank.prefix_bytes;
+    return digits == width || (digits > width && file->name[file->rank.prefix_bytes] != '0');
 }
 
 struct rank_set {
@@ -64,12 +81,13 @@ static int find_set(const struct sl_plan_own *own, struct rank_set *set, struct 
                        "'model-rank-000.tensors': leave out 'source.rank', or name their folder",
                        sl_store_uri(own->store));
     qsort(set->files, set->count, sizeof(*set->files), by_set_and_number);
-    const struct rank_file *first = &set->files[0], *last = &set->files[set->count - 1];
-    if (by_set(first, last) != 0)
-        return sl_fail(err, SL_E_USAGE,
-                       "'%.200s' and '%.200s' are of two sets of ranks: choose one with "
-                       "source.include",
-                       first->name, last->name);
+    for (size_t i = 1; i < set->count; i++)
+        if (by_set(&set->files[0], &set->files[i]) != 0 ||
+            !is_written_alike(&set->files[0], &set->files[i]))
+            return sl_fail(err, SL_E_USAGE,
+                           "'%.200s' and '%.200s' are of two sets of ranks: choose one with "
+                           "source.include",
+                           set->files[0].name, set->files[i].name);
     return 0;
 }
 
@@ -121,14 +139,7 @@ static int check_ranks(const struct sl_plan_own *own, const struct rank_set *set
     return 0;
 }
 
-/* The part's number; 0 of what has no parts. */
-static unsigned long part_of(const struct rank_file *file)
-{
-    bool parts = strncmp(file->rank.suffix, part_mark, sizeof(part_mark) - 1) == 0;
-    return parts ? strtoul(file->rank.suffix + sizeof(part_mark) - 1, NULL, 10) : 0;
-}
-
-/* Parts count from 0, and nobody says how many there are but an index. */
+/* Parts count from 0, and nobody says how many there are but an index. Sorted by rank and part. */
 static int check_parts(const struct sl_plan_own *own, const struct rank_set *set,
                        struct sl_err *err)
 {
@@ -138,9 +149,13 @@ static int check_parts(const struct sl_plan_own *own, const struct rank_set *set
         const struct rank_file *file = &set->files[i];
         if (file->rank.number != own->spec->source.rank.index)
             continue;
+        if (last && part_of(file) == part_of(last))
+            return sl_fail(err, SL_E_USAGE,
+                           "'%.200s' and '%.200s' are the same part of rank %u: choose one with "
+                           "source.include",
+                           last->name, file->name, (unsigned)own->spec->source.rank.index);
         count++;
-        if (!last || part_of(file) > part_of(last))
-            last = file;
+        last = file;
     }
     if (!last || part_of(last) < count)
         return 0;
