@@ -133,6 +133,28 @@ SL_TEST(a_broken_blob_is_replaced_by_the_same_files)
     ck_assert_msg(result.outcome == SL_SETS_RESTORED, "%s", result.why.message);
 }
 
+/* Somebody may have put it there before the first save. */
+SL_TEST(a_blob_that_is_there_is_proved_before_a_name_leads_to_it)
+{
+    char blob[SL_SCRATCH_PATH_BYTES + 160];
+    sets_put("x", "code");
+    struct sl_sets_saved first = sets_save_well(SETS_SIGNED);
+    for (unsigned i = 0; i < 3; i++) {
+        snprintf(blob, sizeof(blob), "%sblobs/%.64s.tar.zst", sets_store, first.sha256);
+        sl_autoclose int fd = open(blob, O_RDWR | O_CLOEXEC);
+        ck_assert_int_ge(fd, 0);
+        if (i == 1)
+            ck_assert_int_eq(ftruncate(fd, 10), 0);
+        if (i == 2)
+            ck_assert_int_eq(pwrite(fd, "X", 1, 0), 1);
+        ck_assert_int_eq(unlink(sets_name_file(first.key)), 0);
+        ck_assert_str_eq(sets_save_well(SETS_SIGNED).sha256, first.sha256);
+        sets_forget();
+        struct sl_sets_result result = sets_restore(SETS_SIGNED);
+        ck_assert_msg(result.outcome == SL_SETS_RESTORED, "%s", result.why.message);
+    }
+}
+
 SL_TEST(a_set_that_is_not_used_is_named)
 {
     struct sl_sets_saved saved;

@@ -66,6 +66,7 @@ int sl_sets_store_name(struct sl_store *store, const char *key, struct sl_sets_n
     return sl_sets_name_parse(text, (size_t)bytes, name, err);
 }
 
+/* fd: -1: only hashed. */
 static int copy(struct sl_source *source, int fd, struct sl_sha256 *sha, struct sl_err *err)
 {
     uint64_t bytes = sl_source_bytes(source);
@@ -77,7 +78,7 @@ static int copy(struct sl_source *source, int fd, struct sl_sha256 *sha, struct 
         if (sl_source_read(source, at, piece, part, err) < 0)
             return -1;
         sl_sha256_update(sha, piece, part);
-        if (sl_write_at(fd, piece, part, at) < 0)
+        if (fd >= 0 && sl_write_at(fd, piece, part, at) < 0)
             return sl_fail_errno(err, SL_E_NO_SPACE, errno, "no room for the packed set");
         at += part;
     }
@@ -138,30 +139,48 @@ static int send_file(struct sl_upload *upload, int fd, uint64_t bytes, struct sl
     return sl_upload_finish(upload, err);
 }
 
-/* Its name is its content's. */
-static int allow_exists(int done, struct sl_err *err)
+static int put_blob(const struct sl_spec *spec, const struct sl_source_config *config,
+                    const struct sl_sets_name *name, int fd, bool replace, struct sl_err *err)
 {
-    if (done == 0 || strcmp(err->code, "exists") != 0)
-        return done;
-    *err = (struct sl_err)SL_ERR_INIT;
-    return 0;
+    char path[PATH_BYTES];
+    SL_AUTO(sl_upload) upload = NULL;
+    blob_path(name->sha256, path);
+    if (open_upload(spec, config, path, name->bytes, replace, &upload, err) < 0)
+        return -1;
+    return send_file(upload, fd, name->bytes, err);
+}
+
+/* Whoever wrote what lies there, it is held against the name before anybody is led to it. -1: it
+ * could not be read. */
+static int look_at_blob(const struct sl_spec *spec, const struct sl_source_config *config,
+                        const struct sl_sets_name *name, bool *good, struct sl_err *err)
+{
+    SL_AUTO(sl_store) store = NULL;
+    struct sl_err why = SL_ERR_INIT;
+    if (sl_sets_store_open(spec, config, &store, err) < 0)
+        return -1;
+    *good = sl_sets_store_fetch(store, name, -1, &why) == 0;
+    if (*good || why.kind == SL_E_INTEGRITY || why.kind == SL_E_NOT_FOUND)
+        return 0;
+    *err = why;
+    return -1;
 }
 
 int sl_sets_store_put_blob(const struct sl_spec *spec, const struct sl_source_config *config,
                            const struct sl_sets_name *name, int fd, bool replace,
                            struct sl_err *err)
 {
-    char path[PATH_BYTES];
-    SL_AUTO(sl_upload) upload = NULL;
+    bool good = false;
     struct sl_err why = SL_ERR_INIT;
-    blob_path(name->sha256, path);
-    int done = open_upload(spec, config, path, name->bytes, replace, &upload, &why);
-    if (done == 0)
-        done = send_file(upload, fd, name->bytes, &why);
-    if (allow_exists(done, &why) == 0)
+    if (put_blob(spec, config, name, fd, replace, &why) == 0)
         return 0;
-    *err = why;
-    return -1;
+    if (strcmp(why.code, "exists") != 0) {
+        *err = why;
+        return -1;
+    }
+    if (look_at_blob(spec, config, name, &good, err) < 0)
+        return -1;
+    return good ? 0 : put_blob(spec, config, name, fd, true, err);
 }
 
 int sl_sets_store_put_name(const struct sl_spec *spec, const struct sl_source_config *config,

@@ -73,7 +73,7 @@ int sl_sets_store_open(const struct sl_spec *spec, const struct sl_source_config
 /** latest.json of a key. SL_E_NOT_FOUND; SL_E_FORMAT. */
 int sl_sets_store_name(struct sl_store *store, const char *key, struct sl_sets_name *name,
                        struct sl_err *err);
-/** The blob, into a file; held against size and hash. SL_E_INTEGRITY. */
+/** The blob, into a file, or to nowhere (-1); held against size and hash. SL_E_INTEGRITY. */
 int sl_sets_store_fetch(struct sl_store *store, const struct sl_sets_name *name, int fd,
                         struct sl_err *err);
 /**
@@ -82,8 +82,7 @@ int sl_sets_store_fetch(struct sl_store *store, const struct sl_sets_name *name,
  * @config   as of sl_sets_source_config().
  * @name     its sha256 and bytes are those of the file.
  * @fd       borrowed; read from its begin.
- * @replace  also where the store has such a blob, which may be broken; else that one stays, which
- *           is fine.
+ * @replace  also where the store has such a blob; else one that has this size and hash stays.
  * @return   0, or -1 with errors of uploads; SL_E_NO_SPACE: the file cannot be read.
  */
 int sl_sets_store_put_blob(const struct sl_spec *spec, const struct sl_source_config *config,
