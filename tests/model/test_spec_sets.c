@@ -43,6 +43,8 @@ static const struct {
     {PLACE("/srv/m/", "file:///srv/m/sets/"), "within each other"},
     {PLACE("/srv/./m/", "/srv/m/sets/"), "within each other"},
     {PLACE("/srv/m/", "/srv/sets/"), NULL},
+    {PLACE("s3://b/m/", "/t/model/sets/"), "within each other"},
+    {PLACE("s3://b/m/", "file:///t/"), "within each other"},
     {HEAD "source: {uri: 's3://b/m/', mirrors: ['s3://c/m/']}\nsink: {tmpfs: {path: /t/model}, "
           "caches: {" GOOD_PATH ", url: 's3://c/m/sets/', trust: store}}\n",
      "within each other"},
@@ -85,6 +87,44 @@ SL_TEST_LOOP(a_set_is_only_taken_from_where_code_may_come_from, 0, SL_COUNT(rows
     ck_assert_msg(done < 0, "accepted: %s", rows[_i].text);
     ck_assert_msg(strstr(sl_buf_string(&complaints), rows[_i].complaint) != NULL, "%s",
                   sl_buf_string(&complaints));
+}
+
+/* Of another model of the file, whoever wrote it. */
+SL_TEST_LOOP(no_other_model_of_the_file_may_write_there, 0, 6)
+{
+    static const struct {
+        const char *source, *sink, *complaint; /* of the other one; NULL: it is good */
+    } others[] = {
+        {"uri: 's3://b/draft/'", "tmpfs: {path: /t/draft}", NULL},
+        {"uri: 's3://b/sets/draft/'", "tmpfs: {path: /t/draft}", "the model 'draft' lie within"},
+        {"uri: 's3://b/draft/', mirrors: ['s3://b/sets/']", "tmpfs: {path: /t/draft}",
+         "the model 'draft' lie within"},
+        {"uri: 's3://b/draft/'", "tmpfs: {path: /t/caches/draft}", "'caches.path' and the path of"},
+        {"uri: 's3://b/draft/'", "tmpfs: {path: /t}", "'caches.path' and the path of"},
+        {"uri: 's3://b/draft/'",
+         "tmpfs: {path: /t/draft}, caches: {path: /t/c, " GOOD_URL ", trust: store}",
+         "both have 'sink.caches'"},
+    };
+    static const char with_caches[] =
+        SPEC("s3://b/m/", GOOD_PATH ", " GOOD_URL ", trust: store") "---\n";
+    sl_autobuf text = SL_BUF_INIT(4096);
+    for (unsigned first = 0; first < 2; first++) {
+        text.used = 0;
+        for (unsigned i = 0; i < 2; i++)
+            ck_assert_int_eq(
+                i == first
+                    ? sl_buf_text(&text, with_caches, NULL)
+                    : sl_buf_printf(&text, NULL,
+                                    "apiVersion: sluice/v1alpha1\nkind: Model\nmetadata: {name: "
+                                    "draft}\nsource: {%s}\nsink: {%s}\n---\n",
+                                    others[_i].source, others[_i].sink),
+                0);
+        int done = parse(sl_buf_string(&text));
+        const char *said = complaints.used ? sl_buf_string(&complaints) : "";
+        ck_assert_msg(done == (others[_i].complaint ? -1 : 0), "%s", said);
+        ck_assert_msg(!others[_i].complaint || strstr(said, others[_i].complaint), "%s", said);
+        spec_case_reset();
+    }
 }
 
 /* `plan` and `doctor`, of what a load takes, and of what only a node would. */

@@ -137,20 +137,3 @@ SL_TEST(variables_of_the_caller_stay)
     ck_assert_str_eq(getenv("TRITON_CACHE_DIR"), "/mine");
     ck_assert_str_eq(getenv("CUDA_CACHE_PATH"), "/c/e/cuda");
 }
-
-SL_TEST(two_models_with_caches_are_refused)
-{
-    struct sl_err err = SL_ERR_INIT;
-    const struct sl_spec *spec;
-    struct sl_spec items[2] = {{.metadata.name = (char *)(uintptr_t) "a"},
-                               {.metadata.name = (char *)(uintptr_t) "b"}};
-    const struct sl_specs both = {items, 2};
-    ck_assert_int_eq(sl_sets_find(&both, &spec, &err), 0);
-    ck_assert_ptr_null(spec);
-    items[1].sink.caches.path = (char *)(uintptr_t) "/c/e";
-    ck_assert_int_eq(sl_sets_find(&both, &spec, &err), 0);
-    ck_assert_ptr_eq(spec, &items[1]);
-    items[0].sink.caches.path = items[1].sink.caches.path;
-    ck_assert_int_eq(sl_sets_find(&both, &spec, &err), -1);
-    ck_assert_int_eq(err.kind, SL_E_USAGE);
-}

@@ -17,9 +17,8 @@
 #include "json.h"
 #include "spec.h"
 
-/** The one model of these that has engine caches; NULL: none has. Borrowed. SL_E_USAGE if several
- * have: there is one environment. -1: then. */
-int sl_sets_find(const struct sl_specs *specs, const struct sl_spec **spec, struct sl_err *err);
+/** The one model of a file that has engine caches; NULL: none has. Borrowed. */
+const struct sl_spec *sl_sets_find(const struct sl_specs *specs);
 
 /* ---- keys ---- */
 

@@ -15,20 +15,12 @@
 
 enum { FACTS_BYTES_MAX = 48 * 1024, FORMAT = 1 };
 
-int sl_sets_find(const struct sl_specs *specs, const struct sl_spec **spec, struct sl_err *err)
+const struct sl_spec *sl_sets_find(const struct sl_specs *specs)
 {
-    *spec = NULL;
-    for (size_t i = 0; i < specs->count; i++) {
-        if (!specs->items[i].sink.caches.path)
-            continue;
-        if (*spec)
-            return sl_fail(err, SL_E_USAGE,
-                           "the models '%s' and '%s' both have 'sink.caches', and an engine has "
-                           "one environment: leave it out of one of them",
-                           (*spec)->metadata.name, specs->items[i].metadata.name);
-        *spec = &specs->items[i];
-    }
-    return 0;
+    for (size_t i = 0; i < specs->count; i++)
+        if (specs->items[i].sink.caches.path)
+            return &specs->items[i];
+    return NULL;
 }
 
 /* ---- the machine ----------------------------------------------------------------------------- */

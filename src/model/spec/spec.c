@@ -293,6 +293,8 @@ static int finish(struct reading *reading, int done, struct sl_specs *specs, str
         sl_complain(&reading->complaints, (struct sl_mark){0},
                     reading->node ? "no config in it: see `sluice docs node`"
                                   : "no model in it: see `sluice docs spec`");
+    if (done == 0 && !reading->complaints.total)
+        sl_spec_check_all_sets(&reading->specs, &reading->complaints);
     if (done == 0 && reading->complaints.total)
         done = report(reading, out, err);
     free(reading->complaints.items);

@@ -1,7 +1,7 @@
 /*
  * `sink.caches`: engine caches beside the model. A set of them is code that the engine will run, so
  * what is checked here is above all who may have written it: a key's owner, or whoever writes to a
- * place that is not the model's.
+ * place that is of no model of the file.
  */
 #include <ctype.h>
 #include <stdio.h>
@@ -72,8 +72,9 @@ static const struct sl_option rows[] = {
               "path has sets of its own, since engines know their caches by it",
               .required = true, .check = check_path, .value = "DIR"),
     SL_OPTION(sl_spec_sets, url, STRING, "",
-              "the prefix, ending in /, below which a store keeps sets; not within the model's "
-              "folder, nor around it. Options and credentials are those of 'source'",
+              "the prefix, ending in /, below which a store keeps sets; not within the folder or "
+              "path of any model of the file, nor around one. Options and credentials are those of "
+              "'source'",
               .required = true, .check = check_url, .value = "URI"),
     SL_OPTION(sl_spec_sets, labels, MAP, "",
               "what else a set depends on, such as {engine: vllm-0.25.1, "
@@ -154,34 +155,54 @@ static bool meet(const char *a, const char *b)
     return !x || !y || strncmp(x, y, SL_MIN(strlen(x), strlen(y))) == 0;
 }
 
-static void check_place(const struct sl_spec *spec, struct sl_mark mark,
-                        struct sl_complaints *complaints)
+/* May whoever wrote this model write the caches of that one, or their sets? */
+static void check_apart(const struct sl_spec_sets *sets, const struct sl_spec *model,
+                        struct sl_mark mark, struct sl_complaints *complaints)
 {
-    const struct sl_spec_sets *sets = &spec->sink.caches;
-    const struct sl_spec_source *source = &spec->source;
+    char path[1026] = "", published[1026] = "";
+    const struct sl_spec_source *source = &model->source;
+    const char *name = model->metadata.name ? model->metadata.name : "";
+    bool met = false;
+    if (model->sink.tmpfs.path)
+        snprintf(published, sizeof(published), "%.1024s/", model->sink.tmpfs.path);
+    if (sets->path)
+        snprintf(path, sizeof(path), "%.1024s/", sets->path);
     for (size_t i = 0; sets->url && i <= source->mirrors.count; i++) {
         const char *uri = i ? source->mirrors.items[i - 1] : source->uri;
-        if (uri && meet(sets->url, uri))
-            sl_complain(complaints, mark,
-                        "'caches.url' and the model's folder lie within each other (%.160s): "
-                        "the model's writers could write code for the engine; name another prefix",
-                        sets->url);
+        met |= uri && meet(sets->url, uri);
     }
+    met |= sets->url && *published && meet(sets->url, published);
+    if (met)
+        sl_complain(complaints, mark,
+                    "'caches.url' and a folder of the model '%.64s' lie within each other "
+                    "(%.160s): the model's writers could write code for the engine; name another "
+                    "prefix",
+                    name, sets->url);
+    if (*path && *published && meet(path, published))
+        sl_complain(complaints, mark,
+                    "'caches.path' and the path of the model '%.64s' lie within each other: give "
+                    "each a folder of its own",
+                    name);
 }
 
-static void check_path_beside(const struct sl_spec *spec, struct sl_mark mark,
-                              struct sl_complaints *complaints)
+void sl_spec_check_all_sets(const struct sl_specs *specs, struct sl_complaints *complaints)
 {
-    char path[1026], model[1026];
-    const struct sl_spec_sets *sets = &spec->sink.caches;
-    if (!sets->path || !spec->sink.tmpfs.path ||
-        snprintf(path, sizeof(path), "%s/", sets->path) >= (int)sizeof(path) ||
-        snprintf(model, sizeof(model), "%s/", spec->sink.tmpfs.path) >= (int)sizeof(model))
-        return;
-    if (meet(path, model))
-        sl_complain(complaints, mark,
-                    "'caches.path' and the model's path lie within each other: give each a folder "
-                    "of its own");
+    const struct sl_spec *owner = NULL;
+    const struct sl_mark nowhere = {.line = 0};
+    for (size_t i = 0; i < specs->count; i++) {
+        const struct sl_spec *spec = &specs->items[i];
+        if (!spec->sink.caches.path)
+            continue;
+        if (owner)
+            sl_complain(complaints, nowhere,
+                        "the models '%.64s' and '%.64s' both have 'sink.caches', and an engine has "
+                        "one environment: leave it out of one of them",
+                        owner->metadata.name, spec->metadata.name);
+        owner = spec;
+    }
+    for (size_t i = 0; owner && i < specs->count; i++)
+        if (&specs->items[i] != owner)
+            check_apart(&owner->sink.caches, &specs->items[i], nowhere, complaints);
 }
 
 static void check_trust(const struct sl_spec_sets *sets, struct sl_mark mark,
@@ -215,7 +236,6 @@ void sl_spec_check_sets(const struct sl_yaml_node *root, const struct sl_spec *s
                     "only `sluice load` restores engine caches: leave out 'caches' here");
     if (pair->value->kind != SL_YAML_MAP)
         return; /* said already */
-    check_place(spec, pair->mark, complaints);
-    check_path_beside(spec, pair->mark, complaints);
+    check_apart(&spec->sink.caches, spec, pair->mark, complaints);
     check_trust(&spec->sink.caches, pair->mark, complaints);
 }

@@ -245,10 +245,8 @@ static const struct action actions[] = {
 static int run_action(struct sl_cli *cli, const struct action *action, struct sl_err *err)
 {
     struct sl_specs specs = {0};
-    const struct sl_spec *spec;
     int done = sl_cli_read_specs(cli, cli->operands[1], &specs, err);
-    if (done == 0)
-        done = sl_sets_find(&specs, &spec, err);
+    const struct sl_spec *spec = done == 0 ? sl_sets_find(&specs) : NULL;
     if (done == 0 && !spec)
         done = sl_fail(err, SL_E_USAGE, "'%s' has no 'sink.caches': see `sluice docs spec`",
                        cli->operands[1]);

@@ -450,8 +450,7 @@ static int run(struct sl_cli *cli, struct sl_err *err)
     struct sl_specs specs = {0};
     __attribute__((cleanup(caches_release))) struct caches caches = {.cancel = cli->cancel};
     int done = sl_operand_specs(cli, options->to, options->name, NULL, &specs, err);
-    if (done == 0)
-        done = sl_sets_find(&specs, &caches.spec, err);
+    caches.spec = done == 0 ? sl_sets_find(&specs) : NULL;
     if (done == 0)
         done = run_specs(cli, &specs, &caches, err);
     bool known = caches.spec && caches.result.outcome != SL_SETS_NO_PLACE;

@@ -23,6 +23,8 @@ extern const struct sl_option_table sl_spec_sets_table;
  */
 void sl_spec_check_sets(const struct sl_yaml_node *root, const struct sl_spec *spec, bool placed,
                         struct sl_complaints *complaints);
+/** The same against the other models of a file, of which one has them at most. */
+void sl_spec_check_all_sets(const struct sl_specs *specs, struct sl_complaints *complaints);
 /** spec_signing.c: does `modelSigning` say who may sign, once? pair NULL: it is not named. */
 void sl_spec_check_signing(const struct sl_yaml_pair *pair,
                            const struct sl_spec_model_signing *signing,
