@@ -218,6 +218,50 @@ SL_TEST(a_model_is_not_loaded_into_the_root_directory)
     }
 }
 
+/* The sentence of a command that failed, without the model's name. */
+static void keep_refusal(char text[1024])
+{
+    const char *said = strstr(ran.err, "error: "),
+               *name = said ? strstr(said, "model 'm': ") : NULL;
+    snprintf(text, 1024, "%d %s", ran.exit_code, name ? name + 11 : said ? said + 7 : ran.err);
+}
+
+/* Whatever is wrong with a place, plan says it as a load would, and makes nothing. */
+SL_TEST(plan_refuses_the_places_that_a_load_refuses)
+{
+    char folder[PATH_BYTES * 2], state[PATH_BYTES * 3], lock[PATH_BYTES * 3];
+    char planned[1024], loaded[1024];
+    snprintf(folder, sizeof(folder), "%s/foreign", scratch);
+    ck_assert_int_eq(mkdir(folder, 0755), 0);
+    snprintf(state, sizeof(state), "%s/words.txt", folder);
+    ck_assert_int_eq(mkdir(state, 0755), 0); /* in the way of a file of the model */
+    snprintf(state, sizeof(state), "%s/linked", scratch);
+    ck_assert_int_eq(mkdir(state, 0755), 0);
+    snprintf(state, sizeof(state), "%s/linked/.sluice", scratch);
+    ck_assert_int_eq(symlink("/etc", state), 0);
+    write_file(scratch, "file", "");
+    const char *const places[] = {"foreign", "linked",  "file",          "file/below",
+                                  "m",       "m/below", "daemons/model", "new"};
+    snprintf(folder, sizeof(folder), "%s/daemons", scratch);
+    ck_assert_int_eq(mkdir(folder, 0755), 0);
+    snprintf(lock, sizeof(lock), "%s/.lock", folder);
+    sl_autoclose int fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    ck_assert_int_eq(flock(fd, LOCK_EX), 0);
+    for (size_t i = 0; i < SL_COUNT(places); i++) {
+        snprintf(folder, sizeof(folder), "%s/%s", scratch, places[i]);
+        bool there = is_there(folder);
+        RUN(&ran, "plan", model, "--to", folder);
+        keep_refusal(planned);
+        ck_assert_msg(is_there(folder) == there, "%s", folder);
+        RUN(&ran, "load", model, "--to", folder);
+        keep_refusal(loaded);
+        bool refused = i + 1 < SL_COUNT(places);
+        ck_assert_msg((ran.exit_code != 0) == refused, "%s: %s", folder, loaded);
+        ck_assert_msg(refused ? strcmp(planned, loaded) == 0 : *planned == '0', "%s: %s, not %s",
+                      folder, planned, loaded);
+    }
+}
+
 SL_TEST(no_folder_is_made_on_the_way_to_the_root_directory)
 {
     char made[PATH_BYTES * 2], to[PATH_BYTES * 4];

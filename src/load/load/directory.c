@@ -127,6 +127,24 @@ static void give_back(struct sl_load_destination *to)
     directory->publish = NULL;
 }
 
+/* Before the source is asked. */
+static int judge_path(const struct sl_spec *spec, const char *path, struct sl_err *err)
+{
+    return sl_owners_check_path(path, err) < 0 || refuse_overlap(spec->source.uri, path, err) < 0
+               ? -1
+               : refuse_daemons(path, err);
+}
+
+int sl_load_would_take(const struct sl_spec *spec, const struct sl_plan *plan, struct sl_err *err)
+{
+    const char *path = spec->sink.tmpfs.path;
+    uint32_t owner, group;
+    if (judge_path(spec, path, err) < 0 ||
+        sl_tmpfs_owner(&spec->sink.tmpfs, &owner, &group, err) < 0)
+        return -1;
+    return sl_publish_would_take(path, plan, err);
+}
+
 static int open_named(struct sl_load_destination *to, const struct sl_load_attempt *attempt,
                       struct sl_err *err)
 {
@@ -135,8 +153,7 @@ static int open_named(struct sl_load_destination *to, const struct sl_load_attem
         return sl_fail(err, SL_E_USAGE,
                        "the model '%s' has no destination: set sink.tmpfs.path, or give --to DIR",
                        spec->metadata.name ? spec->metadata.name : "");
-    if (sl_owners_check_path(to->path, err) < 0 ||
-        refuse_overlap(spec->source.uri, to->path, err) < 0 || refuse_daemons(to->path, err) < 0)
+    if (judge_path(spec, to->path, err) < 0)
         return -1;
     return take((struct directory *)to, attempt, err);
 }

@@ -87,6 +87,9 @@ struct sl_load_destination;
 int sl_load_run_to(const struct sl_spec *spec, struct sl_load_destination *to,
                    struct sl_cancel *cancel, struct sl_progress *progress,
                    struct sl_load_result *result, struct sl_err *err);
+/** Would sl_load_run() refuse the spec's path for this plan, before it reads? Its errors. Nothing
+ * is made, room is not looked at. */
+int sl_load_would_take(const struct sl_spec *spec, const struct sl_plan *plan, struct sl_err *err);
 /**
  * As sl_plan_measure(), of the spec's source, not of its mirrors, and with one try.
  *

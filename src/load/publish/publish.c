@@ -343,6 +343,33 @@ struct sl_publish *sl_publish_open_own(const char *path, bool look, struct sl_ca
     return finish_earlier(publish, err) < 0 ? NULL : sl_steal(&publish);
 }
 
+/* What a load would find there first. */
+static int look_at_place(struct sl_publish *publish, struct sl_err *err)
+{
+    publish->root_fd = open(publish->path, FOLDER);
+    if (publish->root_fd < 0 && errno == ENOENT)
+        return refuse_written_root(publish->path, err);
+    if (publish->root_fd < 0)
+        return errno == ENOTDIR ? fail_not_directory(publish->path, err)
+                                : fail_opening(err, errno, "open directory", publish->path);
+    if (refuse_root(publish, err) < 0)
+        return -1;
+    publish->state_fd = openat(publish->root_fd, SL_STATE_DIRECTORY, FOLDER | O_NOFOLLOW);
+    if (publish->state_fd >= 0)
+        return sl_publish_check_own(publish, publish->state_fd, "", err);
+    return errno == ENOENT
+               ? 0
+               : fail_opening(err, errno, "open " SL_STATE_DIRECTORY " in", publish->path);
+}
+
+int sl_publish_would_take(const char *path, const struct sl_plan *plan, struct sl_err *err)
+{
+    SL_AUTO(sl_publish) publish = new_publish(path, NULL, err);
+    if (!publish || look_at_place(publish, err) < 0)
+        return -1;
+    return publish->root_fd < 0 ? 0 : sl_publish_look_ahead(publish, plan, err);
+}
+
 static int give_file(int root_fd, const char *name, uint32_t owner, uint32_t group,
                      struct sl_err *err)
 {

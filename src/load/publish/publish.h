@@ -88,6 +88,9 @@ int sl_publish_withdraw(struct sl_publish *publish, struct sl_err *err);
  */
 int sl_publish_look_ahead(struct sl_publish *publish, const struct sl_plan *plan,
                           struct sl_err *err);
+/** Is PATH a place that sl_publish_open() and that would take, whose rights aside? Nothing is made.
+ */
+int sl_publish_would_take(const char *path, const struct sl_plan *plan, struct sl_err *err);
 /**
  * Make visible what lies in staging, complete and checked.
  *

@@ -378,6 +378,13 @@ static void write_plan(struct sl_json *json, const struct sl_spec *spec, const s
     write_routes(json, routes);
 }
 
+/* Else it is /dev/shm, of which the room is wanted. */
+static bool has_own_path(const struct sl_cli *cli)
+{
+    const struct plan_options *options = cli->options;
+    return (options->to && *options->to) || sl_operand_is_spec(cli->operands[0]);
+}
+
 static int show_plan(struct sl_cli *cli, const struct sl_spec *spec, const struct sl_plan *plan,
                      const char *device, struct sl_json *json, struct sl_err *err)
 {
@@ -386,6 +393,8 @@ static int show_plan(struct sl_cli *cli, const struct sl_spec *spec, const struc
     struct sl_routes routes;
     struct sl_inheritable there = {0};
     uint64_t bytes;
+    if (!device && has_own_path(cli) && sl_load_would_take(spec, plan, err) < 0)
+        return -1;
     if (!device && spec->sink.tmpfs.path &&
         sl_publish_inheritable(spec->sink.tmpfs.path, plan, &spec->sink.tmpfs, &there, err) < 0)
         return -1;
@@ -480,7 +489,8 @@ const struct sl_command sl_cmd_plan = {
         "what limits it. With source.through also what goes by which cache, what by none, and why. "
         "Limits are the file system, every cgroup above this process, "
         "the machine's memory, and for a node's model on a GPU the GPU's. Exits with "
-        "6 if the destination is too small. A URI whose store cannot be reached is given "
+        "6 if the destination is too small, and as a load would if it is no place for the model. A "
+        "URI whose store cannot be reached is given "
         "up after 2 s (--unreachable-seconds), a spec's after what it says.",
     .examples = "sluice plan model.yaml\n"
                 "sluice plan s3://bucket/model/ --to /models --json   # for scripts\n"
