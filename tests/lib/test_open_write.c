@@ -87,6 +87,26 @@ SL_TEST_LOOP(what_is_written_is_read_back, 0, 4)
     ck_assert_uint_eq(sl_case_files(sl_case_scratch), 1);
 }
 
+/* A program may go elsewhere between the beginning and the end. */
+SL_TEST_LOOP(a_relative_path_is_of_the_folder_of_the_beginning, 0, 2)
+{
+    char path[SL_CASE_PATH_BYTES];
+    uint64_t shape[2];
+    uint8_t *data;
+    char name[16];
+    struct sluice_writer *writer;
+    const struct sluice_create_options options = {.size = sizeof(options)};
+    sl_case_path(_i ? "folder/" : "m.safetensors", path);
+    ck_assert_int_eq(chdir(sl_case_scratch), 0);
+    ck_assert_int_eq(sluice_create(_i ? "folder/" : "m.safetensors", &options, &writer, &error), 0);
+    ck_assert_int_eq(chdir("/"), 0);
+    struct sluice_tensor tensor = made(3, &data, shape, name);
+    ck_assert_int_eq(sluice_write(writer, &tensor, &error), 0);
+    ck_assert_msg(sluice_finish(writer, &error) == 0, "%s", error.message);
+    sluice_close(open_it(path, NULL));
+    free(data);
+}
+
 /* What safetensors 0.8 writes of the same tensor. */
 SL_TEST(a_bare_head_is_the_references)
 {

@@ -489,7 +489,7 @@ const struct sl_command sl_cmd_plan = {
         "what limits it. With source.through also what goes by which cache, what by none, and why. "
         "Limits are the file system, every cgroup above this process, "
         "the machine's memory, and for a node's model on a GPU the GPU's. Exits with "
-        "6 if the destination is too small, and as a load would if it is no place for the model. A "
+        "6 if the destination is too small, and as a load would if that refuses the place. A "
         "URI whose store cannot be reached is given "
         "up after 2 s (--unreachable-seconds), a spec's after what it says.",
     .examples = "sluice plan model.yaml\n"
