@@ -103,7 +103,13 @@ SL_TEST_LOOP(a_relative_path_is_of_the_folder_of_the_beginning, 0, 2)
     struct sluice_tensor tensor = made(3, &data, shape, name);
     ck_assert_int_eq(sluice_write(writer, &tensor, &error), 0);
     ck_assert_msg(sluice_finish(writer, &error) == 0, "%s", error.message);
-    sluice_close(open_it(path, NULL));
+    ck_assert_int_eq(chdir(sl_case_scratch), 0);
+    struct sluice_source *source = open_it(_i ? "folder/" : "m.safetensors", NULL);
+    ck_assert_int_eq(chdir("/"), 0);
+    uint8_t *read = whole(source, 0);
+    ck_assert_int_eq(memcmp(read, data, tensor.bytes), 0);
+    sluice_close(source);
+    free(read);
     free(data);
 }
 

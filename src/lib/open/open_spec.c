@@ -2,12 +2,17 @@
  * From a URI and a caller's YAML to a spec, checked like one of a file. What must be in every spec
  * and means nothing here (a name, a sink) is set over it.
  */
+#include <errno.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "keys.h"
 #include "open_parts.h"
+#include "stores.h"
 
 enum { SETTINGS_MAX = 8 };
 
@@ -24,21 +29,33 @@ static bool is_blank(const char *text)
     return !text || text[strspn(text, " \t\r\n")] == 0;
 }
 
-static int parse(const struct sl_open_wanted *wanted, const struct sl_spec_setting *settings,
-                 size_t count, struct sl_specs *specs, struct sl_err *err)
+static int parse(const struct sl_open_wanted *wanted, const char *uri,
+                 const struct sl_spec_setting *settings, size_t count, struct sl_specs *specs,
+                 struct sl_err *err)
 {
     const char *to = wanted->to ? wanted->to : "/dev/shm"; /* nothing is written there */
     if (is_blank(wanted->spec))
-        return sl_spec_from_uri(wanted->uri, to, settings, count, specs, NULL, err);
+        return sl_spec_from_uri(uri, to, settings, count, specs, NULL, err);
     struct sl_spec_setting all[SETTINGS_MAX + 5] = {
         {"apiVersion", "sluice/v1alpha1", "spec"}, {"kind", "Model", "spec"},
-        {"metadata.name", "model", "spec"},        {"source.uri", wanted->uri, "URI"},
+        {"metadata.name", "model", "spec"},        {"source.uri", uri, "URI"},
         {"sink.tmpfs.path", to, "directory"},
     };
     if (count)
         memcpy(all + 5, settings, count * sizeof(*settings));
     return sl_spec_parse(wanted->spec, strlen(wanted->spec), "spec", all, count + 5, specs, NULL,
                          err);
+}
+
+char *sl_open_uri(const char *uri, struct sl_err *err)
+{
+    char folder[PATH_MAX];
+    if (!*uri || *uri == '/' || !sl_uri_is_local(uri) || strncasecmp(uri, "file:", 5) == 0)
+        return sl_strdup(uri, err);
+    if (getcwd(folder, sizeof(folder)))
+        return sl_asprintf(err, "%s/%s", folder, uri);
+    sl_fail_errno(err, SL_E_NO_SPACE, errno, "cannot tell the current folder, of '%.200s'", uri);
+    return NULL;
 }
 
 int sl_open_spec(const struct sl_open_wanted *wanted, struct sl_specs *specs, struct sl_err *err)
@@ -56,7 +73,8 @@ int sl_open_spec(const struct sl_open_wanted *wanted, struct sl_specs *specs, st
     if (hashes_of(wanted->verify))
         settings[count++] =
             (struct sl_spec_setting){"verify.hashes", hashes_of(wanted->verify), "verify"};
-    if (parse(wanted, settings, count, specs, err) < 0)
+    sl_autofree char *uri = sl_open_uri(wanted->uri, err);
+    if (!uri || parse(wanted, uri, settings, count, specs, err) < 0)
         return -1;
     if (specs->count == 1)
         return 0;

@@ -7,9 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -125,20 +123,6 @@ static int add_object(struct sluice_writer *writer, struct sl_err *err)
     return 0;
 }
 
-/* A relative path is one of the folder that is current now, not at the end. */
-static char *place_of(const char *uri, struct sl_err *err)
-{
-    char folder[PATH_MAX];
-    if (sl_uri_is_of_models(uri))
-        return sl_uri_of_model(uri, err);
-    if (!*uri || *uri == '/' || !sl_uri_is_local(uri) || strncasecmp(uri, "file:", 5) == 0)
-        return sl_strdup(uri, err);
-    if (getcwd(folder, sizeof(folder)))
-        return sl_asprintf(err, "%s/%s", folder, uri);
-    sl_fail_errno(err, SL_E_NO_SPACE, errno, "cannot tell the current folder, of '%.200s'", uri);
-    return NULL;
-}
-
 static int begin(struct sluice_writer *writer, const char *uri, struct sl_err *err)
 {
     const struct sluice_create_options *options = &writer->options;
@@ -146,7 +130,7 @@ static int begin(struct sluice_writer *writer, const char *uri, struct sl_err *e
     if (sl_open_spec(&wanted, &writer->specs, err) < 0 ||
         sl_open_secret_take(options->key, &writer->secret, err) < 0)
         return -1;
-    writer->to = place_of(uri, err);
+    writer->to = sl_uri_is_of_models(uri) ? sl_uri_of_model(uri, err) : sl_open_uri(uri, err);
     writer->index = writer->to ? sl_index_new("memory", err) : NULL;
     if (!writer->index || choose_format(writer, options->format, err) < 0 ||
         keep_metadata(writer, err) < 0)

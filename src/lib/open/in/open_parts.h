@@ -81,6 +81,9 @@ struct sl_open_wanted {
     const char *spec;     /* YAML; NULL: none */
     uint32_t verify;      /* enum sluice_verify */
 };
+/** The URI as it is now: a relative path is of the current folder, wherever the program goes later.
+ * free() it. SL_E_NO_SPACE. */
+char *sl_open_uri(const char *uri, struct sl_err *err);
 /** One spec. SL_E_USAGE. */
 int sl_open_spec(const struct sl_open_wanted *wanted, struct sl_specs *specs, struct sl_err *err);
 /** Copy a caller's key. SL_E_USAGE, SL_E_NO_SPACE. */
