@@ -20,6 +20,7 @@ import re
 import shutil
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from typing import Any, cast, NamedTuple, Optional, Union
 
@@ -27,6 +28,7 @@ from ._aio import awaited
 from ._dtypes import library
 from ._error import SluiceError
 from ._files import pull, version_of
+from ._model import open_model
 from ._options import Credentials
 
 __all__ = ["Adapter", "Adapters", "register"]
@@ -37,6 +39,7 @@ INCLUDED = [
     CONFIG, *WEIGHTS, "new_embeddings.*", "tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab.*", "merges.txt",
     "chat_template.*",
 ]
+PICKLES = (".bin", ".pt", ".pth")  # looked at before an engine does, since a pickle may be a program
 TEXT_BYTES_MAX = 1 << 20
 TRIES = 3
 IDLE_SECONDS = 15  # connections wait for the next adapter for so long
@@ -92,6 +95,12 @@ def _check(folder: str, bases: list[str]) -> None:
         raise _Unfit(f"its base model is {named!r}, and this one is {bases[0]!r}: SLUICE_LORA_BASE may name others that are the same")
     if not any(os.path.exists(os.path.join(folder, name)) for name in WEIGHTS):
         raise _Unfit(f"it has none of {', '.join(WEIGHTS)}")
+    for name in os.listdir(folder):
+        if name.endswith(PICKLES):
+            try:
+                open_model(os.path.join(folder, name)).close()
+            except SluiceError as error:
+                raise _Unfit(f"the engine would unpickle '{name}': {error}") from None
 
 
 def _is_whole(folder: str) -> bool:
@@ -186,7 +195,7 @@ class Adapters:
         self._limit, self._kept_seconds, self._bases = limit_bytes, kept_minutes * 60, list(bases or ())
         self._options: dict[str, Any] = {"credentials": credentials, "timeout": timeout}
         self._lock = threading.Lock()
-        self._names: dict[str, threading.Lock] = {}
+        self._names: weakref.WeakValueDictionary[str, threading.Lock] = weakref.WeakValueDictionary()  # of those that are asked for now
         self._leases: dict[str, _Lease] = {}  # by folder, of what was given out
         self._numbers: dict[int, str] = {}
 

@@ -1,6 +1,7 @@
 """Adapters by name: what is fetched, refused, shared and removed, and what vLLM's resolver answers (against a stand-in)."""
 import asyncio
 import dataclasses
+import gc
 import json
 import os
 import subprocess
@@ -24,6 +25,16 @@ found = lora.Adapters(sys.argv[1], sys.argv[2]).fetch(sys.argv[3])
 print(found.path, flush=True)
 sys.stdin.read()
 """
+
+
+class Program:
+    """What makes a folder when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (self.path,)
 
 
 def module(name, **members):
@@ -198,6 +209,22 @@ class Lora(Stored):
             self.refused(self.adapters(), name, "adapter_config.json (cannot be read|is not a mapping)")
         os.remove(os.path.join(self.put("bare"), "adapter_model.safetensors"))
         self.refused(self.adapters(), "bare", "it has none of adapter_model.safetensors")
+
+    def test_a_pickle_that_is_a_program_comes_to_no_engine(self):
+        mark = self.at("executed")
+        for name, file in (("one", "adapter_model.bin"), ("two", "new_embeddings.pt")):
+            torch.save({"w": Program(mark)}, os.path.join(self.put(name), file))
+            self.refused(self.adapters(), name, f"would unpickle '{file}'.*posix.mkdir is not in the list")
+        self.assertFalse(os.path.exists(mark))
+        torch.save({"w": torch.ones(2)}, os.path.join(self.put("good"), "adapter_model.bin"))
+        self.assertIsNotNone(self.adapters().fetch("good"))
+
+    def test_names_that_were_asked_for_are_forgotten(self):
+        adapters = self.adapters()
+        for number in range(3):
+            self.refused(adapters, f"none-{number}", "is not there")
+        gc.collect()  # errors that were logged hold what saw them
+        self.assertEqual(len(adapters._names), 0)
 
     def test_threads_that_ask_at_once_share_one_load(self):
         self.put("sql")
