@@ -441,6 +441,9 @@ SL_TEST(what_cannot_be_opened_is_told)
     ck_assert_int_eq(error.kind, SLUICE_USAGE);
     ck_assert_ptr_nonnull(strstr(error.message, "source"));
     ck_assert_int_eq(sluice_open("/no/such", &options, &source, NULL), -1);
+    options.spec = "sink: {caches: {path: /c, url: '/s/', trust: store}}";
+    ck_assert_int_eq(sluice_open("/no/such", &options, &source, &error), -1);
+    ck_assert_ptr_nonnull(strstr(error.message, "only `sluice load` restores engine caches"));
 }
 
 /* ---- what is left ---------------------------------------------------------------------------- */

@@ -76,11 +76,14 @@ int sl_open_spec(const struct sl_open_wanted *wanted, struct sl_specs *specs, st
     sl_autofree char *uri = sl_open_uri(wanted->uri, err);
     if (!uri || parse(wanted, uri, settings, count, specs, err) < 0)
         return -1;
-    if (specs->count == 1)
+    bool one = specs->count == 1, caches = one && specs->items[0].sink.caches.path;
+    if (one && !caches)
         return 0;
     sl_specs_release(specs);
     *specs = (struct sl_specs){0};
-    return sl_fail(err, SL_E_USAGE, "the spec has several documents: open one model at a time");
+    return sl_fail(err, SL_E_USAGE,
+                   caches ? "only `sluice load` restores engine caches: leave out 'sink.caches'"
+                          : "the spec has several documents: open one model at a time");
 }
 
 /* ---- keys ------------------------------------------------------------------------------------ */
