@@ -699,7 +699,8 @@ struct sluice_create_options {
 };
 /** Begin a model at a URI that `sluice convert` writes to; a '/' at the end is a folder. Nothing is
  * written there before sluice_finish(): both formats begin with what is known last. Texts are
- * copied, a relative path is of the current folder. SLUICE_USAGE, SLUICE_NO_SPACE, SLUICE_NOT_FOUND. */
+ * copied, a relative path is of the current folder. SLUICE_USAGE, SLUICE_NO_SPACE,
+ * SLUICE_NOT_FOUND. */
 SLUICE_API int sluice_create(const char *uri, const struct sluice_create_options *options,
                              struct sluice_writer **writer, struct sluice_error *error);
 /**
