@@ -557,9 +557,13 @@ SL_TEST(a_healthy_machine_and_store_pass)
 SL_TEST(every_check_that_fails_is_a_line_and_the_exit_code)
 {
     RUN(&ran, "doctor", "http://127.0.0.1:1/m.bin");
-    EXPECT(7, "FAIL  host");
+    EXPECT(7, "FAIL  host           cannot connect to '127.0.0.1:1': connection refused, nothing");
     EXPECT(7, "FAIL  object");
     EXPECT(7, "2 checks failed");
+    setenv("http_proxy", "http://127.0.0.1:2", 1);
+    RUN(&ran, "doctor", "http://store.invalid/m.bin");
+    unsetenv("http_proxy");
+    EXPECT(7, "FAIL  host           cannot connect to '127.0.0.1:2': connection refused, nothing");
     struct sl_server *secure = sl_server_start_tls();
     RUN(&ran, "doctor", sl_server_url(secure, "/m.bin"));
     EXPECT(7, "cannot trust");

@@ -406,8 +406,7 @@ static int fail_trust(struct sl_link *link, CURLcode code, const char *reason, s
 
 static const char too_many_files[] = "too many open files: raise the limit (ulimit -n)";
 
-/* What errno says of it, NULL if nothing that is worth saying in other words. */
-static const char *errno_reason(long number)
+const char *sl_link_reason(long number)
 {
     switch (number) {
     case EMFILE:
@@ -430,7 +429,7 @@ static const char *curl_reason(const struct sl_link *link, CURLcode code)
     long number = 0;
     if (code == CURLE_COULDNT_CONNECT)
         sl_libcurl.easy_getinfo(link->easy, CURLINFO_OS_ERRNO, &number);
-    const char *reason = errno_reason(number);
+    const char *reason = sl_link_reason(number);
     if (reason)
         return reason;
     return link->trouble[0] ? link->trouble : sl_libcurl.easy_strerror(code);
@@ -472,7 +471,7 @@ static int fail_unreached(const struct sl_link *link, enum sl_err_kind kind, con
 
 static int fail_dial(const struct sl_link *link, struct sl_err *err)
 {
-    const char *reason = errno_reason(link->dial.trouble);
+    const char *reason = sl_link_reason(link->dial.trouble);
     char text[100];
     if (link->refused)
         return fail_refused(link, err);

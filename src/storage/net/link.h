@@ -47,6 +47,10 @@ bool sl_link_idle(struct sl_link *link);
 /** Its permit is given up, too. One that is closed is fine. */
 void sl_link_close(struct sl_link *link);
 
+/** What errno says of a connection that was not made, for people; NULL: nothing that is worth
+ * saying in other words. A constant. */
+const char *sl_link_reason(long number);
+
 /* Of an open link, for idle_links.c. */
 
 /** It borrows nothing of whoever had it any more, and its permit is of no load. */

@@ -1,5 +1,5 @@
-/* libcurl does one exchange and tells how long each part of it took. Proxies count as they do for
- * it: by the environment. */
+/* libcurl does one exchange and tells how long each part of it took. Proxies, and why there was no
+ * connection, are those of a load's. */
 #include "doctor_host.h"
 
 #include <stdio.h>
@@ -9,7 +9,9 @@
 
 #include "ca.h"
 #include "libcurl.h"
+#include "link.h"
 #include "mem.h"
+#include "proxy.h"
 #include "thread.h"
 #include "url.h"
 
@@ -35,10 +37,12 @@ static size_t drop_body(char *data, size_t size, size_t count, void *arg)
     return size * count;
 }
 
-static CURLcode perform(CURL *easy, const char *url, const struct sl_tls_options *tls,
-                        const struct sl_ca_choice *trusted, struct head *head, char *trouble)
+static CURLcode perform(CURL *easy, const char *url, const char *proxy,
+                        const struct sl_tls_options *tls, const struct sl_ca_choice *trusted,
+                        struct head *head, char *trouble)
 {
     sl_libcurl.easy_setopt(easy, CURLOPT_URL, url);
+    sl_libcurl.easy_setopt(easy, CURLOPT_PROXY, proxy);
     sl_libcurl.easy_setopt(easy, CURLOPT_NOBODY, 1L);
     sl_libcurl.easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
     sl_libcurl.easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
@@ -55,10 +59,15 @@ static CURLcode perform(CURL *easy, const char *url, const struct sl_tls_options
     return bad ? bad : sl_libcurl.easy_perform(easy);
 }
 
-static int fail_reaching(const struct sl_doctor_host *host, CURLcode code, const char *trouble,
-                         struct sl_err *err)
+/* place: what was connected to, the proxy or the host. */
+static int fail_reaching(const struct sl_doctor_host *host, CURL *easy, CURLcode code,
+                         const char *place, const char *trouble, struct sl_err *err)
 {
-    const char *reason = *trouble ? trouble : sl_libcurl.easy_strerror(code);
+    const char *reason = *trouble ? trouble : sl_libcurl.easy_strerror(code), *known = NULL;
+    long number = 0;
+    if (code == CURLE_COULDNT_CONNECT &&
+        sl_libcurl.easy_getinfo(easy, CURLINFO_OS_ERRNO, &number) == CURLE_OK)
+        known = sl_link_reason(number);
     if (code == CURLE_COULDNT_RESOLVE_HOST)
         return sl_fail(err, SL_E_NET, "the name '%s' is not known: check it, and the DNS server",
                        host->name);
@@ -66,9 +75,9 @@ static int fail_reaching(const struct sl_doctor_host *host, CURLcode code, const
         return sl_fail(err, SL_E_NET, "cannot trust '%s': %s; trusted are %s", host->name, reason,
                        host->trusted);
     return sl_fail(err, SL_E_NET,
-                   "cannot reach '%s': %s; check the port, the network and the "
+                   "cannot connect to '%s': %s; check the name, the port, the network and the "
                    "proxy settings",
-                   host->name, reason);
+                   place, known ? known : reason);
 }
 
 static void take_figures(CURL *easy, const struct head *head, struct sl_doctor_host *host)
@@ -92,10 +101,12 @@ int sl_doctor_host(const char *url, const struct sl_tls_options *tls, struct sl_
 {
     const struct sl_ca_choice trusted = sl_ca_choose(tls ? tls->ca_file : NULL);
     sl_autourl parsed = {0};
-    char root[600], trouble[CURL_ERROR_SIZE] = "";
+    sl_autofree char *proxy = NULL;
+    char root[600], authority[SL_URL_AUTHORITY_MAX], trouble[CURL_ERROR_SIZE] = "";
     struct head head = {.date = ""};
     *host = (struct sl_doctor_host){.tls = false};
-    if (sl_url_parse(url, &parsed, err) < 0 || sl_libcurl_open(err) < 0)
+    if (sl_url_parse(url, &parsed, err) < 0 || sl_proxy_find(&parsed, &proxy, err) < 0 ||
+        sl_libcurl_open(err) < 0)
         return -1;
     bool colon = strchr(parsed.host, ':') != NULL;
     snprintf(root, sizeof(root), "%s://%s%.255s%s:%u/", parsed.tls ? "https" : "http",
@@ -105,10 +116,12 @@ int sl_doctor_host(const char *url, const struct sl_tls_options *tls, struct sl_
              trusted.file ? trusted.file : "no file", trusted.from);
     host->tls = parsed.tls;
     CURL *easy = sl_libcurl.easy_init();
-    CURLcode code = easy ? perform(easy, root, tls, &trusted, &head, trouble) : CURLE_OUT_OF_MEMORY;
+    CURLcode code = easy ? perform(easy, root, proxy ? proxy : "", tls, &trusted, &head, trouble)
+                         : CURLE_OUT_OF_MEMORY;
+    const char *place = proxy ? sl_proxy_place(proxy) : sl_url_authority(&parsed, authority);
     int done = 0;
     if (code != CURLE_OK && code != CURLE_GOT_NOTHING)
-        done = fail_reaching(host, code, trouble, err);
+        done = fail_reaching(host, easy, code, place, trouble, err);
     else
         take_figures(easy, &head, host);
     sl_libcurl.easy_cleanup(easy);
