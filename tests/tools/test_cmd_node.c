@@ -155,6 +155,28 @@ SL_TEST(what_is_no_file_is_refused_at_once)
     ck_assert_int_eq(wait_sluice(daemon), 0);
 }
 
+SL_TEST(a_token_file_that_is_not_there_is_said_at_the_start_and_by_check)
+{
+    char text[PATH_BYTES * 4], token[PATH_BYTES * 2];
+    snprintf(token, sizeof(token), "%s/token", scratch);
+    snprintf(text, sizeof(text),
+             "apiVersion: sluice/v1alpha1\nkind: Node\ndirectory: %s/node\nbudgetBytes: 1GiB\n"
+             "control: {socket: %s, tokenFile: %s}\n",
+             scratch, sock, token);
+    write_file(config, text);
+    RUN(&ran, "serve", "--check", config);
+    EXPECT(0, "warning: control.tokenFile: ");
+    EXPECT(0, "nothing can be changed through 'listen'");
+    pid_t daemon = start_daemon();
+    ck_assert(is_logged("warning: control.tokenFile: "));
+    kill(daemon, SIGTERM);
+    ck_assert_int_eq(wait_sluice(daemon), 0);
+    write_file(token, "0123456789abcdef");
+    RUN(&ran, "serve", "--check", config);
+    EXPECT(0, "ok: ");
+    ck_assert_ptr_null(strstr(ran.err, "tokenFile"));
+}
+
 static unsigned mode_of_socket(void)
 {
     struct stat status;

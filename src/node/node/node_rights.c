@@ -103,6 +103,17 @@ static int read_token(const char *path, uint8_t digest[32], struct sl_err *err)
     return digest_of(begin, bytes, digest, err);
 }
 
+void sl_node_rights_warn(const struct sl_node_spec_control *control)
+{
+    uint8_t digest[32];
+    struct sl_err why = SL_ERR_INIT;
+    if (control->token_file && read_token(control->token_file, digest, &why) < 0)
+        sl_log(SL_LOG_WARN,
+               "control.tokenFile: %s; until it is right, nothing can be changed through "
+               "'listen'",
+               why.message);
+}
+
 enum sl_node_token sl_node_rights_token(struct sl_node_rights *rights, const char *token)
 {
     uint8_t wanted[32], given[32];

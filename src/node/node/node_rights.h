@@ -24,6 +24,9 @@ void sl_node_rights_release(struct sl_node_rights *rights);
  * SL_E_NO_SPACE; then they stay as they were. */
 int sl_node_rights_set(struct sl_node_rights *rights, const struct sl_node_spec_control *control,
                        struct sl_err *err);
+/** Log a warning if no token would be good now, since the file of a config is not there or not
+ * right. It may come later: it is read at each question. */
+void sl_node_rights_warn(const struct sl_node_spec_control *control);
 /** Root and the daemon's own user always may. */
 bool sl_node_rights_user(struct sl_node_rights *rights, const struct sl_peer *peer);
 

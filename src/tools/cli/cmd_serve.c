@@ -87,8 +87,10 @@ static int catch_hangup(struct sl_err *err)
 static int read_config(struct sl_cli *cli, struct sl_node_config *config, struct sl_err *err)
 {
     sl_autobuf complaints = SL_BUF_INIT(COMPLAINTS_MAX);
-    if (sl_node_config_read(cli->operands[0], config, &complaints, err) == 0)
+    if (sl_node_config_read(cli->operands[0], config, &complaints, err) == 0) {
+        sl_node_rights_warn(&config->spec.control);
         return 0;
+    }
     sl_node_config_release(config);
     return sl_cli_report_mistakes(cli, &complaints, "in the config: see `sluice docs node`", err);
 }
