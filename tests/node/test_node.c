@@ -299,6 +299,37 @@ SL_TEST(an_evicted_model_leaves_no_file)
     ck_assert_int_eq(access(folder, F_OK), -1);
 }
 
+/* Else it would come back when the config drops the name. */
+SL_TEST(of_a_name_that_the_config_takes_no_spec_of_callers_is_kept)
+{
+    static const char text[] = MODEL("r", "");
+    char names[SL_NODE_REQUEST_MODELS_MAX][64], folder[SL_PUBLISH_PATH_MAX];
+    struct sl_registry_meaning meaning;
+    size_t count;
+    snprintf(folder, sizeof(folder), "%s/r", place);
+    for (int reload = 0; reload < 2; reload++) {
+        struct sl_node *node = open_node("");
+        ck_assert_int_eq(sl_node_request(node, text, strlen(text), names, &count, &err), 0);
+        settled(node);
+        ck_assert_int_eq(sl_model_exists(folder, "model.yaml"), 1);
+        if (reload) {
+            write_config("1GiB", text);
+            ck_assert_int_eq(read_config(), 0);
+            sl_node_reload(node, &config);
+        } else {
+            sl_node_free(node);
+            node = open_node(text);
+        }
+        settled(node);
+        ck_assert_int_eq(sl_model_exists(folder, "model.yaml"), 0);
+        ck_assert_int_eq(sl_model_exists(folder, "current"), 1);
+        sl_node_free(node);
+        node = open_node("");
+        ck_assert(!sl_registry_meaning(node->registry, "r", &meaning));
+        sl_node_free(node);
+    }
+}
+
 SL_TEST(more_than_the_budget_leaves_no_file)
 {
     size_t bytes = 2 << 20;

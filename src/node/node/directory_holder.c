@@ -33,7 +33,7 @@ enum { FOLDER = O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW };
 struct sl_directory_holder {
     struct sl_node_folder folder;
     int lock_fd;
-    pthread_mutex_t lock; /* of specs that are written or removed: callers may bring the same one */
+    pthread_mutex_t lock; /* of specs that are written or removed, and of names' empty folders */
     struct sl_holder ops;
 };
 
@@ -158,6 +158,7 @@ static int choose(void *arg, const struct sl_plan *plan, char path[SL_PUBLISH_PA
     if (promise(loading, plan, err) < 0 ||
         job->admit(job->arg, plan->identity, plan->sink_bytes, loading->version, err) < 0)
         return -1;
+    SL_LOCKED(&loading->holder->lock); /* an empty folder of a name may be removed */
     sl_autoclose int model_fd = open_model(loading->holder, job->name, true, err);
     sl_autoclose int fd = model_fd < 0 ? -1
                                        : open_version(loading->holder, model_fd, job->name,

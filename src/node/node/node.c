@@ -113,7 +113,9 @@ static void take_config(struct sl_node *node, struct sl_node_config *config)
         struct sl_err why = SL_ERR_INIT;
         snprintf(copies[i], sizeof(copies[i]), "%s", config->models[i].spec.metadata.name);
         names[i] = copies[i];
-        if (define(node, &config->models[i].spec, &options, &why) < 0)
+        SL_LOCKED(&node->keeping);
+        if (define(node, &config->models[i].spec, &options, &why) < 0 ||
+            sl_directory_holder_remember(node->directory, names[i], NULL, &why) < 0)
             sl_log(SL_LOG_ERROR, "model '%s': %s", names[i], why.message);
     }
     sl_registry_keep_only(node->registry, names, config->count);
