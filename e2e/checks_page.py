@@ -324,6 +324,11 @@ def a_listing_wears_the_clothes_of_the_page(h):
         browser.wait_for("document.querySelectorAll('tbody tr').length === 4")
         assert browser.value("document.querySelectorAll('img').length") == 0 and not browser.value("document.hacked")
         assert browser.value("getComputedStyle(document.querySelector('table')).borderTopLeftRadius") != "0px"
+        browser.screen(*WIDTHS[0])
+        cell = browser.value("document.querySelector('tbody td:last-child').textContent")
+        assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d", cell), cell
+        assert browser.value("(() => { const range = document.createRange(); range.selectNodeContents(document.querySelector('tbody td:last-child'));"
+                             " return range.getClientRects().length; })()") == 1, "a time in several lines"
         pictures(h, browser, "listing")
         browser.open(f"http://127.0.0.1:{port}/folder/")
         browser.wait_for("document.querySelectorAll('tbody tr').length === 1")

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "mem.h"
@@ -171,14 +172,20 @@ static int put_escaped(struct sl_buf *out, const char *text, struct sl_err *err)
 static int put_row(struct sl_buf *out, const struct entry *entry, struct sl_err *err)
 {
     const char *slash = entry->directory ? "/" : "";
-    char size[32] = "", date[32];
+    char size[32] = "", date[32] = "";
+    const time_t modified = (time_t)entry->modified;
+    struct tm tm;
+    if (gmtime_r(&modified, &tm))
+        strftime(date, sizeof(date), "%Y-%m-%d %H:%M", &tm);
     if (!entry->directory || entry->sized)
         sl_human_bytes(entry->bytes, size);
     if (sl_buf_text(out, "<tr><td><a href=\"", err) < 0 || put_escaped(out, entry->name, err) < 0 ||
         sl_buf_printf(out, err, "%s\">", slash) < 0 || put_html(out, entry->name, err) < 0)
         return -1;
-    return sl_buf_printf(out, err, "%s</a></td><td class=\"number\">%s</td><td>%s</td></tr>\n",
-                         slash, size, sl_web_date(entry->modified, date));
+    return sl_buf_printf(out, err,
+                         "%s</a></td><td class=\"number\">%s</td><td class=\"number\">%s</td></tr>"
+                         "\n",
+                         slash, size, date);
 }
 
 /* The path is shown as it was sent: escaped for URLs, then for HTML. */
@@ -200,7 +207,7 @@ static int put_head(struct sl_buf *out, const struct request *request, struct sl
     return sl_buf_text(out,
                        "</h2>\n<table><thead><tr><th scope=\"col\">Name</th>"
                        "<th scope=\"col\" class=\"number\">Size</th>"
-                       "<th scope=\"col\">Changed</th></tr></thead><tbody>\n",
+                       "<th scope=\"col\">Changed (UTC)</th></tr></thead><tbody>\n",
                        err);
 }
 
