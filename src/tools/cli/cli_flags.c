@@ -15,16 +15,16 @@
 enum { MISTAKES_BYTES_MAX = 64 * 1024 };
 
 static const struct sl_option globals_rows[] = {
-    SL_OPTION(sl_cli_globals, help, BOOL, "false", "show what the command does and its flags"),
     SL_OPTION(
         sl_cli_globals, json, BOOL, "false",
         "a machine-readable result on standard output, errors included; logs go to standard error"),
-    SL_OPTION(sl_cli_globals, log_format, CHOICE, "auto",
-              "lines for people or one JSON object a line; auto is JSON in a Kubernetes container",
-              .choices = "auto|text|json"),
     SL_OPTION(sl_cli_globals, log_level, CHOICE, "info",
               "the least important events to show; -v is debug, -q is warn without progress",
               .choices = "error|warn|info|debug|trace"),
+    SL_OPTION(sl_cli_globals, help, BOOL, "false", "show what the command does and its flags"),
+    SL_OPTION(sl_cli_globals, log_format, CHOICE, "auto",
+              "lines for people or one JSON object a line; auto is JSON in a Kubernetes container",
+              .choices = "auto|text|json"),
     SL_OPTION(
         sl_cli_globals, progress, CHOICE, "auto",
         "a bar, a line every 5 s, or nothing; auto is a bar on a terminal and lines elsewhere",

@@ -157,7 +157,21 @@ static int write_group(const struct sl_command *command, enum sl_flag_group grou
     return count ? sl_buf_text(out, "\n", err) : 0;
 }
 
-/* Many: a screen shows those that are the command's own, and this one instead of all. */
+/* Some of a group, and where the others are. */
+static int write_few(const struct sl_command *command, const char *title, size_t left_out,
+                     const struct sl_flag *few, size_t count, struct sl_buf *out,
+                     struct sl_err *err)
+{
+    if (sl_buf_printf(out, err, "%s; %zu more are in `sluice help %s`:\n", title, left_out,
+                      command->name) < 0)
+        return -1;
+    for (size_t i = 0; i < count; i++)
+        if (write_flag(&few[i], out, err) < 0)
+            return -1;
+    return sl_buf_text(out, "\n", err);
+}
+
+/* Many: a screen shows those that are the command's own, and --set instead of all. */
 static int write_spec_group(const struct sl_command *command, bool all, struct sl_buf *out,
                             struct sl_err *err)
 {
@@ -166,12 +180,20 @@ static int write_spec_group(const struct sl_command *command, bool all, struct s
     if (all || count < 2)
         return write_group(command, SL_FLAG_SPEC, "Flags for keys of the spec (`sluice docs spec`)",
                            out, err);
-    const struct sl_flag *set = &flags[count - 1];
-    if (sl_buf_printf(out, err, "Flags for keys of the spec; %zu more are in `sluice help %s`:\n",
-                      count - 1, command->name) < 0 ||
-        write_flag(set, out, err) < 0)
-        return -1;
-    return sl_buf_text(out, "\n", err);
+    return write_few(command, "Flags for keys of the spec", count - 1, &flags[count - 1], 1, out,
+                     err);
+}
+
+/* The first two are for everybody. */
+static int write_global_group(const struct sl_command *command, bool all, struct sl_buf *out,
+                              struct sl_err *err)
+{
+    enum { SHOWN = 2 };
+    struct sl_flag flags[SL_FLAGS_MAX];
+    size_t count = sl_cli_group_flags(command, SL_FLAG_GLOBAL, flags);
+    return all ? write_group(command, SL_FLAG_GLOBAL, "Flags of every command", out, err)
+               : write_few(command, "Flags of every command", count - SHOWN, flags, SHOWN, out,
+                           err);
 }
 
 /* ---- texts ---------------------------------------------------------------------------------- */
@@ -184,7 +206,7 @@ int sl_cli_write_command_help(const struct sl_command *command, bool all, struct
         paragraphs(out, command->description, err) < 0 ||
         write_group(command, SL_FLAG_OWN, "Flags", out, err) < 0 ||
         write_spec_group(command, all, out, err) < 0 ||
-        write_group(command, SL_FLAG_GLOBAL, "Flags of every command", out, err) < 0)
+        write_global_group(command, all, out, err) < 0)
         return -1;
     const char *line = command->examples;
     if (line && *line && sl_buf_text(out, "Examples:\n", err) < 0)

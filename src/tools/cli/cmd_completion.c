@@ -12,14 +12,16 @@
 static void short_help(const struct sl_option *row, char text[80])
 {
     size_t used = 0;
-    for (const char *p = row->help; *p && *p != ';' && used < 79; p++) {
-        bool ascii = (unsigned char)*p < 0x80, special = strchr("'[]:\\`\"$", *p) != NULL;
-        if (ascii)
-            text[used++] = special ? ' ' : *p;
+    for (const char *p = row->help; *p && *p != ';' && used < 78; p++) {
+        bool ascii = (unsigned char)*p < 0x80, special = strchr("'[]\\`\"$", *p) != NULL;
+        if (*p == ':' && p[1] == ' ')
+            text[used++] = ' ', text[used++] = '-';
+        else if (ascii && !special)
+            text[used++] = *p == ':' ? ' ' : *p;
     }
     text[used] = 0;
     char *space = strrchr(text, ' ');
-    if (used == 79 && space) /* not in the middle of a word */
+    if (used >= 78 && space) /* not in the middle of a word */
         used = (size_t)(space - text);
     while (used && text[used - 1] == ' ')
         used--;
