@@ -362,6 +362,7 @@ SL_TEST(a_login_page_is_no_model)
     sl_server_put(server, "/models", page, sizeof(page) - 1, "\"1\""); /* a folder's listing */
     RUN(&ran, "load", sl_server_url(server, "/models"), "--to", local);
     EXPECT(10, "'models': it is a web page, not a model");
+    EXPECT(10, "shows a folder: end its name with '/'");
     RUN(&ran, "initializer", sl_server_url(server, "/index.html"), to);
     EXPECT(0, "index.html");
     sl_server_stop(server);

@@ -76,9 +76,10 @@ int sl_weights_judge_page(const struct sl_format_head *head, struct sl_err *err)
 {
     if (is_called_page(head->name) || !is_page(head))
         return 0;
-    return sl_fail_code(err, SL_E_FORMAT, "E_PAGE",
-                        "it is a web page, not a model: the server wants a login (docs/kserve.md, "
-                        "HOST-headers), or shows a folder: name a file in it");
+    return sl_fail_code(
+        err, SL_E_FORMAT, "E_PAGE",
+        "it is a web page, not a model: the server wants a login (docs/kserve.md, "
+        "HOST-headers), or shows a folder: end its name with '/', or name a file in it");
 }
 
 /* ---- the rest -------------------------------------------------------------------------------- */
