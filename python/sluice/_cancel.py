@@ -88,6 +88,8 @@ def may_be_ended() -> bool:
 
 def checked(timeout: float) -> float:
     """Seconds that a caller gave."""
+    if isinstance(timeout, (str, bytes, bool)) or not hasattr(timeout, "__float__"):
+        raise TypeError(f"timeout is seconds, a number, not {timeout!r}")
     if not timeout >= 0:
         raise ValueError(f"timeout is seconds, 0 or more, not {timeout!r}")
     return timeout

@@ -7,6 +7,7 @@ from typing import Any
 
 from . import _fork, _native
 from ._error import SluiceError
+from ._kinds import flag
 from ._native import Written
 from ._write import laid_as
 
@@ -29,7 +30,7 @@ class Editor:
     """
 
     def __init__(self, path: Any, *, copy: bool = False) -> None:
-        self._edit: _native.Edit = _native.Edit(path, copy)
+        self._edit: _native.Edit = _native.Edit(path, flag(copy, "copy"))
         self._kept: list[Any] = []
         self.forked()
         _fork.known(self)

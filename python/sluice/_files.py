@@ -5,7 +5,7 @@ import io
 from typing import Any, NamedTuple, Optional, Union
 
 from . import _native, _progress
-from ._kinds import Texts, texts
+from ._kinds import Texts, number, texts
 from ._native import Entry, Read, Source
 from ._options import Credentials, spec_text
 
@@ -187,7 +187,8 @@ def open_file(
     ...     file.read(2)
     b'{"'
     """
-    if begin < 0 or (end is not None and end < begin):
-        raise ValueError(f"no part of a file: {begin} to {end}")
+    number(buffer_size, "buffer_size", 1 << 63)
+    if number(begin, "begin") > (begin if end is None else number(end, "end")):
+        raise ValueError(f"no part of a file: from begin {begin} to end {end}")
     raw = File(_source(uri, credentials, None, None, timeout), _progress.without_secrets(str(uri)), begin, end, credentials)
     return io.BufferedReader(raw, max(buffer_size, 1)) if buffer_size else raw  # type: ignore[return-value]

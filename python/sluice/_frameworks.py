@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Optional
 
 from . import _dtypes
 from ._dtypes import library
+from ._kinds import number
 from ._native import gpu_number
 from ._options import Framework
 
@@ -42,13 +43,13 @@ def installed() -> Framework:
 
 def device_name(device: Any, framework: Optional[str]) -> str:
     """"cpu", "cuda:1": as torch and CuPy say it; a device of torch's may be anything that it has. A UUID becomes a number."""
-    if isinstance(device, bool) or device is None:
+    if isinstance(device, bool) or not (isinstance(device, (str, int)) or (hasattr(device, "type") and hasattr(device, "index"))):
         raise TypeError(f"device is \"cpu\", \"cuda:0\", a GPU's number or a torch.device, not {device!r}")
-    name = f"cuda:{device}" if isinstance(device, int) else str(device)
+    name = f"cuda:{number(device, 'device', 1 << 31)}" if isinstance(device, int) else str(device)
     if name.startswith(("GPU-", "MIG-")):
         name = f"cuda:{gpu_number(name)}"
     if framework != "torch" and name != "cpu" and not (framework in ("cupy", "jax") and name.split(":")[0] in ("cuda", "gpu")):
-        raise ValueError(f"tensors of {framework or 'sluice'} cannot be on {name!r}: framework=\"torch\" can")
+        raise ValueError(f"tensors of {framework or 'sluice'} cannot be on device {name!r}: framework=\"torch\" can")
     return name
 
 
@@ -198,6 +199,13 @@ def meta_tensor(dtype: str, shape: tuple[int, ...]) -> Any:
     return library("torch").empty(shape, dtype=_dtypes.torch_dtype(dtype), device="meta")
 
 
+def _of_numpy(dtype: Any) -> Any:
+    try:
+        return library("numpy").dtype(dtype)
+    except (TypeError, ValueError):
+        raise TypeError(f"dtype is a framework's type or a name such as \"bf16\", not {dtype!r}") from None
+
+
 def dtype_of(framework: str, dtype: Any) -> Any:
     """A type of the framework, by whatever a caller says: its own, another framework's, or a name such as "bf16", "float16", "F32"."""
     if dtype is None or (framework == "torch" and isinstance(dtype, library("torch").dtype)):
@@ -206,7 +214,7 @@ def dtype_of(framework: str, dtype: Any) -> Any:
     if row is None:
         torch = sys.modules.get("torch")
         of_torch = torch is not None and isinstance(dtype, torch.dtype)
-        row = _dtypes.of_torch(dtype) if of_torch else _dtypes.of_numpy(library("numpy").dtype(dtype))
+        row = _dtypes.of_torch(dtype) if of_torch else _dtypes.of_numpy(_of_numpy(dtype))
     return _dtypes.torch_dtype(row.name) if framework == "torch" else _dtypes.numpy_dtype(row.name)
 
 

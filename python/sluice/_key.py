@@ -4,6 +4,8 @@ from __future__ import annotations
 import os
 from typing import Optional, Union
 
+from ._kinds import encoded, number
+
 
 class Phrase(str):
     """A passphrase, and how a key is made of it where a file is written; zeros and None: as sluice chooses."""
@@ -26,7 +28,8 @@ class Key:
     def __init__(self, secret: Union[bytes, bytearray, memoryview, str]) -> None:
         if isinstance(secret, str):
             if not secret:
-                raise ValueError("an empty passphrase protects nothing")
+                raise ValueError("a key of an empty passphrase protects nothing")
+            encoded(secret, "a key's passphrase")
             self._secret: Union[bytes, str] = secret
             return
         try:
@@ -54,8 +57,10 @@ class Key:
         if not isinstance(passphrase, str):
             raise TypeError(f"a passphrase is a str, not {type(passphrase).__name__}")
         for name, value, least in (("opslimit", opslimit, 1), ("memlimit", memlimit, 8192)):
-            if value is not None and value < least:
+            if value is not None and number(value, name) < least:
                 raise ValueError(f"{name} is {value}: {least} is the least")
+        if salt is not None and not isinstance(salt, (bytes, bytearray, memoryview)):
+            raise TypeError(f"a salt is bytes, not {salt!r}")
         if salt is not None and len(salt) != 16:
             raise ValueError(f"a salt has 16 bytes, not {len(salt)}")
         phrase = Phrase(passphrase)
@@ -73,7 +78,7 @@ class Key:
     @classmethod
     def from_file(cls, path: Union[str, "os.PathLike[str]"]) -> "Key":
         """A file of 32 bytes, as `sluice keygen` writes it."""
-        with open(path, "rb") as file:
+        with open(os.fspath(path), "rb") as file:  # a number would be a descriptor
             return cls(file.read(33))
 
     @property

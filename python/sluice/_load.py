@@ -9,7 +9,7 @@ from . import _progress
 from ._cancel import Limit
 from ._frameworks import installed
 from ._key import Secret
-from ._kinds import Texts, texts
+from ._kinds import Texts, number, texts
 from ._model import open_model
 from ._options import Credentials, Framework, MetaTensors, Spec, Verify
 from ._stream import GROUP_BYTES
@@ -46,7 +46,12 @@ def load(
 
 
 def _each(uris: Any) -> list[Any]:
-    return [uris] if isinstance(uris, (str, bytes, os.PathLike)) else list(uris)
+    if isinstance(uris, (str, bytes, os.PathLike)):
+        return [uris]
+    try:
+        return list(uris)
+    except TypeError:
+        raise TypeError(f"uris is a str or a path, or several, not {uris!r}") from None
 
 
 def stream(
@@ -72,6 +77,7 @@ def stream(
     missing = set(wanted or ())
     if whole is None:
         whole = names is None and filter is None
+    number(group_bytes, "group_bytes")
     for uri in _each(uris):
         with limit.step():
             model = open_model(

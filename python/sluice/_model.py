@@ -13,10 +13,10 @@ from ._cancel import Limit, limit_of
 from ._dtypes import Dtype, find, library, nbytes, numpy_dtype as row_dtype, torch_dtype
 from ._error import SluiceError
 from ._key import Secret, secret_of
-from ._kinds import Texts, texts
+from ._kinds import Texts, called, flag, number, texts
 from ._native import WHOLE, Entry, Read, Source
 from ._once import once
-from ._options import Credentials, Framework, MetaTensors, Spec, Verify, spec_text
+from ._options import Credentials, Framework, MetaTensors, Spec, Verify, rules, spec_text
 from ._stream import GROUP_BYTES, arriving
 from ._values import metadata as values_of
 
@@ -339,8 +339,7 @@ class Model(Mapping[str, Any]):
         [(2, 6), (2, 6), (0, 6)]
         """
         entry = self.entry(name)
-        if not -len(entry.shape) <= dim < len(entry.shape):
-            raise IndexError(f"'{name}' has {len(entry.shape)} dimensions: no {dim}")
+        dim = _slices.dimension(dim, entry.shape, name)
         index: list[Any] = [builtins.slice(None)] * len(entry.shape)
         index[dim] = _slices.part_of(entry.shape[dim], rank, of)
         return self.slice(name)[tuple(index)]
@@ -534,6 +533,7 @@ class Model(Mapping[str, Any]):
     def _chosen(
         self, names: Optional[Texts], filter: Optional[Callable[[str], object]]
     ) -> list[Entry]:
+        called(filter, "filter")
         chosen = list(self._tensors.values()) if names is None else [self.entry(name) for name in texts(names, "names")]
         return [entry for entry in chosen if filter is None or filter(entry.name)]
 
@@ -563,6 +563,7 @@ class Model(Mapping[str, Any]):
     ) -> Iterator[tuple[str, Any]]:
         """(name, tensor) as they arrive, while others are being read; in groups of so many bytes, so that memory stays bounded. Whoever
         stops taking ends what is being read. timeout: seconds that reading may take in all."""
+        number(group_bytes, "group_bytes")
         chosen = sorted(self._chosen(names, filter), key=lambda entry: (entry.object, entry.offset))
         with _progress.shown(progress, self.uri) as tell:
             yield from arriving(self, chosen, group_bytes, limit_of(timeout), tell)
@@ -671,8 +672,8 @@ def open_model(
     name = _frameworks.framework_name(framework)
     if meta not in ("zeros", "keep") or (meta == "keep" and name not in (None, "torch")):
         raise ValueError(f"meta is 'zeros', or with torch 'keep', not {meta!r}")
-    tensors = {"include": texts(include, "include"), "exclude": texts(exclude, "exclude"), "rename": list(rename or ())}
+    tensors = {"include": texts(include, "include"), "exclude": texts(exclude, "exclude"), "rename": rules(rename)}
     text = spec_text(credentials, spec, {key: value for key, value in tensors.items() if value})
     where = _frameworks.device_name(device, name)
     given = device if isinstance(device, str) else where
-    return Model(_Wish(uri, name, where, given, credentials, secret_of(key), verify, text, timeout, meta, whole), progress)
+    return Model(_Wish(uri, name, where, given, credentials, secret_of(key), verify, text, timeout, meta, flag(whole, "whole")), progress)

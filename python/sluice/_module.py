@@ -8,7 +8,7 @@ from . import _frameworks, _progress
 from ._cancel import Limit
 from ._dtypes import library, of_torch
 from ._key import Secret
-from ._kinds import Texts
+from ._kinds import Texts, called, flag
 from ._model import Model, open_model
 from ._native import Entry, Read
 from ._options import Credentials, MetaTensors, Spec, Verify
@@ -172,6 +172,8 @@ def load_into_module(
     >>> sluice.load_into_module(module, "linear.safetensors")  # doctest: +SKIP
     ([], [])
     """
+    flag(strict, "strict")
+    called(filter, "filter")
     with Limit(timeout).step():
         opened = uri if isinstance(uri, Model) else open_model(
             uri, framework="torch", credentials=credentials, key=key, verify=verify, include=include, exclude=exclude, rename=rename, spec=spec,

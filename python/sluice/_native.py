@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import ctypes
-import operator
 import os
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -16,6 +15,7 @@ from ._blocks import contextmanager
 from ._cancel import Cancel, Raised, aside, current, interruptible, may_be_ended, milliseconds
 from ._error import SluiceError
 from ._key import Phrase
+from ._kinds import encoded, number
 from ._library import KIND_FILE, Error, Meta, Tensor
 from ._structs import function
 
@@ -36,19 +36,12 @@ def text(value: Any, what: str) -> bytes:
     if isinstance(value, bytes):
         found = value
     elif isinstance(value, (str, os.PathLike)):
-        found = os.fsencode(cast("Union[str, os.PathLike[str]]", value))
+        path = os.fspath(cast("Union[str, os.PathLike[str]]", value))
+        found = encoded(path, what) if isinstance(path, str) else path
     else:
         raise TypeError(f"{what} is a str or a path, not {type(value).__name__}")
     if b"\0" in found:
         raise ValueError(f"{what} has a NUL byte: {value!r}")
-    return found
-
-
-def number(value: Any, what: str, end: int = 1 << 64) -> int:
-    """A whole number from 0 on. ctypes would take another one for what is larger or below."""
-    found = operator.index(value)
-    if not 0 <= found < end:
-        raise ValueError(f"{what} is a number from 0 to {end - 1}, not {found}")
     return found
 
 
@@ -178,7 +171,7 @@ def _key(key: Union[bytes, str, None]) -> Any:
         if len(key) != 32:
             raise ValueError(f"a key has 32 bytes, not {len(key)}")
         return ctypes.pointer(_structs.Key(sizeof(_structs.Key), key, None, 0))
-    phrase = key.encode("utf-8", "surrogateescape")
+    phrase = encoded(key, "key")
     found = _structs.Key(sizeof(_structs.Key), None, phrase, len(phrase))
     if isinstance(key, Phrase):
         found.opslimit, found.memlimit, found.salt = number(key.opslimit, "opslimit"), number(key.memlimit, "memlimit"), key.salt
@@ -200,10 +193,10 @@ def derive(phrase: Phrase) -> bytes:
 
 
 def _open_options(spec: str, key: Union[bytes, str, None], verify: str, flags: int, timeout: Optional[float]) -> _structs.OpenOptions:
-    if verify not in VERIFY:
+    if not isinstance(verify, str) or verify not in VERIFY:
         raise ValueError(f"verify is 'auto', 'all', 'require' or 'off', not {verify!r}")
     return _structs.OpenOptions(
-        size=sizeof(_structs.OpenOptions), spec=spec.encode() or None, key=_key(key), verify=VERIFY[verify], flags=flags,
+        size=sizeof(_structs.OpenOptions), spec=encoded(spec, "spec") or None, key=_key(key), verify=VERIFY[verify], flags=flags,
         timeout_ms=milliseconds(timeout),
     )
 
@@ -539,7 +532,7 @@ def _raw(tensor: Written, name: bytes) -> Tensor:
 def _name(name: Any) -> bytes:
     if not isinstance(name, str) or not name:
         raise TypeError(f"a tensor's name is a text that is not empty, not {name!r}")
-    return name.encode("utf-8", "surrogateescape")
+    return encoded(name, "a tensor's name")
 
 
 class Output:
@@ -554,14 +547,14 @@ class Output:
         _fork.known(self)
         self._abandon = function("sluice_abandon")
         self._calls, self._cancel = Calls(progress), current() or Cancel()
-        pairs = [(key.encode(), value.encode()) for key, value in (metadata or {}).items()]
+        pairs = [(encoded(key, "metadata"), encoded(value, "metadata")) for key, value in (metadata or {}).items()]
         rows = (Meta * max(len(pairs), 1))()
         for row, (name, value) in zip(rows, pairs):
             row.size, row.key_bytes, row.value_bytes = sizeof(Meta), len(name), len(value)
             row.key = ctypes.cast(ctypes.c_char_p(name), c_void_p)
             row.value = ctypes.cast(ctypes.c_char_p(value), c_void_p)
         options = _structs.CreateOptions(
-            size=sizeof(_structs.CreateOptions), format=format.encode() if format else None, spec=spec.encode() or None, metadata=rows,
+            size=sizeof(_structs.CreateOptions), format=format.encode() if format else None, spec=encoded(spec, "spec") or None, metadata=rows,
             metadata_count=len(pairs), key=_key(key), shard_bytes=number(shard_bytes, "shard_bytes"), align=number(align, "align"), flags=flags,
             timeout_ms=milliseconds(timeout), cancel_fd=self._cancel.fd, progress=self._calls.progress,
         )
@@ -574,12 +567,12 @@ class Output:
     def write(self, tensor: Written) -> None:
         """One more tensor."""
         if isinstance(tensor.name, str):
-            raw = _raw(tensor, tensor.name.encode("utf-8", "surrogateescape"))
+            raw = _raw(tensor, encoded(tensor.name, "a tensor's name"))
             with self._lock:
                 call("sluice_write", self._open(), byref(raw))
             return
         parts = (_structs.PathPart * len(tensor.name))()
-        texts = [part.encode("utf-8", "surrogateescape") if isinstance(part, str) else b"" for part in tensor.name]
+        texts = [encoded(part, "a tensor's name") if isinstance(part, str) else b"" for part in tensor.name]
         for at, part in enumerate(tensor.name):
             parts[at].size = sizeof(_structs.PathPart)
             if isinstance(part, str):

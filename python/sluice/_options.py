@@ -6,6 +6,7 @@ import json
 import os
 from typing import Any, Literal, Optional, Union
 
+from ._kinds import encoded, flag, is_list, is_mapping, told
 
 Framework = Literal["torch", "numpy", "jax", "cupy"]
 Verify = Literal["auto", "all", "require", "off"]
@@ -27,7 +28,7 @@ class Credentials:
         for (kind, key), text in secrets.items():
             fd = os.memfd_create("sluice-credentials", os.MFD_CLOEXEC)
             self._fds.append(fd)
-            os.write(fd, text.encode())
+            os.write(fd, encoded(text, "a secret"))
             self._source.setdefault(kind, {})[key] = f"/proc/self/fd/{fd}"
 
     def __del__(self) -> None:
@@ -51,6 +52,30 @@ class Credentials:
 
 def _given(**values: Any) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}
+
+
+def _texts_of(given: Any, what: str) -> dict[str, str]:
+    """A dict of texts, each a line."""
+    if given is None:
+        return {}
+    if not is_mapping(given):
+        raise TypeError(f"{what} is a dict of texts, not {given!r}")
+    for name, value in given.items():
+        for text in (name, value):
+            if not isinstance(text, str):
+                raise TypeError(f"{what} is a dict of texts, which {text!r} is not")
+            if "\n" in text or "\r" in text:
+                raise ValueError(f"{what} has a line's end in {name!r}")
+    return dict(given)
+
+
+def rules(rename: Any) -> list[dict[str, str]]:
+    """Of `rename`, as a spec has them. None: none."""
+    if rename is None:
+        return []
+    if not is_list(rename) or not all(is_mapping(rule) for rule in rename):
+        raise TypeError(f"rename is a list of rules, each a dict, not {rename!r}")
+    return [dict(rule) for rule in rename]
 
 
 def _s3cmd(key: Optional[str], secret: Optional[str], token: Optional[str]) -> str:
@@ -78,8 +103,22 @@ def credentials(
     >>> who = sluice.credentials(endpoint="http://127.0.0.1:7070", access_key_id="a", secret_access_key="b")
     >>> sluice.open("s3://models/m/", credentials=who)  # doctest: +SKIP
     """
+    for name, text in {
+        "access_key_id": access_key_id, "secret_access_key": secret_access_key, "session_token": session_token, "region": region,
+        "endpoint": endpoint, "addressing": addressing, "profile": profile, "config_file": config_file, "bearer_token": bearer_token,
+        "hf_token": hf_token, "hf_endpoint": hf_endpoint, "google_credentials_file": google_credentials_file, "azure_account": azure_account,
+        "azure_account_key": azure_account_key, "azure_sas": azure_sas, "redis_password": redis_password, "ca_file": ca_file,
+    }.items():
+        encoded(told(text, name) or "", name)
+    for name, value in (("anonymous", anonymous), ("verify_tls", verify_tls)):
+        if value is not None:
+            flag(value, name)
     if (access_key_id is None) != (secret_access_key is None):
         raise ValueError("access_key_id and secret_access_key go together")
+    if session_token is not None and access_key_id is None:
+        raise ValueError("session_token goes with access_key_id and secret_access_key")
+    if source is not None and not (is_mapping(source) and all(is_mapping(values) for values in source.values())):
+        raise TypeError(f'source is a dict of dicts such as {{"gs": {{"userProject": "p"}}}}, not {source!r}')
     found: dict[str, dict[str, Any]] = {
         "s3": _given(
             region=region, endpoint=endpoint, addressing=addressing, profile=profile, configFile=config_file, anonymous=anonymous
@@ -92,7 +131,7 @@ def credentials(
     secrets: dict[tuple[str, str], Optional[str]] = {
         ("s3", "configFile"): None if access_key_id is None else _s3cmd(access_key_id, secret_access_key, session_token),
         ("http", "bearerTokenFile"): bearer_token,
-        ("http", "headersFile"): None if not headers else "".join(f"{name}: {value}\n" for name, value in headers.items()),
+        ("http", "headersFile"): "".join(f"{name}: {value}\n" for name, value in _texts_of(headers, "headers").items()) or None,
         ("hf", "tokenFile"): hf_token,
         ("az", "accountKeyFile"): azure_account_key,
         ("az", "sasFile"): azure_sas,
@@ -111,6 +150,10 @@ def spec_text(
     who: Optional[Credentials], spec: Union[str, dict[str, Any], None] = None, tensors: Optional[dict[str, Any]] = None
 ) -> str:
     """YAML for the library; JSON is YAML."""
+    if who is not None and not isinstance(who, Credentials):
+        raise TypeError(f"credentials are made by sluice.credentials(), and are not {who!r}")
+    if spec is not None and not isinstance(spec, (str, dict)):
+        raise TypeError(f"spec is a dict, or YAML in a str, not {spec!r}")
     if isinstance(spec, str):
         if who is not None or tensors:
             raise ValueError("a spec in YAML stands alone: say credentials and names in it, or give the spec as a dict")
@@ -120,4 +163,7 @@ def spec_text(
         whole.setdefault("source", {}).update(who.source())
     if tensors:
         whole.setdefault("tensors", {}).update(tensors)
-    return json.dumps(whole) if whole else ""
+    try:
+        return json.dumps(whole) if whole else ""
+    except TypeError as error:
+        raise TypeError(f"spec has a value that is neither text, number, list nor dict: {error}") from None

@@ -14,7 +14,7 @@ from . import _frameworks, _shown, _slices
 from ._array import Array, Memory, row_by_row
 from ._cancel import LONGEST_MS, Limit, checked, interruptible, milliseconds
 from ._error import SluiceError, check as _check
-from ._kinds import Texts, renamed, texts
+from ._kinds import Texts, called, encoded, flag, number, renamed, texts
 from ._library import (
     KIND_FILE, PRESENT_ONLY, PRIVATE, REGISTER, AttachOptions, DepositOptions, Error, Meta, ModelInfo, Tensor as RawTensor, library,
 )
@@ -150,12 +150,10 @@ class Part(Array):
     """
 
     def __init__(self, whole: Array, dim: int, rank: int, of: int) -> None:
-        count = len(whole.shape)
-        if not -count <= dim < count:
-            raise IndexError(f"'{whole.name}' has {count} dimensions: no {dim}")
+        dim = _slices.dimension(dim, whole.shape, whole.name)
         if not whole.itemsize:
             raise TypeError(f"'{whole.name}' has elements of {whole.dtype}, smaller than a byte or in blocks: cut memoryview() yourself")
-        self._whole, self._cut = whole, (dim % count, rank, of)
+        self._whole, self._cut = whole, (dim, rank, of)
         taken = _slices.part_of(whole.shape[dim], rank, of)
         shape = list(whole.shape)
         shape[dim] = taken.stop - taken.start
@@ -358,6 +356,7 @@ class PoolModel(Mapping[str, Any]):
         return self[name]
 
     def _chosen(self, names: Optional[Texts], filter: Optional[Callable[[str], object]]) -> list[str]:
+        called(filter, "filter")
         chosen = list(self) if names is None else texts(names, "names")
         return [name for name in chosen if filter is None or filter(name)]
 
@@ -423,7 +422,7 @@ def _text(value: Optional[str], what: str) -> Optional[bytes]:
         raise TypeError(f"{what} is a str, not {type(value).__name__}")
     if "\0" in value:
         raise ValueError(f"{what} has a NUL byte: {value!r}")
-    return value.encode("utf-8", "surrogateescape")
+    return encoded(value, what)
 
 
 def _device(device: Any) -> str:
@@ -432,10 +431,9 @@ def _device(device: Any) -> str:
         return {"cpu": "host", "cuda": "cuda:0"}.get(device, device)
     if hasattr(device, "type") and hasattr(device, "index"):  # torch.device
         return _device(device.type if device.index is None or device.type == "cpu" else f"{device.type}:{device.index}")
-    try:
-        return f"cuda:{operator.index(device)}"
-    except TypeError:
-        raise TypeError(f"device is \"cpu\", \"cuda:0\", a GPU's number or a torch.device, not {device!r}") from None
+    if isinstance(device, bool) or not hasattr(device, "__index__"):
+        raise TypeError(f"device is \"cpu\", \"cuda:0\", a GPU's number or a torch.device, not {device!r}")
+    return f"cuda:{number(device, 'device', 1 << 31)}"
 
 
 class _Wish:
@@ -446,7 +444,8 @@ class _Wish:
         register: bool, timeout: Optional[float],
     ) -> None:
         self.name, self.device, self.key, self.socket = name, device, key, socket
-        self.load, self.writable, self.register, self.timeout = load, writable, register, timeout
+        self.load, self.register, self.timeout = flag(load, "load"), flag(register, "register"), timeout
+        self.writable = None if writable is None else flag(writable, "writable")
 
     def is_private(self) -> bool:
         if self.writable is None:
@@ -456,7 +455,7 @@ class _Wish:
     def options(self) -> AttachOptions:
         flags = (PRIVATE if self.is_private() else 0) | (0 if self.load else PRESENT_ONLY) | (REGISTER if self.register else 0)
         return AttachOptions(
-            size=sizeof(AttachOptions), model=_text(self.name, "name"), socket=_text(self.socket, "socket"), key=_text(self.key, "key"),
+            size=sizeof(AttachOptions), model=_text(self.name, "name"), socket=_text(self.socket, "socket"), key=_text(self.key, "deposit"),
             device=_text(self.device, "device"), flags=flags, timeout_ms=milliseconds(self.timeout),
         )
 
@@ -565,7 +564,7 @@ class Deposit:
         self._device = _device(source.device if device is None else device)
         options = DepositOptions(
             size=sizeof(DepositOptions), model=_text(source.name, "the model's name"), key=_text(key, "key"),
-            socket=_text(socket, "socket"), device=_text(self._device, "device"), bytes=nbytes,
+            socket=_text(socket, "socket"), device=_text(self._device, "device"), bytes=number(nbytes, "nbytes"),
         )
         ctypes.memmove(options.identity, source.identity, 32)
         self._memory: Optional[_Deposited] = _Deposited(options)

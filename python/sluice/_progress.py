@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator
 from typing import Any, Optional, Union
 
 from ._blocks import contextmanager
+from ._kinds import called
 
 Wanted = Union[bool, Callable[[int, int], object], None]  # True: a bar; False and None: nothing
 Progress = Callable[[int, int], object]
@@ -85,6 +86,8 @@ def without_secrets(what: str) -> str:
 @contextmanager
 def shown(wanted: Wanted, what: str) -> Generator[Optional[Progress], None, None]:
     """What a call of the library tells its progress to; None: nobody asks. A bar is called what, which may be a URI."""
+    if not isinstance(wanted, bool):
+        called(wanted, "progress")
     if wanted is None or wanted is False:
         yield None
     elif wanted is True:

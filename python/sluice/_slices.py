@@ -5,7 +5,7 @@ import builtins
 import operator
 from typing import Any, NamedTuple
 
-from ._kinds import is_tuple
+from ._kinds import is_tuple, whole
 
 
 class Ranges(NamedTuple):
@@ -96,8 +96,17 @@ def in_one_piece(ranges: tuple[tuple[int, int, int], ...], shape: tuple[int, ...
     return True
 
 
+def dimension(dim: int, shape: tuple[int, ...], name: str) -> int:
+    """Which one is meant, from 0 on."""
+    found = whole(dim, "dim")
+    if not -len(shape) <= found < len(shape):
+        raise IndexError(f"'{name}' has {len(shape)} dimensions: no dim {dim}")
+    return found % len(shape)
+
+
 def part_of(size: int, rank: int, of: int) -> builtins.slice:
     """The rows of one of several ranks: of equal length, but for the last ones."""
+    rank, of = whole(rank, "rank"), whole(of, "of")
     if of < 1 or not 0 <= rank < of:
         raise ValueError(f"rank {rank} of {of}: a rank is 0 to {max(of, 1) - 1}")
     each = -(-size // of)

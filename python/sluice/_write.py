@@ -13,7 +13,7 @@ from ._array import Array, row_by_row
 from ._blocks import contextmanager
 from ._dtypes import DTYPES, library, of_numpy, of_torch
 from ._key import Secret, secret_of
-from ._kinds import renamed
+from ._kinds import flag, renamed, told
 from ._native import Output, Written
 from ._options import Credentials, spec_text
 
@@ -162,7 +162,7 @@ class Writer:
         spec: Union[str, dict[str, Any], None] = None, timeout: Optional[float] = None, progress: _progress.Wanted = None,
         encryption: Secret = None,
     ) -> None:
-        if format not in _FORMATS:
+        if told(format, "format") not in _FORMATS:
             raise ValueError(f"no format {format!r}: safetensors or tensorizer")
         if hasattr(uri, "write") and format is None:
             raise ValueError("format is missing: a file has no name that would say it")
@@ -170,7 +170,7 @@ class Writer:
         where, self._file = self._begun.enter_context(_local(uri))
         self._path = where
         bar = _progress.shown(progress, "a file" if self._file is not None else str(uri))
-        flags = (_native.REPLACE if replace else 0) | (_native.BORROW if borrow else 0)
+        flags = (_native.REPLACE if flag(replace, "replace") else 0) | (_native.BORROW if flag(borrow, "borrow") else 0)
         self._credentials, self._borrow, self.total_tensor_bytes = credentials, borrow, 0
         self._kept: list[Any] = []
         self.forked()
@@ -245,6 +245,8 @@ class Writer:
 
 
 def _texts(metadata: Optional[Mapping[str, str]]) -> Optional[dict[str, str]]:
+    if metadata is not None and not isinstance(metadata, Mapping):
+        raise TypeError(f"metadata is a dict of texts, not {metadata!r}")
     for key, value in (metadata or {}).items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise TypeError(f"metadata is of texts: {key!r}: {value!r}")

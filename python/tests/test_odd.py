@@ -139,10 +139,12 @@ class Written(Case):
                 sluice.save({name: tensor}, path)
         sluice.save({("a", numpy.int64(3)): tensor}, path)
         self.assertEqual(list(sluice.open(path)), ["a.3"])
-        for options in ({"shard_bytes": -1}, {"shard_bytes": (1 << 64) + 5}, {"key": sluice.Key.from_string("x", memlimit=(1 << 64) + 8192)},
-                        {"key": sluice.Key.from_string("x", opslimit=(1 << 64) + 1)}):
+        for shard_bytes in (-1, (1 << 64) + 5):
             with self.assertRaisesRegex(ValueError, "is a number from 0 to"):
-                sluice.save({"a": tensor}, path, **options)
+                sluice.save({"a": tensor}, path, shard_bytes=shard_bytes)
+        for limits in ({"memlimit": (1 << 64) + 8192}, {"opslimit": (1 << 64) + 1}):
+            with self.assertRaisesRegex(ValueError, "is a number from 0 to"):
+                sluice.Key.from_string("x", **limits)
         for module in (-1, (1 << 32) + 1):
             with self.assertRaisesRegex(ValueError, "module is a number"), sluice.Writer(path) as writer:
                 writer.write("a", tensor, module=module)

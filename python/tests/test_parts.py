@@ -46,7 +46,7 @@ class Parts(unittest.TestCase):
         self.assertEqual((part._address - tensor._address, part.strides, part.nbytes), (6, (6, 1), 18))
 
     def test_mistakes_are_told(self):
-        for words, kind, phrase in (((2, 0, 2), IndexError, "2 dimensions: no 2"), ((0, 2, 2), ValueError, "rank 2 of 2"),
+        for words, kind, phrase in (((2, 0, 2), IndexError, "2 dimensions: no dim 2"), ((0, 2, 2), ValueError, "rank 2 of 2"),
                                     ((0, 0, 0), ValueError, "rank 0 of 0")):
             with self.assertRaisesRegex(kind, phrase):
                 sluice.Part(whole((2, 6)), *words)
