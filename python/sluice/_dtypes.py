@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import Any, NamedTuple, Optional
 
 
@@ -52,9 +53,15 @@ _BY_TORCH = {row.torch: row for row in DTYPES.values()}  # pairs of four bits ar
 _BY_NUMPY = {row.ml_dtypes or row.torch: row for row in _ROWS if row.name not in ("F4", "C32")}
 
 
+_IMPORTED: dict[str, Any] = {}
+
+
 def library(name: str) -> Any:
     """A framework, imported when it is used."""
-    return importlib.import_module(name)
+    found = _IMPORTED.get(name)
+    if found is None or sys.modules.get(name) is not found:
+        found = _IMPORTED[name] = importlib.import_module(name)
+    return found
 
 
 def find(name: str) -> Optional[Dtype]:

@@ -7,6 +7,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from ctypes import c_uint8
 from typing import Any, NamedTuple, Optional
 
 from . import _dtypes
@@ -161,6 +162,21 @@ def _cupy_room(dtype: str, shape: tuple[int, ...], device: str) -> Room:
             return cupy.asarray(array)
 
     return Room(array.ctypes.data if array.nbytes else 0, result)
+
+
+def knows(framework: str, dtype: str) -> bool:
+    """Has torch, or NumPy by itself, this type?"""
+    row = _dtypes.find(dtype)
+    return row is not None and bool(row.numpy if framework == "numpy" else row.bits >= 8 and hasattr(library("torch"), row.torch))
+
+
+def little(framework: str, dtype: str, shape: tuple[int, ...], nbytes: int) -> tuple[Any, Any]:
+    """(array, its memory as a buffer), of what is so little that it does not matter how it lies in its lines."""
+    if framework == "numpy":
+        array = library("numpy").empty(shape, _dtypes.DTYPES[dtype].numpy)
+        return array, array
+    tensor = library("torch").empty(shape, dtype=_dtypes.torch_dtype(dtype), device="cpu")
+    return tensor, (c_uint8 * nbytes).from_address(tensor.data_ptr())
 
 
 _ROOMS = {"torch": _torch_room, "numpy": _numpy_room, "jax": _jax_room, "cupy": _cupy_room}

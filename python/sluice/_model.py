@@ -21,6 +21,7 @@ from ._stream import GROUP_BYTES, arriving
 from ._values import metadata as values_of
 
 COPIED_BYTES = 1 << 20
+LITTLE_BYTES = 64 << 10  # that are copied in less time than they would be mapped
 SMALL_BYTES = 4096  # whose copy takes no longer wherever it goes
 FOUND_ALONE = 8  # tensors of which each costs as much as a quarter of all in a small file
 
@@ -113,7 +114,7 @@ class Bytes:
 
 def may_map(source: Source, entry: Entry) -> bool:
     """Its bytes are in a local file, and reading them would check no hash."""
-    return entry.is_local and (source.stays_mapped(entry.number) or not (source.checks and source.hashes(entry.number)))
+    return entry.is_local and (source.stays_mapped(entry.number) or not (source.checks and source.has_hash(entry.number)))
 
 
 def hold(source: Source, entry: Entry) -> _native.Held:
@@ -425,6 +426,22 @@ class Model(Mapping[str, Any]):
         array[...] = found
         return array
 
+    def _is_plain(self, entry: Entry) -> bool:
+        """Is it little, and lies in a local file as it is asked for?"""
+        wish = self._wish
+        return (
+            0 < entry.nbytes <= LITTLE_BYTES and wish.device == "cpu" and wish.framework in ("torch", "numpy") and not self.keeps(entry)
+            and may_map(self._source, entry)
+        )
+
+    def _of_file(self, entry: Entry, framework: str) -> Any:
+        """A tensor of a local file: mapped, or what is little as a copy."""
+        if entry.nbytes > LITTLE_BYTES or self._wish.device != "cpu" or not _frameworks.knows(framework, entry.dtype):
+            return _frameworks.of_memory(framework, OpenTensor(self._source, entry), self._wish.device)
+        array, buffer = _frameworks.little(framework, entry.dtype, entry.shape, entry.nbytes)
+        self._source.copy(entry, buffer)
+        return array
+
     def _room(self, dtype: str, shape: tuple[int, ...], framework: str, gpu: Optional[str]) -> _frameworks.Room:
         if gpu is not None:
             return _frameworks.gpu_room(gpu, dtype, shape)
@@ -461,6 +478,8 @@ class Model(Mapping[str, Any]):
             ahead = self._in_order.take(entries[0])
             if ahead is not _ahead.MISSING:
                 return [ahead]
+        elif len(entries) == 1 and done is None and progress is None and self._is_plain(entries[0]):
+            return [self._of_file(entries[0], self._wish.framework)]
         found: list[Any] = [None] * len(entries)
         self._on_device(lambda gpu: self._fill(found, entries, self._wish.framework or "", gpu, done, progress))
         return found
@@ -487,8 +506,8 @@ class Model(Mapping[str, Any]):
                 if done:
                     done(index, found[index])
                 continue
-            if gpu is None and entry.nbytes and may_map(self._source, entry) and framework in ("torch", "numpy"):
-                found[index] = _frameworks.of_memory(framework, OpenTensor(self._source, entry), self._wish.device)
+            if gpu is None and entry.nbytes and framework in ("torch", "numpy") and may_map(self._source, entry):
+                found[index] = self._of_file(entry, framework)
             else:
                 room = self._room(entry.dtype, entry.shape, framework, gpu)
                 if entry.nbytes:

@@ -225,27 +225,54 @@ BRIEF_BYTES = 1 << 20  # of a read of a local file: a thread for it takes longer
 _LOOK = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
-class _Look(NamedTuple):
-    """A tensor that stays mapped, and its file as it was then."""
+_HASH_BYTES, _SOURCE_HASH = sizeof(_structs.Hash), _structs.optional("sluice_source_hash")
 
-    number: int
-    held: Held
+
+class _File(NamedTuple):
+    """A local file as it was when the library found it to be what was opened."""
+
     path: bytes
     seen: tuple[int, ...]
 
 
+class _Look(NamedTuple):
+    """A tensor that stays mapped, and its file."""
+
+    number: int
+    held: Held
+    file: _File
+
+
+def _state(file: int) -> tuple[int, ...]:
+    """What differs once a file was changed or replaced, as the library sees it."""
+    found = os.fstat(file)
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
 def _seen(path: bytes) -> Optional[tuple[int, ...]]:
-    """What differs once a file was changed or replaced, as the library sees it; None: it cannot be opened. It is, since to who only asks a
-    file system of a network may say what it remembers."""
+    """None: it cannot be opened. It is, since to who only asks a file system of a network may say what it remembers."""
     try:
         file = os.open(path, _LOOK)
     except OSError:
         return None
     try:
-        found = os.fstat(file)
+        return _state(file)
     finally:
         os.close(file)
-    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _read_file(known: _File, entry: Entry, buffer: Any) -> bool:
+    """False: it is not as it was, or cannot be read."""
+    try:
+        file = os.open(known.path, _LOOK)
+    except OSError:
+        return False
+    try:
+        return _state(file) == known.seen and os.preadv(file, (buffer,), entry.offset) == entry.nbytes
+    except OSError:
+        return False
+    finally:
+        os.close(file)
 
 
 def _is_local(uri: bytes) -> bool:
@@ -278,6 +305,7 @@ class Source:
     def _begin(self) -> None:
         self._lock, self._going = threading.Lock(), 0
         self._look: Optional[_Look] = None
+        self._files: dict[int, _File] = {}  # by objects
         self._keeps_look = True  # until it is closed or canceled
 
     def _open(self, progress: Optional[Progress] = None) -> c_void_p:
@@ -314,12 +342,12 @@ class Source:
         with self._using() as handle:
             function("sluice_cancel")(handle)
             with self._lock:
-                self._look, self._keeps_look = None, False
+                self._look, self._files, self._keeps_look = None, {}, False
 
     def close(self) -> None:
         """Now, or when the last call that reads has ended."""
         with self._lock:
-            self._closing, self._look, self._keeps_look = True, None, False
+            self._closing, self._look, self._files, self._keeps_look = True, None, {}, False
         self._end()
 
     def _end(self) -> None:
@@ -424,6 +452,12 @@ class Source:
             interruptible(lambda cancel_fd: call("sluice_source_value_read", handle, value.number, memory, cancel_fd), self._brief)
         return memory.raw[:value.nbytes]
 
+    def has_hash(self, number: int) -> bool:
+        """Does the format keep one of it?"""
+        raw = _structs.Hash(_HASH_BYTES)
+        with self._using() as handle:
+            return bool(_SOURCE_HASH(handle, number, 0, byref(raw), None) == 0)
+
     def hashes(self, number: int) -> list[Hash]:
         """That the format keeps of a tensor."""
         raw = _structs.Hash(size=sizeof(_structs.Hash))
@@ -489,19 +523,34 @@ class Source:
         """map(), for callers that write nothing there and ask again. The last tensor stays mapped until the source is closed or canceled. Its
         file is looked at each time: where it has changed the tensor is mapped anew, which raises what happened to the file."""
         look = self._look
-        if look is not None and look.number == number and not may_be_ended() and _seen(look.path) == look.seen:
+        if look is not None and look.number == number and not may_be_ended() and _seen(look.file.path) == look.file.seen:
             return look.held
         self._look = look = None  # before another one is in memory
+        held, file = self._mapped(number)
+        with self._lock:
+            if self._keeps_look and file is not None:
+                self._look = _Look(number, held, file)
+        return held
+
+    def _mapped(self, number: int) -> tuple[Held, Optional[_File]]:
+        """map(), and the file."""
         raw = Tensor(size=sizeof(Tensor))
         with self._using() as handle:
             call("sluice_source_tensor", handle, number, byref(raw))
             path = raw.file
         seen = _seen(path)  # before it is mapped: map() checks the version afterwards, so that it was the same now
-        held = self.map(number)
+        return self.map(number), None if seen is None else _File(path, seen)
+
+    def copy(self, entry: Entry, buffer: Any) -> None:
+        """All of one that lies in a local file: what is little is read before it would be mapped. Its file is looked at each time."""
+        known = None if may_be_ended() else self._files.get(entry.object)
+        if known is not None and _read_file(known, entry, buffer):
+            return
+        held, file = self._mapped(entry.number)
+        ctypes.memmove((c_uint8 * entry.nbytes).from_buffer(buffer), held.address, entry.nbytes)
         with self._lock:
-            if self._keeps_look and seen is not None:
-                self._look = _Look(number, held, path, seen)
-        return held
+            if self._keeps_look and file is not None:
+                self._files[entry.object] = file
 
 
 class Written(NamedTuple):

@@ -1,10 +1,11 @@
-"""Slices of a local file, one after another: it is mapped once, and every slice is as right as the first."""
+"""Slices and little tensors of a local file, one after another: it is mapped once, and each is as right as the first."""
 import os
 import shutil
 import threading
 import unittest
 from unittest import mock
 
+import numpy
 import torch
 from case import Case, make, tensors
 
@@ -70,25 +71,45 @@ class Looks(Case):
                 with self.subTest(framework=framework, what=what), sluice.open(self.path, framework=framework) as model:
                     kept = model.slice("wide")
                     self.assertEqual(kept[0, 0], 0)
+                    self.assertEqual(model["wide"][0, 0], 0)
                     happens()
-                    for part in (kept, model.slice("wide"), kept):
+                    for taken in (lambda: kept[0, 0], lambda: model.slice("wide")[0, 0], lambda: kept[0, 0], lambda: model["wide"], lambda: model["int8"]):
                         with self.assertRaises(sluice.SluiceError) as found:
-                            part[0, 0]
+                            taken()
                         self.assertEqual(found.exception.kind, kind)
+
+    def test_what_is_little_is_mapped_once_a_file_and_right(self):
+        """All but the first are read to their place."""
+        for framework in FRAMEWORKS:
+            with sluice.open(self.path, framework=framework) as model, mock.patch.object(Source, "map", autospec=True, side_effect=Source.map) as mapped:
+                for _ in range(2):
+                    for name, made in self.made.items():
+                        if framework == "torch" or hasattr(numpy, str(made.dtype)[len("torch."):]):
+                            found = model[name]
+                            self.assertEqual((found.tolist(), tuple(found.shape)), (made.tolist(), tuple(made.shape)), name)
+                            if made.numel():
+                                found[...] = 0  # the caller's own
+                self.assertEqual(mapped.call_count, 1)
+            self.assertEqual(mappings(self.path), 0)
 
     def test_a_model_that_is_closed_or_canceled_gives_no_slice(self):
         for framework in FRAMEWORKS:
             model = sluice.open(self.path, framework=framework)
             kept = model.slice("wide")
             self.assertEqual(kept[1, 1], 7)
+            self.assertEqual(model["wide"][1, 1], 7)
             model.cancel()
             self.assertEqual(mappings(self.path), 0)
             with self.assertRaises(sluice.SluiceError) as found:
                 kept[1, 1]
             self.assertEqual(found.exception.kind, "CANCELED")
+            with self.assertRaises(sluice.SluiceError):
+                model["wide"]
             model.close()
             with self.assertRaisesRegex(ValueError, "the model is closed"):
                 kept[1, 1]
+            with self.assertRaisesRegex(ValueError, "the model is closed"):
+                model["wide"]
 
     def test_what_was_mapped_while_the_model_was_closed_is_not_kept(self):
         model, inside, goes_on, real = sluice.open(self.path, framework="torch"), threading.Event(), threading.Event(), Source.map
