@@ -58,7 +58,7 @@ static void begin_anew(size_t count, double origin_share)
 
 static enum sl_caches_asked choose(struct sl_caches_ask *ask, uint64_t block)
 {
-    sl_caches_choose(&caches, map, block, ask, now);
+    sl_caches_choose(&caches, map, block, false, ask, now);
     return ask->asked;
 }
 
@@ -73,9 +73,9 @@ static uint64_t block_of(int cache, uint64_t from)
 static void give_usual(int cache)
 {
     struct sl_caches_ask ask = {.in_hand = false};
-    sl_caches_choose(&caches, map, block_of(cache, 0), &ask, now - USUAL_NS);
+    sl_caches_choose(&caches, map, block_of(cache, 0), false, &ask, now - USUAL_NS);
     ck_assert_int_eq(ask.cache, cache);
-    sl_caches_came(&caches, &ask, now);
+    sl_caches_came(&caches, &ask, 1, now);
     sl_caches_done(&caches, &ask, true, now);
 }
 
@@ -131,7 +131,7 @@ SL_TEST(a_late_block_is_asked_of_the_next_and_its_cache_rests)
     ck_assert_int_eq(asks[0].cache, 0);
     ck_assert_uint_eq(sl_caches_judge_ns(&caches, &asks[0]), now + LATE_NS);
     now += LATE_NS - 1;
-    sl_caches_came(&caches, &asks[0], now);
+    sl_caches_came(&caches, &asks[0], 1, now);
     ck_assert_int_eq(sl_caches_judge(&caches, &asks[0], now), SL_CACHES_FINE);
     now++;
     ck_assert_int_eq(sl_caches_judge(&caches, &asks[0], now), SL_CACHES_LATE);
@@ -148,7 +148,7 @@ SL_TEST(a_load_that_decides_by_no_time_waits_for_late_blocks)
     give_usual(1);
     ck_assert_int_eq(choose(&asks[0], block_of(0, 0)), SL_ASKED_CACHE);
     now += LATE_NS;
-    sl_caches_came(&caches, &asks[0], now);
+    sl_caches_came(&caches, &asks[0], 1, now);
     ck_assert_int_eq(sl_caches_judge(&caches, &asks[0], now), SL_CACHES_FINE);
     now += SL_CACHES_SILENCE_MS * SL_NS_PER_MS;
     ck_assert_uint_eq(sl_caches_judge_ns(&caches, &asks[0]), now);
@@ -165,7 +165,7 @@ SL_TEST(no_more_than_a_quarter_of_the_caches_are_slow)
         choose(&asks[i], block_of(i, 0));
     now += LATE_NS;
     for (int i = 0; i < CACHES; i++) {
-        sl_caches_came(&caches, &asks[i], now);
+        sl_caches_came(&caches, &asks[i], 1, now);
         moved += sl_caches_judge(&caches, &asks[i], now) == SL_CACHES_LATE;
     }
     for (int i = 0; i < CACHES; i++)
@@ -189,7 +189,7 @@ SL_TEST(no_more_than_one_block_in_eight_is_late)
     }
     now += LATE_NS;
     for (int i = 0; i < HAND; i++) {
-        sl_caches_came(&caches, &asks[i], now);
+        sl_caches_came(&caches, &asks[i], 1, now);
         moved += sl_caches_judge(&caches, &asks[i], now) == SL_CACHES_LATE;
     }
     ck_assert_uint_eq(moved, LATE_FIRST + 1);
@@ -301,7 +301,7 @@ SL_TEST_LOOP(a_cache_that_is_doubted_is_asked_for_nothing, 0, 2)
         ck_assert_int_ne(asked_for(i), 5);
     now += 3600 * SL_NS_PER_S; /* time tells nothing */
     ck_assert_int_ne(asked_for(block), 5);
-    sl_caches_came(&caches, &asks[1], now); /* what it was asked for before may come */
+    sl_caches_came(&caches, &asks[1], 1, now); /* what it was asked for before may come */
     sl_caches_done(&caches, &asks[1], true, now);
     ck_assert_int_ne(asked_for(block), 5);
     ck_assert_int_eq(sl_caches_owner(&caches, map, block), 5);
@@ -322,6 +322,116 @@ SL_TEST(a_cache_that_rests_is_doubted_all_the_same)
     ck_assert_int_ne(asked_for(block), 5);
     sl_caches_believe(&caches, 5);
     ck_assert_int_eq(asked_for(block), 5);
+}
+
+/* ---- on trial -------------------------------------------------------------------------------- */
+
+enum { BLOCK_BYTES = 1000 };
+#define TRIAL_NS (SL_NS_PER_S / 2)
+
+/* A block that it gives is checked. */
+static enum sl_caches_asked choose_checked(struct sl_caches_ask *ask, int cache)
+{
+    sl_caches_choose(&caches, map, block_of(cache, 0), true, ask, now);
+    return ask->asked;
+}
+
+static void give_block(struct sl_caches_ask *ask)
+{
+    sl_caches_came(&caches, ask, BLOCK_BYTES, now);
+    sl_caches_done(&caches, ask, true, now);
+}
+
+/* Those that wait come again soon, and ever less often. */
+static uint64_t waits_ns(int cache)
+{
+    ck_assert_int_eq(choose_checked(&asks[HAND - 1], cache), SL_ASKED_WAITS);
+    return asks[HAND - 1].again_ns - now;
+}
+
+SL_TEST(a_cache_that_has_proved_nothing_is_asked_for_one_block)
+{
+    ck_assert_int_eq(choose_checked(&asks[0], 5), SL_ASKED_CACHE);
+    ck_assert_int_eq(choose_checked(&asks[1], 6), SL_ASKED_CACHE);
+    ck_assert_uint_eq(waits_ns(5), SL_NS_PER_MS);
+    now += TRIAL_NS - 1;
+    ck_assert_uint_gt(waits_ns(5), 10 * SL_NS_PER_MS);
+    give_block(&asks[0]);
+    ck_assert_uint_gt(waits_ns(5), 0);
+    sl_caches_agreed(&caches, 5, BLOCK_BYTES - 1); /* a range of several */
+    ck_assert_uint_gt(waits_ns(5), 0);
+    sl_caches_agreed(&caches, 5, 1);
+    for (int i = 2; i < HAND; i++)
+        ck_assert_int_eq(choose_checked(&asks[i], 5), SL_ASKED_CACHE);
+}
+
+/* Hashes are known before the answer has its end, or part by part as it comes. */
+SL_TEST(what_is_right_in_part_proves_nothing_yet)
+{
+    choose_checked(&asks[0], 5);
+    sl_caches_came(&caches, &asks[0], 1, now);
+    sl_caches_agreed(&caches, 5, 1);
+    ck_assert_uint_gt(waits_ns(5), 0);
+    sl_caches_came(&caches, &asks[0], 1, now);
+    sl_caches_agreed(&caches, 5, 1);
+    sl_caches_done(&caches, &asks[0], true, now);
+    ck_assert_int_eq(choose_checked(&asks[1], 5), SL_ASKED_CACHE);
+    ck_assert_int_eq(choose_checked(&asks[2], 5), SL_ASKED_CACHE);
+}
+
+/* Its block may be of a reader that waits for who waits for it; one that failed is tried anew. */
+SL_TEST(a_trial_has_an_end)
+{
+    choose_checked(&asks[0], 5);
+    now += TRIAL_NS;
+    ck_assert_int_eq(choose_checked(&asks[1], 5), SL_ASKED_CACHE);
+    ck_assert_uint_gt(waits_ns(5), 0);
+    choose_checked(&asks[2], 6);
+    sl_caches_drop(&caches, &asks[2]);
+    ck_assert_int_eq(choose_checked(&asks[2], 6), SL_ASKED_CACHE);
+    sl_caches_failed(&caches, &asks[2], now);
+    now += SL_NS_PER_S;
+    ck_assert_int_eq(choose_checked(&asks[3], 6), SL_ASKED_CACHE);
+    ck_assert_int_eq(asks[3].cache, 6);
+}
+
+/* With a digest of the whole there is nothing to wait for. */
+SL_TEST(what_cannot_be_proved_early_is_asked_for_at_once)
+{
+    for (int i = 0; i < HAND; i++)
+        ck_assert_int_eq(choose(&asks[i], block_of(5, 0)), SL_ASKED_CACHE);
+}
+
+/* ---- rests ----------------------------------------------------------------------------------- */
+
+static void must_rest(int cache, uint64_t ns)
+{
+    now += ns - 1;
+    ck_assert_int_ne(asked_for(block_of(cache, 0)), cache);
+    now++;
+    ck_assert_int_eq(asked_for(block_of(cache, 0)), cache);
+}
+
+/* Else one that is back after a moment were left for half a minute where it is the only one. */
+SL_TEST(many_blocks_that_fail_together_are_one_failure)
+{
+    for (int i = 1; i < HAND; i++)
+        choose(&asks[i], block_of(5, 0));
+    for (int i = 1; i < HAND; i++)
+        sl_caches_failed(&caches, &asks[i], now);
+    must_rest(5, SL_NS_PER_S);
+    now++;
+    sl_caches_failed(&caches, &asks[0], now);
+    must_rest(5, 2 * SL_NS_PER_S);
+}
+
+/* A machine that is gone is not there a second later, and each try costs 2 s. */
+SL_TEST(a_silent_cache_rests_longer_than_one_that_refuses)
+{
+    choose(&asks[1], block_of(5, 0));
+    now += SL_CACHES_SILENCE_MS * SL_NS_PER_MS;
+    ck_assert_int_eq(sl_caches_judge(&caches, &asks[1], now), SL_CACHES_SILENT);
+    must_rest(5, 8 * SL_NS_PER_S);
 }
 
 SL_CASE(.setup = setup, .teardown = teardown)

@@ -428,7 +428,7 @@ static int ask_for(struct sl_through *through, struct sl_caches_map *map, uint64
                    struct sl_caches_ask *ask)
 {
     char via[SL_THROUGH_VIA_BYTES];
-    sl_through_choose(through, map, block, ask, via);
+    sl_through_choose(through, map, block, false, ask, via);
     ck_assert((ask->asked == SL_ASKED_CACHE) == !!*via);
     return ask->asked == SL_ASKED_CACHE   ? ask->cache
            : ask->asked == SL_ASKED_WAITS ? NOBODY_YET
@@ -531,7 +531,7 @@ SL_TEST(a_name_is_as_many_caches_as_it_has_addresses)
     struct sl_caches_map *map = sl_through_map_new(through, 1, 10 * BLOCK_BYTES);
     struct sl_caches_ask ask = {.in_hand = false};
     char via[SL_THROUGH_VIA_BYTES];
-    SL_AWAIT((sl_through_drop(through, &ask), sl_through_choose(through, map, 0, &ask, via),
+    SL_AWAIT((sl_through_drop(through, &ask), sl_through_choose(through, map, 0, false, &ask, via),
               !strstr(via, "localhost")),
              "the addresses of localhost");
     ck_assert(strcmp(via, "http://127.0.0.1:8080") == 0 || strcmp(via, "http://[::1]:8080") == 0);

@@ -369,6 +369,8 @@ static void look_again(struct world *world, uint32_t number)
     uint64_t at = world->now + LOOK_MS * SL_NS_PER_MS;
     if (slot->ask.asked != SL_ASKED_CACHE && slot->ask.asked != SL_ASKED_WAITS)
         return;
+    if (slot->ask.asked == SL_ASKED_WAITS)
+        at = slot->ask.again_ns;
     at = SL_MIN(at, sl_caches_judge_ns(&node->caches, &slot->ask));
     plan(world, SL_MAX(at, world->now + 1), LOOKS, number, slot->try);
 }
@@ -380,7 +382,7 @@ static void ask(struct world *world, uint32_t number)
     slot->try++;
     slot->flow = NONE;
     if (!world->herd->direct)
-        sl_caches_choose(&node->caches, world->map, slot->block, &slot->ask, world->now);
+        sl_caches_choose(&node->caches, world->map, slot->block, true, &slot->ask, world->now);
     look_again(world, number);
     if (slot->ask.asked == SL_ASKED_WAITS)
         return;
@@ -446,8 +448,10 @@ static void land(struct world *world, uint32_t flow)
     uint32_t number = world->flows[flow].slot;
     struct slot *slot = &world->slots[number];
     struct node *node = node_of(world, number);
-    if (slot->ask.asked == SL_ASKED_CACHE)
-        sl_caches_came(&node->caches, &slot->ask, world->now);
+    if (slot->ask.asked == SL_ASKED_CACHE) { /* and it is right */
+        sl_caches_came(&node->caches, &slot->ask, world->quantum_bytes, world->now);
+        sl_caches_agreed(&node->caches, slot->ask.cache, world->quantum_bytes);
+    }
     if (++slot->got < world->herd->quanta)
         return;
     if (!world->herd->direct)

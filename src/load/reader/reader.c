@@ -55,7 +55,10 @@ static void on_mismatch(void *arg, const struct sl_check *check)
 
 static void on_agreed(void *arg, const struct sl_check *check)
 {
-    const struct sl_stage_device *device = ((struct sl_reader *)arg)->config->device;
+    const struct sl_reader *reader = arg;
+    const struct sl_stage_device *device = reader->config->device;
+    if (sl_reader_vouch(reader, check->source) == SL_VOUCH_BLOCKS && check->range)
+        sl_source_agreed(reader->plan->sources[check->source].source, check->begin, check->end);
     if (device)
         device->events.agreed(device->events.arg, check);
 }

@@ -263,10 +263,20 @@ static enum sl_vouch weaker_vouch(const struct sl_plan_source *source)
     return source->sampled ? SL_VOUCH_SAMPLES : SL_VOUCH_NONE;
 }
 
+/* Is it hashed as it comes, and wholly where one cache gives it? */
+static bool proves_block(const struct sl_plan *plan, const struct sl_check *check)
+{
+    return check->crc_on == SL_ON_HOST &&
+           sl_source_in_block(plan->sources[check->source].source, check->begin, check->end);
+}
+
 enum sl_vouch *sl_plan_vouches(const struct sl_plan *plan, struct sl_err *err)
 {
     enum sl_vouch *vouches = sl_alloc_array(plan->source_count + 1, sizeof(*vouches), err);
-    sl_autofree uint64_t *ranges = sl_alloc_array(plan->source_count + 1, sizeof(*ranges), err);
+    sl_autofree struct {
+        uint64_t hashed;
+        bool beyond; /* blocks */
+    } *ranges = sl_alloc_array(plan->source_count + 1, sizeof(*ranges), err);
     if (!vouches || !ranges) {
         free(vouches);
         return NULL;
@@ -276,16 +286,21 @@ enum sl_vouch *sl_plan_vouches(const struct sl_plan *plan, struct sl_err *err)
         enum sl_vouch *vouch = &vouches[check->source];
         uint64_t bytes = sl_source_bytes(plan->sources[check->source].source);
         bool plain = !check->signer && !check->placed && !check->ordered && !check->computed;
-        if (plain && check->range)
-            ranges[check->source] += check->end - check->begin;
+        if (plain && check->range) {
+            ranges[check->source].hashed += check->end - check->begin;
+            ranges[check->source].beyond |= !proves_block(plan, check);
+        }
         bool strong = check->kind == SL_HASH_SHA256 || check->kind == SL_HASH_BLAKE2B;
         if (plain && strong && check->begin == 0 && check->end == bytes)
             *vouch = SL_VOUCH_WHOLE;
-        else if (*vouch == SL_VOUCH_NONE && ranges[check->source] == bytes)
+        else if (*vouch == SL_VOUCH_NONE && ranges[check->source].hashed == bytes)
             *vouch = SL_VOUCH_RANGES;
     }
-    for (size_t i = 0; i < plan->source_count; i++)
+    for (size_t i = 0; i < plan->source_count; i++) {
         if (vouches[i] == SL_VOUCH_NONE)
             vouches[i] = weaker_vouch(&plan->sources[i]);
+        else if (vouches[i] == SL_VOUCH_RANGES && !ranges[i].beyond)
+            vouches[i] = SL_VOUCH_BLOCKS;
+    }
     return vouches;
 }

@@ -7,6 +7,7 @@
 #include "caches.h"
 
 #include <assert.h>
+#include <string.h>
 
 #include "mem.h"
 #include "thread.h"
@@ -25,6 +26,10 @@ enum {
     ROUND_PART = 8,  /* of the blocks are a round */
     ROUND_MAX = 128, /* blocks, unless there are more caches */
     LACKING_MAX = 64,
+    ORIGIN_WAIT_MS = 50,
+    TRIAL_MS = 500,       /* about when a cache looks after a lock again */
+    TRIAL_WAIT_MS = 1,    /* at least, at most as long as for the origin */
+    TRIAL_WAIT_PART = 8,  /* of how long it goes on already */
     STILL_MS = 10 * 1000, /* nothing moves at the origin: whoever waits goes there, too */
 };
 
@@ -203,8 +208,30 @@ static bool has_room_at_origin(const struct sl_caches *caches, const struct sl_c
     return map && map->lacking;
 }
 
+static void ask_cache(struct sl_caches_ask *ask, struct sl_cache *cache, uint64_t now_ns)
+{
+    set_asked(ask, SL_ASKED_CACHE);
+    if (cache->state == SL_CACHE_RESTS) /* the next, if nothing comes of this one */
+        cache->rests_until_ns = now_ns + SL_CACHES_SILENCE_MS * SL_NS_PER_MS;
+    memset(&cache->trial, 0, sizeof(cache->trial));
+    cache->trial.asked_ns = cache->proved ? 0 : now_ns;
+}
+
+/* Blocks that it was asked for may wait for whoever waits for it now: so not for ever. */
+static bool is_on_trial(const struct sl_cache *cache, uint64_t now_ns)
+{
+    return !cache->proved && cache->trial.asked_ns &&
+           now_ns < cache->trial.asked_ns + TRIAL_MS * SL_NS_PER_MS;
+}
+
+static uint64_t trial_wait_ns(const struct sl_cache *cache, uint64_t now_ns)
+{
+    uint64_t ns = (now_ns - cache->trial.asked_ns) / TRIAL_WAIT_PART;
+    return SL_MIN(SL_MAX(ns, TRIAL_WAIT_MS * SL_NS_PER_MS), ORIGIN_WAIT_MS * SL_NS_PER_MS);
+}
+
 void sl_caches_choose(struct sl_caches *caches, struct sl_caches_map *map, uint64_t block,
-                      struct sl_caches_ask *ask, uint64_t now_ns)
+                      bool proves, struct sl_caches_ask *ask, uint64_t now_ns)
 {
     if (ask->asked == SL_ASKED_WAITS) /* whoever failed may have come back */
         ask->tries = 0;
@@ -214,17 +241,19 @@ void sl_caches_choose(struct sl_caches *caches, struct sl_caches_map *map, uint6
     ask->spared_ns = 0;
     ask->asked_ns = now_ns;
     ask->cache = find(caches, map, block, ask, now_ns);
-    if (ask->cache == SL_CACHES_NONE && !has_room_at_origin(caches, map, now_ns)) {
+    struct sl_cache *cache = ask->cache != SL_CACHES_NONE ? &caches->of[ask->cache] : NULL;
+    if (cache && proves && is_on_trial(cache, now_ns)) {
         set_asked(ask, SL_ASKED_WAITS);
-    } else if (ask->cache == SL_CACHES_NONE) {
+        ask->again_ns = now_ns + trial_wait_ns(cache, now_ns);
+    } else if (cache) {
+        ask_cache(ask, cache, now_ns);
+    } else if (has_room_at_origin(caches, map, now_ns)) {
         set_asked(ask, SL_ASKED_ORIGIN);
         caches->at_origin++;
         caches->origin_ns = now_ns;
     } else {
-        set_asked(ask, SL_ASKED_CACHE);
-        struct sl_cache *cache = &caches->of[ask->cache];
-        if (cache->state == SL_CACHE_RESTS) /* the next, if nothing comes of this one */
-            cache->rests_until_ns = now_ns + SL_CACHES_SILENCE_MS * SL_NS_PER_MS;
+        set_asked(ask, SL_ASKED_WAITS);
+        ask->again_ns = now_ns + ORIGIN_WAIT_MS * SL_NS_PER_MS;
     }
 }
 
@@ -279,30 +308,53 @@ static uint64_t late_ns(const struct sl_caches *caches, const struct sl_caches_a
                  : UINT64_MAX;
 }
 
-static void give_rest(struct sl_cache *cache, uint64_t first_ms, uint64_t now_ns)
+/* What was asked of it before it rests fails for the same reason, and counts once. */
+static void give_rest(struct sl_cache *cache, const struct sl_caches_ask *ask, uint64_t first_ms,
+                      uint64_t now_ns)
 {
-    if (cache->state != SL_CACHE_IN_USE && cache->state != SL_CACHE_RESTS)
+    bool again = cache->state == SL_CACHE_RESTS && ask->asked_ns > cache->rests_since_ns;
+    if (cache->state != SL_CACHE_IN_USE && !again)
         return;
+    cache->rests_since_ns = now_ns;
     uint64_t ms = first_ms << SL_MIN(cache->failed, 5u);
     set_state(cache, SL_CACHE_RESTS);
     cache->failed++;
     cache->rests_until_ns = now_ns + SL_MIN(ms, (uint64_t)REST_MS_MAX) * SL_NS_PER_MS;
 }
 
-static void turn_away(struct sl_caches_ask *ask)
+static void turn_away(struct sl_caches *caches, struct sl_caches_ask *ask)
 {
     if (ask->tries < SL_CACHES_TURNS)
         ask->tried[ask->tries++] = ask->cache;
+    caches->of[ask->cache].trial.asked_ns = 0;
     set_asked(ask, SL_ASKED_NOBODY);
 }
 
-void sl_caches_came(struct sl_caches *caches, const struct sl_caches_ask *ask, uint64_t now_ns)
+static void end_trial(struct sl_cache *cache)
 {
-    caches->of[ask->cache].came_ns = now_ns;
+    cache->proved =
+        cache->proved || (cache->trial.ended && cache->trial.right >= cache->trial.came);
+}
+
+void sl_caches_came(struct sl_caches *caches, const struct sl_caches_ask *ask, uint64_t bytes,
+                    uint64_t now_ns)
+{
+    struct sl_cache *cache = &caches->of[ask->cache];
+    cache->came_ns = now_ns;
+    cache->trial.came += bytes;
+}
+
+void sl_caches_agreed(struct sl_caches *caches, int number, uint64_t bytes)
+{
+    struct sl_cache *cache = &caches->of[number];
+    cache->trial.right += bytes;
+    end_trial(cache);
 }
 
 void sl_caches_drop(struct sl_caches *caches, struct sl_caches_ask *ask)
 {
+    if (ask->asked == SL_ASKED_CACHE && !caches->of[ask->cache].trial.ended)
+        caches->of[ask->cache].trial.asked_ns = 0;
     caches->at_origin -= ask->asked == SL_ASKED_ORIGIN;
     caches->in_hand -= ask->in_hand;
     *ask = (struct sl_caches_ask){.asked = SL_ASKED_NOBODY};
@@ -329,6 +381,8 @@ void sl_caches_done(struct sl_caches *caches, struct sl_caches_ask *ask, bool wh
             set_state(cache, SL_CACHE_IN_USE);
         if (cache->state == SL_CACHE_IN_USE)
             cache->failed = 0;
+        cache->trial.ended = true;
+        end_trial(cache);
         caches->late_credit++;
         if (whole)
             learn(caches, now_ns - ask->asked_ns);
@@ -340,16 +394,16 @@ void sl_caches_done(struct sl_caches *caches, struct sl_caches_ask *ask, bool wh
 
 void sl_caches_failed(struct sl_caches *caches, struct sl_caches_ask *ask, uint64_t now_ns)
 {
-    give_rest(&caches->of[ask->cache], REST_MS, now_ns);
-    turn_away(ask);
+    give_rest(&caches->of[ask->cache], ask, REST_MS, now_ns);
+    turn_away(caches, ask);
 }
 
-bool sl_caches_lacks(struct sl_caches_ask *ask, struct sl_caches_map *map)
+bool sl_caches_lacks(struct sl_caches *caches, struct sl_caches_ask *ask, struct sl_caches_map *map)
 {
     if (!map || ask->cache >= LACKING_MAX)
         return false;
     map->lacking |= UINT64_C(1) << ask->cache;
-    turn_away(ask);
+    turn_away(caches, ask);
     return true;
 }
 
@@ -387,12 +441,13 @@ static bool may_rest_too(const struct sl_caches *caches)
 }
 
 /* A block is late: may it be asked of another? */
-static bool may_move(struct sl_caches *caches, struct sl_cache *cache, uint64_t now_ns)
+static bool may_move(struct sl_caches *caches, const struct sl_caches_ask *ask, uint64_t now_ns)
 {
+    struct sl_cache *cache = &caches->of[ask->cache];
     if (caches->late_credit < LATE_PART)
         return false;
     if (cache->state == SL_CACHE_IN_USE && may_rest_too(caches))
-        give_rest(cache, SLOW_REST_MS, now_ns);
+        give_rest(cache, ask, SLOW_REST_MS, now_ns);
     return cache->state != SL_CACHE_IN_USE || caches->count == 1;
 }
 
@@ -402,17 +457,18 @@ enum sl_caches_verdict sl_caches_judge(struct sl_caches *caches, struct sl_cache
     if (ask->asked != SL_ASKED_CACHE)
         return SL_CACHES_FINE;
     if (now_ns >= silent_ns(caches, ask)) {
-        sl_caches_failed(caches, ask, now_ns);
+        give_rest(&caches->of[ask->cache], ask, SLOW_REST_MS, now_ns);
+        turn_away(caches, ask);
         return SL_CACHES_SILENT;
     }
     if (now_ns < late_ns(caches, ask))
         return SL_CACHES_FINE;
-    if (!may_move(caches, &caches->of[ask->cache], now_ns)) {
+    if (!may_move(caches, ask, now_ns)) {
         ask->spared_ns = now_ns;
         return SL_CACHES_FINE;
     }
     caches->late_credit -= LATE_PART;
-    turn_away(ask);
+    turn_away(caches, ask);
     return SL_CACHES_LATE;
 }
 

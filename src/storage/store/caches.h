@@ -30,8 +30,10 @@ enum {
  *                                               from all four, for good: LEFT
  *
  * What does not match its hash is wrong, by the cache or at the origin. A cache that is DOUBTED
- * goes on with what was asked of it before: so a liar costs at most the block that each connection
- * reads of it when the first hash is known.
+ * goes on with what was asked of it before. So that this is little, one that has proved nothing
+ * is on trial where hashes of ranges can tell: it is asked for one block, and for more when that
+ * was right, or when half a second has passed. A liar costs a block; one that begins to lie later
+ * costs the block that each connection reads of it when the first hash is known.
  */
 enum sl_cache_state {
     SL_CACHE_IN_USE,
@@ -44,9 +46,15 @@ enum sl_cache_state {
 struct sl_cache {
     uint64_t hash; /* of what it is known by on all machines */
     enum sl_cache_state state;
-    uint64_t rests_until_ns;
+    uint64_t rests_since_ns, rests_until_ns;
     unsigned failed;  /* times in a row */
     uint64_t came_ns; /* when bytes came last from there; 0: none did */
+    bool proved;      /* a block of it was right */
+    struct {
+        uint64_t asked_ns;    /* when; 0: it is on no trial */
+        uint64_t came, right; /* bytes */
+        bool ended;           /* no more will come */
+    } trial;
 };
 
 /** release() it. */
@@ -99,9 +107,10 @@ struct sl_caches_ask {
     /*
      *     NOBODY ──choose()──▶ CACHE ──failed(), judge()──▶ NOBODY    with the cache as tried
      *        │ └─────────────▶ ORIGIN ──drop()──▶ NOBODY
-     *        └───────────────▶ WAITS: enough are at the origin. choose() again, soon. Where
-     *                          nothing moves there for 10 s, one more is asked: those that hold
-     *                          its places may be of a reader who does something else meanwhile
+     *        └───────────────▶ WAITS: enough are at the origin, or the cache is on trial. choose()
+     *                          again, soon. Where nothing moves at the origin for 10 s, one more
+     *                          is asked: those that hold its places may be of a reader who does
+     *                          something else meanwhile
      */
     enum sl_caches_asked {
         SL_ASKED_NOBODY,
@@ -112,6 +121,7 @@ struct sl_caches_ask {
     bool in_hand;               /* it counts */
     int cache;                  /* where CACHE is asked */
     uint64_t asked_ns;          /* when */
+    uint64_t again_ns;          /* WAITS: when to choose() again */
     uint64_t spared_ns;         /* when it was late, and stayed; 0: it was not */
     int tried[SL_CACHES_TURNS]; /* did not do */
     unsigned tries;
@@ -122,12 +132,16 @@ struct sl_caches_ask {
  * @map     of the object; NULL: there was no memory.
  * @block   its number in the object.
  * @ask     says whom; it counts from then on until it is done() or dropped.
+ * @proves  it will be told which of its bytes are right.
  * @now_ns  as all times here.
  */
 void sl_caches_choose(struct sl_caches *caches, struct sl_caches_map *map, uint64_t block,
-                      struct sl_caches_ask *ask, uint64_t now_ns);
+                      bool proves, struct sl_caches_ask *ask, uint64_t now_ns);
 /** Bytes came from the cache that is asked. */
-void sl_caches_came(struct sl_caches *caches, const struct sl_caches_ask *ask, uint64_t now_ns);
+void sl_caches_came(struct sl_caches *caches, const struct sl_caches_ask *ask, uint64_t bytes,
+                    uint64_t now_ns);
+/** So many bytes of a cache are right. */
+void sl_caches_agreed(struct sl_caches *caches, int cache, uint64_t bytes);
 /**
  * Tell that a block came to its end.
  *
@@ -144,7 +158,8 @@ void sl_caches_failed(struct sl_caches *caches, struct sl_caches_ask *ask, uint6
 /** The cache that is asked has not this object, and would say so for each block: it is not asked
  * for it again, and does not rest. choose() another. False: it is one of too many to be remembered.
  */
-bool sl_caches_lacks(struct sl_caches_ask *ask, struct sl_caches_map *map);
+bool sl_caches_lacks(struct sl_caches *caches, struct sl_caches_ask *ask,
+                     struct sl_caches_map *map);
 /** Does the cache that is asked take too long? Then choose() another. */
 enum sl_caches_verdict { SL_CACHES_FINE, SL_CACHES_SILENT, SL_CACHES_LATE };
 enum sl_caches_verdict sl_caches_judge(struct sl_caches *caches, struct sl_caches_ask *ask,

@@ -33,8 +33,7 @@
 
 enum {
     ATTEMPTS_DEFAULT = 8,
-    ORIGIN_WAIT_MS = 50, /* until it is asked again whether it may */
-    MISDIRECTED = 421,   /* RFC 9110 section 15.5.20 */
+    MISDIRECTED = 421, /* RFC 9110 section 15.5.20 */
 };
 
 enum phase { IDLE, ACTIVE, FROM_MEMORY, IN_BACKOFF, DONE };
@@ -246,11 +245,11 @@ static bool is_led(const struct sl_fetch *fetch)
            fetch->store->transport->channel_via(fetch->channel);
 }
 
-/* What is missing of the block is asked of another, after so long. */
-static void turn_away(struct sl_fetch *fetch, uint64_t wait_ms)
+/* What is missing of the block is asked of another then. */
+static void turn_away(struct sl_fetch *fetch, uint64_t until_ns)
 {
     set_phase(fetch, IN_BACKOFF);
-    fetch->wake_ns = sl_now_ns() + wait_ms * SL_NS_PER_MS;
+    fetch->wake_ns = until_ns;
 }
 
 static const struct {
@@ -307,6 +306,11 @@ static uint64_t block_end(const struct sl_source *source, uint64_t at, uint64_t 
     return SL_MIN(end, (block + 1) * bytes - source->piece_at);
 }
 
+bool sl_source_in_block(const struct sl_source *source, uint64_t begin, uint64_t end)
+{
+    return source->store->through && block_end(source, begin, end) == end;
+}
+
 static struct sl_caches_map *map_of(struct sl_source *source)
 {
     struct sl_store *store = source->store;
@@ -343,6 +347,14 @@ void sl_source_doubt(struct sl_source *source, uint64_t begin, uint64_t end)
     struct sl_through *through = source->store->through;
     if (through)
         sl_through_doubt(through, map_of(source), source->piece_at + begin, source->piece_at + end);
+}
+
+void sl_source_agreed(struct sl_source *source, uint64_t begin, uint64_t end)
+{
+    struct sl_through *through = source->store->through;
+    if (through)
+        sl_through_agreed(through, map_of(source), source->piece_at + begin,
+                          source->piece_at + end);
 }
 
 void sl_source_settle(struct sl_source *source, uint64_t begin, uint64_t end, bool wrong)
@@ -387,7 +399,9 @@ static void choose_cache(struct sl_fetch *fetch)
         if (past == SL_PAST_COUNT) {
             fetch->block = (source->piece_at + fetch->at) / sl_through_block_bytes(through);
             fetch->part_end = block_end(source, fetch->at, fetch->end);
-            sl_through_choose(through, map_of(source), fetch->block, &fetch->ask, fetch->via);
+            bool proves = fetch->vouch == SL_VOUCH_BLOCKS;
+            sl_through_choose(through, map_of(source), fetch->block, proves, &fetch->ask,
+                              fetch->via);
         }
     }
     if (through && fetch->store->transport->channel_via && fetch->ask.asked != SL_ASKED_WAITS)
@@ -548,7 +562,7 @@ static int ask(struct sl_fetch *fetch, struct sl_err *err)
     struct sl_source *source = fetch->source;
     choose_cache(fetch);
     if (fetch->ask.asked == SL_ASKED_WAITS) {
-        turn_away(fetch, ORIGIN_WAIT_MS);
+        turn_away(fetch, fetch->ask.again_ns);
         return 0;
     }
     struct sl_try try = {.end = fetch->part_end,

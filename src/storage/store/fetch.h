@@ -31,6 +31,9 @@ struct sl_fetch *sl_fetch_new_apart(struct sl_store *store, struct sl_err *err);
  * are asked for nothing more until that is settled. Any thread.
  */
 void sl_source_doubt(struct sl_source *source, uint64_t begin, uint64_t end);
+/** They do match, and all lie in a block: so is told of all that comes with SL_VOUCH_BLOCKS. Any
+ * thread. */
+void sl_source_agreed(struct sl_source *source, uint64_t begin, uint64_t end);
 /**
  * Settle what was doubted.
  *
@@ -59,6 +62,7 @@ enum sl_vouch {
                          all the same, since the user says so */
     SL_VOUCH_SUM,     /* a checksum of the whole object, which finds accidents and no attacker */
     SL_VOUCH_RANGES,
+    SL_VOUCH_BLOCKS, /* none of the ranges leaves a block of the caches, and what agrees is told */
     SL_VOUCH_WHOLE
 };
 void sl_fetch_vouch(struct sl_fetch *fetch, enum sl_vouch vouch);
@@ -82,6 +86,8 @@ const char *sl_past_text(enum sl_past past);
  */
 uint64_t sl_fetch_route(struct sl_source *source, enum sl_vouch vouch, uint64_t at, uint64_t end,
                         int *cache, enum sl_past *past);
+/** Do these bytes lie in one block of caches? */
+bool sl_source_in_block(const struct sl_source *source, uint64_t begin, uint64_t end);
 /** The cache that it waits for; SL_THROUGH_ORIGIN: none. */
 int sl_fetch_cache(const struct sl_fetch *fetch);
 /** Closes the connection, in mid-answer too. */

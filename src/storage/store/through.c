@@ -291,11 +291,11 @@ struct sl_caches_map *sl_through_map_new(const struct sl_through *through, uint6
 }
 
 void sl_through_choose(struct sl_through *through, struct sl_caches_map *map, uint64_t block,
-                       struct sl_caches_ask *ask, char via[SL_THROUGH_VIA_BYTES])
+                       bool proves, struct sl_caches_ask *ask, char via[SL_THROUGH_VIA_BYTES])
 {
     SL_LOCKED(&through->mutex);
     *via = 0;
-    sl_caches_choose(&through->locked.caches, map, block, ask, sl_now_ns());
+    sl_caches_choose(&through->locked.caches, map, block, proves, ask, sl_now_ns());
     if (ask->asked == SL_ASKED_CACHE)
         memcpy(via, through->locked.places[ask->cache]->via, SL_THROUGH_VIA_BYTES);
 }
@@ -331,9 +331,21 @@ void sl_through_came(struct sl_through *through, const struct sl_caches_ask *ask
     struct place *from = through->locked.places[ask->cache];
     from->bytes += bytes;
     from->blamed = false;
-    sl_caches_came(&through->locked.caches, ask, sl_now_ns());
+    sl_caches_came(&through->locked.caches, ask, bytes, sl_now_ns());
     if (map && block < map->count)
         note_giver(map->blocks[block].givers, ask->cache + 1);
+}
+
+void sl_through_agreed(struct sl_through *through, const struct sl_caches_map *map, uint64_t begin,
+                       uint64_t end)
+{
+    uint64_t block = begin / through->block_bytes;
+    if (!map || block >= map->count)
+        return;
+    SL_LOCKED(&through->mutex);
+    const uint16_t *givers = map->blocks[block].givers;
+    if (givers[0] && !givers[1])
+        sl_caches_agreed(&through->locked.caches, givers[0] - 1, end - begin);
 }
 
 void sl_through_done(struct sl_through *through, struct sl_caches_ask *ask, bool whole)
@@ -371,7 +383,7 @@ bool sl_through_lacks(struct sl_through *through, struct sl_caches_ask *ask,
                       struct sl_caches_map *map)
 {
     SL_LOCKED(&through->mutex);
-    return sl_caches_lacks(ask, map);
+    return sl_caches_lacks(&through->locked.caches, ask, map);
 }
 
 enum sl_caches_verdict sl_through_judge(struct sl_through *through, struct sl_caches_ask *ask)

@@ -73,7 +73,7 @@ struct sl_caches_map *sl_through_map_new(const struct sl_through *through, uint6
  * @via    out: of sl_request; "": the origin, or nobody yet.
  */
 void sl_through_choose(struct sl_through *through, struct sl_caches_map *map, uint64_t block,
-                       struct sl_caches_ask *ask, char via[SL_THROUGH_VIA_BYTES]);
+                       bool proves, struct sl_caches_ask *ask, char via[SL_THROUGH_VIA_BYTES]);
 void sl_through_done(struct sl_through *through, struct sl_caches_ask *ask, bool whole);
 void sl_through_drop(struct sl_through *through, struct sl_caches_ask *ask);
 void sl_through_failed(struct sl_through *through, struct sl_caches_ask *ask,
@@ -93,6 +93,9 @@ size_t sl_through_count(struct sl_through *through);
  */
 void sl_through_came(struct sl_through *through, const struct sl_caches_ask *ask,
                      struct sl_caches_map *map, uint64_t block, uint64_t bytes);
+/** Bytes [begin, end) of an object, all of one block, are right: so is who gave the block. */
+void sl_through_agreed(struct sl_through *through, const struct sl_caches_map *map, uint64_t begin,
+                       uint64_t end);
 /** This goes to the origin, for this reason. A warning, once. */
 void sl_through_past(struct sl_through *through, const char *object, const char *why);
 /** sl_caches_lacks(). */
