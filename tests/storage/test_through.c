@@ -152,6 +152,8 @@ SL_TEST(a_second_version_has_another_name)
 
 /* ---- bad ones -------------------------------------------------------------------------------- */
 
+#define BYTE_MORE "1\r\nx\r\n0\r\n\r\n" /* instead of a last chunk */
+
 static const struct sl_step bad[] = {
     {.fault = SL_FAULT_STATUS, .status = 403},
     {.fault = SL_FAULT_STATUS, .status = 404},
@@ -173,6 +175,7 @@ static const struct sl_step bad[] = {
     {.fault = SL_FAULT_GZIP},
     {.fault = SL_FAULT_MULTIPART},
     {.fault = SL_FAULT_HEAD, .text = "nonsense"},
+    {.fault = SL_FAULT_CHUNKED, .text = BYTE_MORE},
 };
 
 /* _i: which fault, of one cache or of all. */
@@ -192,6 +195,21 @@ SL_TEST_LOOP(another_is_asked_at_once, 0, 2 * (int)SL_COUNT(bad))
     ck_assert(!states[0].left);
     unsigned of_origin = sl_server_request_count(origin) - 1;
     ck_assert(_i % 2 ? of_origin > 0 : of_origin == 0);
+}
+
+/* All that was asked for came: nothing is left to ask another for. */
+SL_TEST(a_cache_that_goes_on_behind_a_range_fails_alone)
+{
+    open_blob();
+    script_all_caches((struct sl_step){.fault = SL_FAULT_CHUNKED, .text = BYTE_MORE});
+    ck_assert_msg(read_range(0, BLOCK_BYTES, false) == 0, "%s", err.message);
+    struct sl_through_state states[CACHES];
+    uint64_t failures = 0;
+    sl_through_states(sl_store_through(store), states, CACHES);
+    for (unsigned i = 0; i < CACHES; i++)
+        failures += states[i].failures;
+    ck_assert_uint_eq(failures, 1);
+    ck_assert_uint_eq(sl_server_request_count(origin), 1);
 }
 
 /* What a progress knows of the first cache. */

@@ -81,7 +81,7 @@ static bool wait_for_others(struct connection *c, const struct sl_server_request
     return true;
 }
 
-static bool give_chunked(struct connection *c, const uint8_t *data, size_t bytes)
+static bool give_chunked(struct connection *c, const uint8_t *data, size_t bytes, const char *last)
 {
     char line[32];
     while (bytes) {
@@ -92,7 +92,7 @@ static bool give_chunked(struct connection *c, const uint8_t *data, size_t bytes
         data += piece;
         bytes -= piece;
     }
-    return SL_GIVE_TEXT(c, "0\r\nX-Trailer: 1\r\n\r\n");
+    return SL_GIVE_TEXT(c, last ? last : "0\r\nX-Trailer: 1\r\n\r\n");
 }
 
 /* As fast as the server may. */
@@ -117,7 +117,7 @@ static bool give_body(struct connection *c, const struct sl_server_request *requ
     size_t bytes = answer->end - answer->begin;
     enum sl_fault fault = answer->step.fault;
     if (fault == SL_FAULT_CHUNKED)
-        return give_chunked(c, data, bytes);
+        return give_chunked(c, data, bytes, answer->step.text);
     if (fault == SL_FAULT_LATE_STALL) {
         size_t wanted = (size_t)answer->step.after, before = wanted < bytes ? wanted : bytes;
         if (sl_give(c, data, 1) && pause_ms(c, LATE_MS) && sl_give(c, data + 1, before - 1))

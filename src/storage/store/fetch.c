@@ -684,10 +684,22 @@ static void count_bytes(struct sl_fetch *fetch, size_t bytes)
 }
 
 /* Every byte of the range came, and only the answer's end did not: the last chunk, the close. There
- * is nothing left to ask for. */
+ * is nothing left to ask for, and so it is where a cache or a mirror says more than it was asked.
+ */
 static bool complete_anyway(const struct sl_fetch *fetch, const struct sl_err *why)
 {
-    return why->retryable && fetch->source->opened && fetch->at == fetch->part_end;
+    bool may_pass = why->retryable || is_led(fetch) || !is_at_origin(fetch);
+    return may_pass && why->kind != SL_E_CANCELED && fetch->source->opened &&
+           fetch->at == fetch->part_end;
+}
+
+/* A cache that says more than that is not asked again soon. */
+static void note_odd_end(struct sl_fetch *fetch, const struct sl_err *why)
+{
+    if (why->retryable || !is_led(fetch))
+        return;
+    count_supplied(fetch, failure_of(why), false);
+    sl_through_failed(fetch->store->through, &fetch->ask, why);
 }
 
 /* The first answer told how long the object is: the range that was asked for may be longer. */
@@ -750,7 +762,10 @@ static enum sl_io_state read_try(struct sl_fetch *fetch, void *data, size_t byte
         count_bytes(fetch, *got);
     if ((state == SL_IO_DATA || state == SL_IO_WAIT) && leave_slow(fetch))
         return state;
-    if (state == SL_IO_END || (state == SL_IO_FAILED && complete_anyway(fetch, err)))
+    bool odd = state == SL_IO_FAILED && complete_anyway(fetch, err);
+    if (odd)
+        note_odd_end(fetch, err);
+    if (state == SL_IO_END || odd)
         return end_try(fetch, err);
     if (state != SL_IO_FAILED)
         return state;
