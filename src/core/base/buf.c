@@ -9,6 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { CHUNK_BYTES = 16384 };
+
 void sl_buf_release(struct sl_buf *buf)
 {
     free(buf->data);
@@ -19,7 +21,7 @@ void sl_buf_release(struct sl_buf *buf)
 void sl_secret_buf_release(struct sl_buf *buf)
 {
     if (buf->data)
-        explicit_bzero(buf->data, buf->used);
+        explicit_bzero(buf->data, buf->capacity);
     sl_buf_release(buf);
 }
 
@@ -28,7 +30,20 @@ static int room(struct sl_buf *buf, size_t bytes, struct sl_err *err)
     if (bytes > buf->limit || buf->used > buf->limit - bytes)
         return sl_fail(err, SL_E_NO_SPACE, "more than %zu bytes where that is the limit",
                        buf->limit);
-    return sl_grow(&buf->data, &buf->capacity, buf->used + bytes + 1, 1, err);
+    if (buf->used + bytes < buf->capacity)
+        return 0;
+    char *data = NULL; /* not realloc(), which leaves behind what may be a secret */
+    size_t capacity = 0;
+    if (sl_grow(&data, &capacity, SL_MAX(buf->used + bytes + 1, 2 * buf->capacity), 1, err) < 0)
+        return -1;
+    if (buf->data) {
+        memcpy(data, buf->data, buf->used);
+        explicit_bzero(buf->data, buf->capacity);
+        free(buf->data);
+    }
+    buf->data = data;
+    buf->capacity = capacity;
+    return 0;
 }
 
 int sl_buf_append(struct sl_buf *buf, const void *data, size_t bytes, struct sl_err *err)
@@ -94,12 +109,11 @@ char *sl_buf_steal(struct sl_buf *buf, struct sl_err *err)
     return text;
 }
 
-int sl_buf_read_fd(struct sl_buf *buf, int fd, const char *name, enum sl_err_kind kind,
-                   struct sl_err *err)
+static int read_all(struct sl_buf *buf, int fd, char chunk[CHUNK_BYTES], const char *name,
+                    enum sl_err_kind kind, struct sl_err *err)
 {
     for (;;) {
-        char chunk[16384];
-        ssize_t got = read(fd, chunk, sizeof(chunk));
+        ssize_t got = read(fd, chunk, CHUNK_BYTES);
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
@@ -111,6 +125,15 @@ int sl_buf_read_fd(struct sl_buf *buf, int fd, const char *name, enum sl_err_kin
         if (sl_buf_append(buf, chunk, (size_t)got, err) < 0)
             return -1;
     }
+}
+
+int sl_buf_read_fd(struct sl_buf *buf, int fd, const char *name, enum sl_err_kind kind,
+                   struct sl_err *err)
+{
+    char chunk[CHUNK_BYTES];
+    int result = read_all(buf, fd, chunk, name, kind, err);
+    explicit_bzero(chunk, sizeof(chunk));
+    return result;
 }
 
 int sl_buf_read_file(struct sl_buf *buf, const char *path, struct sl_err *err)
