@@ -36,6 +36,22 @@ static struct {
     unsigned count, most;
 } held = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
+/* Threads beyond the first ones cannot be had (--wrap). */
+static unsigned threads_left = UINT32_MAX;
+
+int __real_sl_thread_start(pthread_t *thread, const char *name, void *(*run)(void *), void *arg,
+                           struct sl_err *why);
+int __wrap_sl_thread_start(pthread_t *thread, const char *name, void *(*run)(void *), void *arg,
+                           struct sl_err *why);
+int __wrap_sl_thread_start(pthread_t *thread, const char *name, void *(*run)(void *), void *arg,
+                           struct sl_err *why)
+{
+    if (!threads_left)
+        return sl_fail(why, SL_E_NO_SPACE, "no thread");
+    threads_left--;
+    return __real_sl_thread_start(thread, name, run, arg, why);
+}
+
 void *__real_sl_alloc_aligned(size_t alignment, size_t bytes, struct sl_err *why);
 void *__wrap_sl_alloc_aligned(size_t alignment, size_t bytes, struct sl_err *why);
 void *__wrap_sl_alloc_aligned(size_t alignment, size_t bytes, struct sl_err *why)
@@ -327,6 +343,25 @@ SL_TEST(threads_that_cannot_begin_fail_the_upload)
     ck_assert_int_eq(sl_parts_write(parts, 0, data, PART, &err), 0);
     ck_assert_int_eq(sl_parts_finish(parts, &err), -1);
     ck_assert_str_eq(err.message, "no channel");
+}
+
+SL_TEST_LOOP(one_thread_is_enough_and_none_is_a_failure, 0, 3)
+{
+    SL_AUTO(sl_parts) parts = new_parts(BYTES, 20 * PART, 8);
+    threads_left = (unsigned)_i;
+    store.closed = true; /* so that each part wants a thread of its own */
+    int result = sl_parts_write(parts, 0, data, 15 * PART, &err);
+    open_store();
+    if (result == 0)
+        result = sl_parts_write(parts, 15 * PART, data + 15 * PART, BYTES - 15 * PART, &err);
+    ck_assert_int_eq(result, _i ? 0 : -1);
+    if (_i == 0) {
+        ck_assert_str_eq(err.message, "no thread");
+        return;
+    }
+    ck_assert_int_eq(sl_parts_finish(parts, &err), 0);
+    ck_assert_mem_eq(store.stored, data, BYTES);
+    ck_assert_uint_le(store.most_at_once, (unsigned)_i);
 }
 
 SL_TEST(giving_up_stops_what_is_being_sent)

@@ -131,15 +131,21 @@ void sl_parts_free(struct sl_parts *parts)
 
 /* ---- the threads ---------------------------------------------------------------------------- */
 
+/* With the mutex held. */
+static void fail_locked(struct sl_parts *parts, const struct sl_err *why)
+{
+    if (parts->locked.failed.kind == SL_OK)
+        parts->locked.failed = *why;
+    parts->locked.stopping = true;
+    pthread_cond_broadcast(&parts->queued);
+    pthread_cond_broadcast(&parts->moved);
+}
+
 static void fail_all(struct sl_parts *parts, const struct sl_err *why)
 {
     {
         SL_LOCKED(&parts->locked.mutex);
-        if (parts->locked.failed.kind == SL_OK)
-            parts->locked.failed = *why;
-        parts->locked.stopping = true;
-        pthread_cond_broadcast(&parts->queued);
-        pthread_cond_broadcast(&parts->moved);
+        fail_locked(parts, why);
     }
     sl_cancel_raise(parts->stop, 0);
 }
@@ -248,11 +254,13 @@ static int account(struct sl_parts *parts, uint64_t number, uint64_t bytes, stru
     if (parts->locked.thread_count == parts->threads_max ||
         parts->locked.thread_count >= parts->locked.under_way)
         return 0;
+    struct sl_err why = SL_ERR_INIT;
     if (sl_thread_start(&parts->locked.threads[parts->locked.thread_count], "sl-upload", run, parts,
-                        err) < 0)
-        return -1;
-    parts->locked.thread_count++;
-    return 0;
+                        &why) == 0)
+        parts->locked.thread_count++;
+    else if (!parts->locked.thread_count) /* beside others it is missed, and costs time only */
+        fail_locked(parts, &why);
+    return check(parts, err);
 }
 
 int sl_parts_write(struct sl_parts *parts, uint64_t offset, const void *data, size_t bytes,
