@@ -417,6 +417,23 @@ SL_TEST_LOOP(a_broken_file_of_logins_is_refused, 0, 4)
     sl_oci_login_release(&login);
 }
 
+SL_TEST_LOOP(a_login_is_said_to_come_from_where_it_lies, 0, 2)
+{
+    static const char helper[] = "{\"credsStore\":\"desktop\"}",
+                      login_json[] = "{\"auths\":{\"h.io\":{\"auth\":\"dTpwOnE=\"}}}";
+    struct sl_oci_login login = {0};
+    struct sl_err err = SL_ERR_INIT;
+    const char *second = _i ? "{}" : login_json;
+    ck_assert_int_eq(
+        sl_oci_login_parse(helper, strlen(helper), "/a.json", "h.io", "a", &login, &err), 0);
+    ck_assert_int_eq(
+        sl_oci_login_parse(second, strlen(second), "/b.json", "h.io", "a", &login, &err), 0);
+    ck_assert(same(login.user, _i ? NULL : "u"));
+    ck_assert_str_eq(login.from, _i ? "'/a.json'" : "'/b.json'");
+    ck_assert(same(login.helper, _i ? "desktop" : NULL));
+    sl_oci_login_release(&login);
+}
+
 /* ---- helpers --------------------------------------------------------------------------------- */
 
 /* A program of that name, alone in its folder, which is all of PATH but the shell's. */

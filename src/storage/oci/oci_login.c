@@ -125,6 +125,12 @@ static int note_helper(const json_t *document, const char *host, struct sl_oci_l
     return login->helper ? 0 : -1;
 }
 
+static void forget_helper(struct sl_oci_login *login)
+{
+    free(sl_steal(&login->helper));
+    free(sl_steal(&login->from));
+}
+
 static bool is_found(const struct sl_oci_login *login)
 {
     return login->user || login->identity;
@@ -148,6 +154,8 @@ int sl_oci_login_parse(const char *text, size_t bytes, const char *path, const c
     if (result == 0 && !is_found(login))
         result = note_helper(document, host, login, err);
     json_decref(document);
+    if (result == 0 && is_found(login))
+        forget_helper(login); /* of a file before */
     if (result == 0 && (is_found(login) || login->helper) && !login->from)
         login->from = sl_steal(&from);
     return result;
