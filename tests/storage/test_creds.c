@@ -65,6 +65,15 @@ SL_TEST(a_broken_line_is_named_and_not_quoted)
                      -1);
 }
 
+/* Who does not ask why is not told. */
+SL_TEST(an_answer_that_is_no_json_needs_no_reason)
+{
+    struct sl_key key = {0};
+    sl_autobuf text = SL_BUF_INIT(16);
+    ck_assert_int_eq(sl_buf_text(&text, "{", NULL), 0);
+    ck_assert_int_eq(sl_key_from_json(&key, &text, "Token", "a test", NULL), -1);
+}
+
 /* ---- static keys ---------------------------------------------------------------------------- */
 
 SL_TEST(nothing_found_is_anonymous_and_known_to_be)

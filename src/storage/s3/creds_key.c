@@ -75,7 +75,8 @@ int sl_key_from_json(struct sl_key *key, const struct sl_buf *text, const char *
 {
     json_t *json = sl_json_parse(sl_buf_string(text), text->used, origin, err);
     if (!json) {
-        err->kind = err->kind == SL_E_NO_SPACE ? err->kind : SL_E_AUTH;
+        if (err && err->kind != SL_E_NO_SPACE)
+            err->kind = SL_E_AUTH;
         return -1;
     }
     const char *code = sl_json_get_string(json, "Code");
