@@ -1,7 +1,9 @@
 /* What a killed load may leave behind, byte by byte. */
 #include <check.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -134,12 +136,11 @@ SL_TEST(bytes_that_were_not_written_are_not_believed)
 
 SL_TEST(struck_bytes_are_forgotten_until_added_again)
 {
-    struct sl_err err = SL_ERR_INIT;
     struct sl_journal *journal = open_journal(identity, false);
     add(journal, 0, 0, 100);
     add(journal, 0, 100, 200);
     add(journal, 1, 100, 200);
-    ck_assert_int_eq(sl_journal_strike(journal, 0, 50, 60, &err), 0);
+    sl_journal_strike(journal, 0, 50, 60);
     replay(journal);
     ck_assert_uint_eq(kept_count, 2);
     expect(0, 0, 100, 200);
@@ -266,6 +267,70 @@ SL_TEST(digests_of_files_fill_gaps_and_refuse_overlaps)
     add(journal, 1, 99, FILE_BYTES);
     ck_assert_int_eq(sl_journal_file_crcs(journal, sink, crcs, known, &err), 0);
     ck_assert(known[0] && !known[1]);
+    sl_journal_free(journal);
+}
+
+/* Of the same journal, and for who opens it next. */
+static void expect_nothing(struct sl_journal *journal)
+{
+    struct sl_err err = SL_ERR_INIT;
+    uint32_t crcs[2];
+    bool known[2] = {true, true};
+    add(journal, 1, 0, 100); /* nor does what comes later count */
+    replay(journal);
+    ck_assert_uint_eq(kept_count, 0);
+    ck_assert_int_eq(sl_journal_file_crcs(journal, sink, crcs, known, &err), 0);
+    ck_assert(!known[0] && !known[1]);
+    sl_journal_free(journal);
+    journal = open_journal(identity, false);
+    replay(journal);
+    ck_assert_uint_eq(kept_count, 0);
+    add(journal, 0, 0, 100); /* it is as good as any */
+    replay(journal);
+    ck_assert_uint_eq(kept_count, 1);
+    sl_journal_free(journal);
+}
+
+SL_TEST(a_strike_that_cannot_be_written_strikes_everything)
+{
+    struct rlimit before, full;
+    struct sl_journal *journal = open_journal(identity, false);
+    add(journal, 0, 0, 100);
+    add(journal, 1, 0, 100);
+    signal(SIGXFSZ, SIG_IGN);
+    ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &before), 0);
+    full = before;
+    full.rlim_cur = (rlim_t)journal_bytes();
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &full), 0);
+    sl_journal_strike(journal, 0, 50, 60);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &before), 0);
+    expect_nothing(journal);
+}
+
+enum { RECORDS_MAX = 4 * 1024 * 1024 };
+
+static void lengthen(uint64_t records)
+{
+    sl_autoclose int fd = openat(directory, "journal", O_RDWR);
+    ck_assert_int_eq(ftruncate(fd, (off_t)(64 + 40 * records)), 0); /* holes are wrong records */
+}
+
+SL_TEST(a_journal_that_is_full_says_nothing)
+{
+    make_ten();
+    lengthen(RECORDS_MAX);
+    struct sl_journal *journal = open_journal(identity, true);
+    sl_journal_strike(journal, 0, 0, FILE_BYTES);
+    expect_nothing(journal);
+}
+
+SL_TEST(a_journal_that_is_longer_than_ours_is_begun_anew)
+{
+    make_ten();
+    lengthen(RECORDS_MAX + 1);
+    struct sl_journal *journal = open_journal(identity, false);
+    replay(journal);
+    ck_assert_uint_eq(kept_count, 0);
     sl_journal_free(journal);
 }
 

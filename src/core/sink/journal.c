@@ -4,7 +4,8 @@
  * compared with its CRC before it is believed, so a kill at any instruction costs at most the
  * records in flight. Writers take a slot under the lock and write it outside: a kill may leave
  * holes, and a hole is just a record whose CRC is wrong. Journals that make no sense are begun
- * anew; nothing is ever refused because of one.
+ * anew; nothing is ever refused because of one. One that can no longer tell the truth, since it is
+ * full or a strike cannot be written, is given up: emptied, and the load goes on without.
  *
  * header: magic[8] identity[32] zero[20] crc32c[4]
  * record: kind[4] file[4] begin[8] end[8] crc32c of the bytes[4] zero[8] crc32c of the record[4]
@@ -19,6 +20,7 @@
 
 #include "exact_io.h"
 #include "hash.h"
+#include "log.h"
 #include "owners.h"
 #include "thread.h"
 #include "tree.h"
@@ -32,6 +34,7 @@ enum {
     STRIKES_MAX = 1024,
     REPLAY_BUFFER_BYTES = 256 * 1024,
 };
+#define NO_SLOT UINT64_MAX
 static const char magic[8] = "sluicej1";
 
 struct sl_journal {
@@ -40,6 +43,7 @@ struct sl_journal {
     pthread_mutex_t lock;
     struct {
         uint64_t slots; /* taken so far */
+        bool given_up;  /* nothing counts, nor is anything added */
     } locked;
 };
 
@@ -78,7 +82,8 @@ static int adopt_or_begin(struct sl_journal *journal, const uint8_t identity[32]
     struct stat status;
     make_header(wanted, identity);
     *resumed = sl_read_at(journal->fd, found, HEADER_BYTES, 0) == 0 &&
-               memcmp(found, wanted, HEADER_BYTES) == 0 && fstat(journal->fd, &status) == 0;
+               memcmp(found, wanted, HEADER_BYTES) == 0 && fstat(journal->fd, &status) == 0 &&
+               (status.st_size - HEADER_BYTES) / RECORD_BYTES <= RECORDS_MAX;
     if (*resumed) {
         journal->locked.slots = (uint64_t)(status.st_size - HEADER_BYTES) / RECORD_BYTES;
         return 0;
@@ -122,6 +127,32 @@ void sl_journal_set_cancel(struct sl_journal *journal, const struct sl_cancel *c
     journal->cancel = cancel;
 }
 
+void sl_journal_give_up(struct sl_journal *journal, const char *why)
+{
+    SL_LOCKED(&journal->lock);
+    if (journal->locked.given_up)
+        return;
+    journal->locked.given_up = true;
+    bool emptied = ftruncate(journal->fd, 0) == 0;
+    sl_log(SL_LOG_WARN, "the journal of the load is given up, %s%s: a load that is interrupted %s",
+           why, emptied ? "" : ", and cannot be emptied",
+           emptied ? "begins again" : "must not go on from it: remove what is staged");
+}
+
+/* Which slot is the caller's; NO_SLOT: the journal is given up. */
+static uint64_t take_slot(struct sl_journal *journal)
+{
+    {
+        SL_LOCKED(&journal->lock);
+        if (journal->locked.given_up)
+            return NO_SLOT;
+        if (journal->locked.slots < RECORDS_MAX)
+            return journal->locked.slots++;
+    }
+    sl_journal_give_up(journal, "it has four million records");
+    return NO_SLOT;
+}
+
 static int append(struct sl_journal *journal, const struct record *record, struct sl_err *err)
 {
     uint8_t bytes[RECORD_BYTES] = {0};
@@ -131,11 +162,9 @@ static int append(struct sl_journal *journal, const struct record *record, struc
     sl_put_le64(bytes + 16, record->end);
     put_le32(bytes + 24, record->crc);
     put_le32(bytes + RECORD_BYTES - 4, sl_crc32c(0, bytes, RECORD_BYTES - 4));
-    uint64_t slot;
-    {
-        SL_LOCKED(&journal->lock);
-        slot = journal->locked.slots++;
-    }
+    uint64_t slot = take_slot(journal);
+    if (slot == NO_SLOT)
+        return 0;
     return write_all(journal->fd, bytes, RECORD_BYTES, HEADER_BYTES + slot * RECORD_BYTES, err);
 }
 
@@ -145,10 +174,10 @@ int sl_journal_add(struct sl_journal *journal, uint32_t file, uint64_t begin, ui
     return append(journal, &(struct record){RECORD_ADD, file, crc32c, begin, end}, err);
 }
 
-int sl_journal_strike(struct sl_journal *journal, uint32_t file, uint64_t begin, uint64_t end,
-                      struct sl_err *err)
+void sl_journal_strike(struct sl_journal *journal, uint32_t file, uint64_t begin, uint64_t end)
 {
-    return append(journal, &(struct record){RECORD_STRIKE, file, 0, begin, end}, err);
+    if (append(journal, &(struct record){RECORD_STRIKE, file, 0, begin, end}, NULL) < 0)
+        sl_journal_give_up(journal, "since it cannot be written");
 }
 
 /* ---- replay --------------------------------------------------------------------------------- */
@@ -178,12 +207,12 @@ static size_t strike(struct record *records, size_t count, const struct record *
     return kept;
 }
 
-/* The records that count, in the order of writing; NULL with *count 0 if there are too many to be
- * ours. Before and after a load: no other thread adds any. */
+/* The records that count, in the order of writing; none of a journal that is given up. Before and
+ * after a load: no other thread adds any. */
 static struct record *load_records(struct sl_journal *journal, const struct sl_sink *sink,
                                    size_t *count, struct sl_err *err)
 {
-    size_t slots = (size_t)SL_MIN(journal->locked.slots, (uint64_t)RECORDS_MAX);
+    size_t slots = journal->locked.given_up ? 0 : (size_t)journal->locked.slots;
     struct record *records = sl_alloc_array(slots, sizeof(*records), err);
     unsigned strikes = 0;
     *count = 0;
@@ -345,7 +374,7 @@ int sl_journal_file_crcs(struct sl_journal *journal, struct sl_sink *sink, uint3
     if (!buffer)
         return -1;
     memset(known, 0, sink->file_count * sizeof(*known));
-    if (journal->locked.slots > RECORDS_MAX)
+    if (journal->locked.given_up)
         return 0;
     for (size_t i = 0; i < count; i++)
         records[i].kind = (uint32_t)i;

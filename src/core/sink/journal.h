@@ -40,23 +40,25 @@ void sl_journal_set_cancel(struct sl_journal *journal, const struct sl_cancel *c
  * @file        number in the sink.
  * @begin, end  of the file: bytes [begin, end).
  * @crc32c      of these bytes.
- * @return      0, or -1: it is not noted.
+ * @return      0, or -1: it is not noted. 0 if the journal is given up, too.
  *
  * Any thread.
  */
 int sl_journal_add(struct sl_journal *journal, uint32_t file, uint64_t begin, uint64_t end,
                    uint32_t crc32c, struct sl_err *err);
 /**
- * Note that bytes are no longer vouched for, nor is any piece that shares a byte with them.
+ * Note that bytes are no longer vouched for, nor is any piece that shares a byte with them. If that
+ * cannot be noted, the journal is given up.
  *
  * @file        number in the sink.
  * @begin, end  of the file: bytes [begin, end).
- * @return      0, or -1: what was noted before still counts.
  *
  * Any thread.
  */
-int sl_journal_strike(struct sl_journal *journal, uint32_t file, uint64_t begin, uint64_t end,
-                      struct sl_err *err);
+void sl_journal_strike(struct sl_journal *journal, uint32_t file, uint64_t begin, uint64_t end);
+/** Nothing counts any more, now or for who opens it next, and nothing is noted. Says so once, with
+ * the reason. Any thread. */
+void sl_journal_give_up(struct sl_journal *journal, const char *why);
 /**
  * Read the claimed bytes back, check their CRC, and tell which are right. Before reading begins;
  * used by the reader only.
@@ -78,8 +80,8 @@ int sl_journal_replay(struct sl_journal *journal, struct sl_sink *sink,
  *
  * @sink    with the files that the journal speaks of.
  * @crcs    out: one for each file of the sink.
- * @known   out: the same number; false for a file whose pieces overlap, and for all if there are
- *          more than four million records.
+ * @known   out: the same number; false for a file whose pieces overlap, and for all if the
+ *          journal is given up.
  * @return  0, or -1.
  *
  * Call it after a run that succeeded, when no other thread uses the journal.

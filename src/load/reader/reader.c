@@ -51,6 +51,8 @@ static void on_mismatch(void *arg, const struct sl_check *check)
         sl_grow(&reader->locked.bad, &reader->locked.bad_capacity, reader->locked.bad_count + 1,
                 sizeof(*reader->locked.bad), NULL) == 0)
         reader->locked.bad[reader->locked.bad_count++] = check;
+    else if (reader->journal)
+        sl_journal_give_up(reader->journal, "too much of it is wrong");
 }
 
 static void on_agreed(void *arg, const struct sl_check *check)
@@ -85,10 +87,9 @@ static void note_repaired(struct sl_reader *reader)
     const struct sl_repair *repair = &reader->repair;
     for (size_t i = 0; reader->journal && i < repair->repaired_count; i++) {
         const struct sl_repaired *repaired = &repair->repaired[i];
-        if (sl_journal_strike(reader->journal, repaired->file, repaired->begin, repaired->end,
-                              NULL) == 0)
-            sl_journal_add(reader->journal, repaired->file, repaired->begin, repaired->end,
-                           repaired->crc32c, NULL);
+        sl_journal_strike(reader->journal, repaired->file, repaired->begin, repaired->end);
+        sl_journal_add(reader->journal, repaired->file, repaired->begin, repaired->end,
+                       repaired->crc32c, NULL);
     }
 }
 
@@ -98,7 +99,7 @@ static void strike_bad(struct sl_reader *reader)
     for (size_t i = 0; reader->journal && i < reader->locked.bad_count; i++) {
         const struct sl_check *check = reader->locked.bad[i];
         sl_journal_strike(reader->journal, check->file, check->file_offset,
-                          check->file_offset + (check->end - check->begin), NULL);
+                          check->file_offset + (check->end - check->begin));
     }
 }
 
