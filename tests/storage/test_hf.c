@@ -12,6 +12,8 @@
 #include "hf_hub.h"
 #include "hf_store.h"
 #include "http_case.h"
+#include "http_window.h"
+#include "raw_request.h"
 #include "store_kind.h"
 #include "stores.h"
 
@@ -412,6 +414,36 @@ SL_TEST_LOOP(a_window_is_waited_for_by_everybody, 0, 2)
     fake_clock_begin(&work, read_later, NULL);
     fake_clock_await_between(300 * SL_NS_PER_S, 301 * SL_NS_PER_S);
     ck_assert_uint_eq(sl_server_request_count(hub.origin), 1);
+    fake_clock_turn(301 * SL_NS_PER_S);
+    fake_clock_end(&work);
+    ck_assert_msg(later_result == 0, "%s", later.message);
+}
+
+static void write_down_later(void *arg)
+{
+    sl_autofree char *url = NULL;
+    sl_autobuf text = SL_BUF_INIT(64 * 1024);
+    later = (struct sl_err)SL_ERR_INIT;
+    later_result = sl_source_raw_request(arg, 0, 10, &url, &text, &later);
+    ck_assert(later_result < 0 || strncmp(sl_buf_string(&text), "GET /", 5) == 0);
+}
+
+SL_TEST(a_request_that_is_only_written_down_waits_for_the_window_too)
+{
+    struct sl_err err = SL_ERR_INIT;
+    struct fake_clock_work work = {0};
+    sl_autourl origin = {0};
+    SL_AUTO(sl_store) store = NULL;
+    SL_AUTO(sl_source) source = NULL;
+    sl_autofree char *key = NULL;
+    setenv("HF_HUB_DISABLE_XET", "1", 1); /* else it is not read by HTTP alone */
+    ck_assert_int_eq(sl_url_parse(sl_hub_url(&hub), &origin, &err), 0);
+    ck_assert_int_eq(sl_store_open("hf://org/name/config.json", &config, &store, &key, &err), 0);
+    ck_assert_msg(sl_source_open(store, key, 1, &source, &err) == 0, "%s", err.message);
+    fake_clock_hold();
+    sl_http_window_close(&origin, 300 * 1000);
+    fake_clock_begin(&work, write_down_later, source);
+    fake_clock_await_between(300 * SL_NS_PER_S, 301 * SL_NS_PER_S);
     fake_clock_turn(301 * SL_NS_PER_S);
     fake_clock_end(&work);
     ck_assert_msg(later_result == 0, "%s", later.message);

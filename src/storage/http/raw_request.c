@@ -5,6 +5,7 @@
 #include "raw_request.h"
 
 #include <inttypes.h>
+#include <limits.h>
 
 #include "http_base.h"
 #include "url.h"
@@ -29,6 +30,19 @@ bool sl_store_asks_by_http(const struct sl_store *store)
     return store->transport == &sl_http_transport;
 }
 
+/* Somebody else asks, or the origin takes nothing before a time. */
+static int wait_for(const struct sl_range_request *request, struct sl_cancel *cancel,
+                    struct sl_err *err)
+{
+    struct pollfd fds[2] = {{request->wait_fd, POLLIN, 0}, {sl_cancel_fd(cancel), POLLIN, 0}};
+    uint64_t now = sl_now_ns(), until = request->wait_until_ns;
+    int ms = -1;
+    if (until)
+        ms = until > now ? (int)SL_MIN((until - now) / SL_NS_PER_MS + 1, (uint64_t)INT_MAX) : 0;
+    poll(fds, SL_COUNT(fds), ms);
+    return sl_cancel_check(cancel, err);
+}
+
 /* What others learn from a request that is not sent here is left to them. */
 static int prepare(struct sl_source *source, struct sl_range_request *request, struct sl_err *err)
 {
@@ -38,12 +52,10 @@ static int prepare(struct sl_source *source, struct sl_range_request *request, s
             sl_http_object_settle(request->object, false);
         if (!request->waits)
             return 0;
-        struct pollfd fds[2] = {{request->wait_fd, POLLIN, 0},
-                                {sl_cancel_fd(source->store->config.cancel), POLLIN, 0}};
-        poll(fds, SL_COUNT(fds), -1);
-        if (sl_cancel_check(source->store->config.cancel, err) < 0)
+        if (wait_for(request, source->store->config.cancel, err) < 0)
             return -1;
-        request->waits = false;
+        sl_range_request_release(request);
+        *request = (struct sl_range_request){0};
     }
     return -1;
 }
