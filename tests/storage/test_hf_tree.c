@@ -73,6 +73,32 @@ SL_TEST_LOOP(every_page_is_read, 0, 4)
                       pages[_i] ? (3 + pages[_i] - 1) / pages[_i] : 1);
 }
 
+#define TREE "/api/models/org/name/tree/" SL_HUB_COMMIT
+#define NEXT "<http://hub.invalid" TREE "?recursive=true&cursor=0>; rel=\"next\"\r\n"
+
+/* Behind another link that is as long as heads allow, and in a line of its own. */
+SL_TEST_LOOP(the_next_page_is_found_wherever_it_stands, 0, 2)
+{
+    enum { LONG = 20000 };
+    static const char *const lines[] = {"Link: <http://hub.invalid/%s>; rel=\"first\", " NEXT,
+                                        "Link: </%.9s>; rel=preconnect\r\nLink: " NEXT};
+    char far[LONG + 1] = "", headers[LONG + 1024];
+    struct seen seen;
+    struct sl_err err;
+    memset(far, 'x', LONG);
+    snprintf(headers, sizeof(headers), lines[_i], far);
+    put("b.json", false);
+    SL_SCRIPT(hub.origin, {.path = TREE,
+                           .first = 1,
+                           .fault = SL_FAULT_STATUS,
+                           .status = 200,
+                           .headers = headers,
+                           .text = "[{\"type\": \"file\", \"size\": 1, \"path\": \"a.json\"}]",
+                           .unhandled = true});
+    ck_assert_msg(list("hf://org/name", &seen, &err) == 0, "%s", err.message);
+    ck_assert_str_eq(seen.names, "a.json b.json ");
+}
+
 SL_TEST(a_folder_is_listed_alone)
 {
     struct seen seen;

@@ -8,6 +8,7 @@
 #include "await.h"
 #include "claims.h"
 #include "fetch.h"
+#include "http_call.h"
 #include "http_store.h"
 #include "range_blob.h"
 #include "stores.h"
@@ -217,6 +218,31 @@ SL_TEST(objects_that_lead_nowhere_are_not_waited_for)
         sl_fetch_free(fetches[i]);
     sl_source_free(source);
     sl_store_free(plain);
+}
+
+static int note_length(void *arg, const char *from, const char *to, int status, struct sl_err *err)
+{
+    (void)from, (void)status, (void)err;
+    *(size_t *)arg = strlen(to);
+    return 0;
+}
+
+/* Signed links are long, and one that is cut leads elsewhere. */
+SL_TEST(a_long_link_is_followed_whole)
+{
+    enum { LONG = 10000 };
+    static const char begin[] = "http://h.io/";
+    size_t length = 0;
+    unsigned count = 0;
+    struct sl_err err = SL_ERR_INIT;
+    char path[LONG + 1] = "", head[LONG + 100];
+    memset(path, 'x', LONG);
+    snprintf(head, sizeof(head), "HTTP/1.1 307 Moved\r\nLocation: %s%s\r\n\r\n", begin, path);
+    const struct sl_http_call call = {.what = "a test", .arg = &length, .redirect = note_length};
+    const struct sl_answer answer = {.status = 307, .head = head};
+    ck_assert_msg(sl_http_follow(&call, "http://h.io/", &answer, &count, &err) == 0, "%s",
+                  err.message);
+    ck_assert_uint_eq(length, sizeof(begin) - 1 + LONG);
 }
 
 static bool prepare(void)

@@ -285,6 +285,25 @@ SL_TEST(referrers_come_in_pages)
     ck_assert(asked);
 }
 
+/* The word of where to go on may be long, and of any characters that an address may have. */
+SL_TEST(a_page_with_a_long_name_is_read)
+{
+    enum { LONG = 3000 };
+    char path[256], link[LONG + 512], last[LONG + 1] = "";
+    memset(last, 'x', LONG);
+    snprintf(path, sizeof(path), "/v2/org/m/referrers/%s", model);
+    snprintf(link, sizeof(link), "Link: <%s?last=%s,(@!$;')*>; rel=\"next\"\r\n", path, last);
+    SL_SCRIPT(registry, {.path = path,
+                         .first = 1,
+                         .fault = SL_FAULT_STATUS,
+                         .status = 200,
+                         .headers = link,
+                         .text = "{\"manifests\":[]}"});
+    sign_with(key, model);
+    attach(model);
+    expect_signed();
+}
+
 SL_TEST_LOOP(pages_that_lead_nowhere_end, 0, 4)
 {
     static const char *const links[] = {"<%s?n=1>; rel=\"next\"", "<%s?n=1 x>; rel=\"next\"",

@@ -7,7 +7,6 @@
 
 enum {
     TREE_ENTRIES_MAX = 1000 * 1000, /* folders count, too */
-    LINK_BYTES_MAX = 8 * 1024,
     WHAT_BYTES = 400,
 };
 
@@ -48,14 +47,13 @@ static int list_page(void *arg, const char *url, char **next, uint64_t *entries,
     struct sl_hf *hf = listing->hf;
     const struct sl_hf_page *page = listing->page;
     struct sl_answer answer;
-    char link[LINK_BYTES_MAX] = "";
     sl_autofree char *first = url ? NULL : first_page(hf, page->commit, err);
     if ((!url && !first) || sl_http_get(hf->store, &hf->http, url ? url : first, page->what,
                                         SL_HF_PAGE_BYTES_MAX, &answer, err) < 0)
         return -1;
-    if (!sl_answer_header(&answer, "Link", link, sizeof(link)))
-        link[0] = 0;
-    int result = sl_hf_page_parse(page, answer.body.data, answer.body.used, entries, err);
+    sl_autofree char *link = sl_answer_header_whole(&answer, "Link", err);
+    int result =
+        link ? sl_hf_page_parse(page, answer.body.data, answer.body.used, entries, err) : -1;
     if (result == 0)
         result = sl_hf_next_page(link, hf->endpoint, page->what, next, err);
     sl_answer_release(&answer);

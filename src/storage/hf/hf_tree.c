@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "hf_store.h"
+#include "http_call.h"
 #include "json_pull.h"
 
 /* Of Xet: that of no chunks. */
@@ -167,28 +168,11 @@ int sl_hf_page_parse(const struct sl_hf_page *page, char *text, size_t bytes, ui
 
 /* ---- from page to page ----------------------------------------------------------------------- */
 
-/* The "<URL>" of `<URL>; rel="next"`, of all that stand in the header. */
-static const char *find_next(const char *link, size_t *bytes)
-{
-    while ((link = strchr(link, '<'))) {
-        const char *end = strchr(++link, '>');
-        if (!end)
-            return NULL;
-        size_t parameters = strcspn(end + 1, "<");
-        const char *rel = strstr(end + 1, "rel=\"next\"");
-        *bytes = (size_t)(end - link);
-        if (rel && rel < end + 1 + parameters)
-            return link;
-        link = end + 1 + parameters;
-    }
-    return NULL;
-}
-
 int sl_hf_next_page(const char *link, const char *endpoint, const char *what, char **next,
                     struct sl_err *err)
 {
     size_t bytes;
-    const char *url = find_next(link, &bytes);
+    const char *url = sl_http_next_link(link, &bytes);
     *next = NULL;
     if (!url)
         return 0;

@@ -11,12 +11,7 @@
 #include "retry.h"
 #include "url.h"
 
-enum {
-    REDIRECTS_MAX = 10,
-    LOCATION_BYTES_MAX = 4096,
-    EMPTY_PAGES_MAX = 1000,
-    EMPTY_ANSWER_BYTES_MAX = 4096
-};
+enum { REDIRECTS_MAX = 10, EMPTY_PAGES_MAX = 1000, EMPTY_ANSWER_BYTES_MAX = 4096 };
 
 struct run {
     const struct sl_http_call *call;
@@ -97,9 +92,13 @@ static bool is_redirect(int status)
 int sl_http_follow(const struct sl_http_call *call, const char *from,
                    const struct sl_answer *answer, unsigned *count, struct sl_err *err)
 {
-    char location[LOCATION_BYTES_MAX];
-    if (!is_redirect(answer->status) ||
-        !sl_answer_header(answer, "Location", location, sizeof(location)))
+    if (!is_redirect(answer->status))
+        return 1;
+    size_t most = answer->head ? strlen(answer->head) + 1 : 1;
+    sl_autofree char *location = sl_alloc(most, err);
+    if (!location)
+        return -1;
+    if (!sl_answer_header(answer, "Location", location, most))
         return 1;
     sl_autofree char *to = sl_url_resolve(from, location, call->redirect ? err : NULL);
     int result = to ? 1 : -1;
@@ -227,6 +226,23 @@ bool sl_http_says(const struct sl_answer *answer, const char *header, const char
 }
 
 /* ---- pages ----------------------------------------------------------------------------------- */
+
+const char *sl_http_next_link(const char *link, size_t *bytes)
+{
+    while ((link = strchr(link, '<'))) {
+        const char *end = strchr(++link, '>');
+        if (!end)
+            return NULL;
+        size_t parameters = strcspn(end + 1, "<");
+        const char *rel = strstr(end + 1, "rel=\"next\"");
+        rel = rel ? rel : strstr(end + 1, "rel=next");
+        *bytes = (size_t)(end - link);
+        if (rel && rel < end + 1 + parameters)
+            return link;
+        link = end + 1 + parameters;
+    }
+    return NULL;
+}
 
 /* Brent's method, in constant memory: where a page leads is compared with where the last one led
  * whose number is a power of two. */

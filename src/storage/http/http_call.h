@@ -67,6 +67,10 @@ int sl_http_ask_empty(struct sl_source *source, struct sl_answer *answer, struct
 /** Does the header say this word, in any case, whatever follows a ';'? */
 bool sl_http_says(const struct sl_answer *answer, const char *header, const char *word);
 
+/** The URL of `<URL>; rel="next"` (RFC 8288) within the value of Link headers, of so many bytes;
+ * borrowed from it. NULL: there is no next page. */
+const char *sl_http_next_link(const char *link, size_t *bytes);
+
 /** A listing, page by page. */
 struct sl_http_walk {
     const char *what;

@@ -169,6 +169,13 @@ void sl_answer_release(struct sl_answer *answer);
  */
 bool sl_answer_header(const struct sl_answer *answer, const char *name, char *text, size_t bytes);
 /**
+ * The value of a header, whole; of several, all of them with ", " between (RFC 9110 section 5.3).
+ *
+ * @name    in any case.
+ * @return  free() it; "": it is absent. NULL: SL_E_NO_SPACE.
+ */
+char *sl_answer_header_whole(const struct sl_answer *answer, const char *name, struct sl_err *err);
+/**
  * Send a request and read its answer, with no retry and no redirect.
  *
  * @request     borrowed for the call.

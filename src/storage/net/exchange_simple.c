@@ -165,6 +165,19 @@ bool sl_answer_header(const struct sl_answer *answer, const char *name, char *te
     return true;
 }
 
+char *sl_answer_header_whole(const struct sl_answer *answer, const char *name, struct sl_err *err)
+{
+    size_t bytes, head_bytes = answer->head ? strlen(answer->head) : 0;
+    sl_autobuf whole = SL_BUF_INIT(SL_HEADERS_BYTES_MAX);
+    const char *value;
+    for (unsigned nth = 0;
+         answer->head && (value = sl_head_find(answer->head, head_bytes, name, nth, &bytes)); nth++)
+        if ((nth && sl_buf_text(&whole, ", ", err) < 0) ||
+            sl_buf_append(&whole, value, bytes, err) < 0)
+            return NULL;
+    return sl_buf_steal(&whole, err);
+}
+
 /* A refusal of the request as it is, whenever it is sent; not of what may be otherwise soon, and
  * not of its range, which was taken before. */
 static bool is_for_good(int status)

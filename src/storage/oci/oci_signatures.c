@@ -20,7 +20,7 @@ static const char BUNDLE[] = "application/vnd.dev.sigstore.bundle.v0.3+json",
                   PREDICATE[] = "dev.sigstore.bundle.predicateType",
                   SIGNED[] = "https://sigstore.dev/cosign/sign/v1";
 
-enum { PAGES_MAX = 16, PAGE_BYTES_MAX = 1024 };
+enum { PAGES_MAX = 16 };
 
 struct finding {
     struct sl_oci *oci;
@@ -37,26 +37,34 @@ static bool says(const json_t *object, const char *key, const char *expected)
 
 /* ---- documents ------------------------------------------------------------------------------- */
 
-/* The query of a page's "Link: <URL?…>; rel=\"next\"" (RFC 8288). "": it is the last. */
-static void find_next(const struct sl_answer *answer, char page[PAGE_BYTES_MAX])
+/* *page: the query of a page's "Link: <URL?…>; rel=\"next\"" (RFC 8288); NULL: it is the last. */
+static int find_next(const struct finding *finding, const struct sl_answer *answer, char **page,
+                     struct sl_err *err)
 {
     static const char plain[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
-                                "?&=%+._~:/-";
-    char link[PAGE_BYTES_MAX];
-    *page = 0;
-    if (!sl_answer_header(answer, "Link", link, sizeof(link)) || *link != '<')
-        return;
-    char *end = strchr(link, '>'), *query = strchr(link, '?');
-    if (!end || !query || query > end || !strstr(end, "next"))
-        return;
-    *end = 0;
-    if (query[1] && !query[strspn(query, plain)])
-        memcpy(page, query, strlen(query) + 1);
+                                "?&=%+._~:/-!$'()*,;@";
+    size_t bytes;
+    free(sl_steal(page));
+    sl_autofree char *link = sl_answer_header_whole(answer, "Link", err);
+    if (!link)
+        return -1;
+    char *url = (char *)sl_http_next_link(link, &bytes);
+    if (!url)
+        return 0;
+    url[bytes] = 0;
+    const char *query = strchr(url, '?');
+    if (!query || !query[1] || query[strspn(query, plain)]) {
+        sl_log(SL_LOG_WARN, "%s behind a page: the registry's link to the next one is invalid",
+               finding->what);
+        return 0;
+    }
+    *page = sl_strdup(query, err);
+    return *page ? 0 : -1;
 }
 
 /* *document: json_decref() it; NULL: there is none. page: which one is asked for, and then the next
  * one; NULL: there are none. */
-static int ask(const struct finding *finding, const char *reference, bool may_lack, char *page,
+static int ask(const struct finding *finding, const char *reference, bool may_lack, char **page,
                json_t **document, struct sl_err *err)
 {
     struct sl_answer answer = {0};
@@ -65,7 +73,7 @@ static int ask(const struct finding *finding, const char *reference, bool may_la
                                    .reference = reference,
                                    .what = finding->what,
                                    .referrers = page != NULL,
-                                   .page = page && *page ? page : NULL,
+                                   .page = page ? *page : NULL,
                                    .may_lack = may_lack};
     int result = sl_oci_ask(&asking, &answer, &why);
     *document = NULL;
@@ -75,7 +83,9 @@ static int ask(const struct finding *finding, const char *reference, bool may_la
         result = *document ? 0 : -1;
     }
     if (result == 0 && page)
-        find_next(&answer, page);
+        result = find_next(finding, &answer, page, &why);
+    if (result < 0)
+        json_decref(sl_steal(document));
     sl_answer_release(&answer);
     if (result < 0 && err)
         *err = why;
@@ -166,10 +176,10 @@ static int add_bundles(const struct finding *finding, const json_t *index, struc
 /* Page by page. *known: the registry has referrers at all. */
 static int find_referrers(const struct finding *finding, bool *known, struct sl_err *err)
 {
-    char page[PAGE_BYTES_MAX] = "";
-    for (unsigned i = 0; i == 0 || (*page && i < PAGES_MAX); i++) {
+    sl_autofree char *page = NULL;
+    for (unsigned i = 0; i == 0 || (page && i < PAGES_MAX); i++) {
         json_t *index;
-        if (ask(finding, finding->digest, i == 0, page, &index, err) < 0)
+        if (ask(finding, finding->digest, i == 0, &page, &index, err) < 0)
             return -1;
         *known |= index != NULL;
         int result = add_bundles(finding, index, err);
