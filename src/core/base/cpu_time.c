@@ -1,13 +1,13 @@
 /* /proc/self/task/TID/schedstat: "USED WAITED TURNS", in ns (kernel document sched-stats.rst). */
 #include "cpu_time.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "entries.h"
 #include "thread.h"
 
 static uint64_t waited_of(int tasks_fd, const char *task)
@@ -32,7 +32,7 @@ struct sl_cpu_time sl_cpu_time(void)
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
     time.used_ns = (uint64_t)used.tv_sec * SL_NS_PER_S + (uint64_t)used.tv_nsec;
     DIR *tasks = opendir("/proc/self/task");
-    for (const struct dirent *task; tasks && (task = readdir(tasks));)
+    for (const struct dirent *task; tasks && (task = sl_next_entry(tasks));)
         time.waited_ns += waited_of(dirfd(tasks), task->d_name);
     if (tasks)
         closedir(tasks);

@@ -5,7 +5,6 @@
 #include "tree.h"
 
 #include <assert.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -13,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "entries.h"
 #include "exact_io.h"
 
 enum {
@@ -163,13 +163,12 @@ static int remove_entries(int fd, unsigned depth)
         close(fd);
         return -1;
     }
-    int done = 0, number = 0;
-    for (struct dirent *entry; done == 0 && (entry = readdir(folder));) {
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
-            continue;
+    int done = 0;
+    for (struct dirent *entry; done == 0 && (entry = sl_next_entry(folder));)
         done = remove_at(dirfd(folder), entry->d_name, depth + 1);
-        number = errno;
-    }
+    int number = errno;
+    if (done == 0 && number)
+        done = -1;
     closedir(folder);
     errno = number;
     return done;
@@ -240,7 +239,7 @@ void sl_tree_seal(int root_fd, const char *name)
     }
 }
 
-/* Takes fd. */
+/* Takes fd. What cannot be read counts nothing. */
 static uint64_t bytes_below(int fd, unsigned depth)
 {
     uint64_t bytes = 0;
@@ -249,10 +248,9 @@ static uint64_t bytes_below(int fd, unsigned depth)
         close(fd);
         return 0;
     }
-    for (struct dirent *entry; (entry = readdir(folder));) {
+    for (struct dirent *entry; (entry = sl_next_entry(folder));) {
         struct stat status;
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
-            fstatat(dirfd(folder), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) < 0)
+        if (fstatat(dirfd(folder), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) < 0)
             continue;
         bytes += (uint64_t)status.st_blocks * 512;
         if (S_ISDIR(status.st_mode) && depth < DEPTH_MAX) {

@@ -14,13 +14,13 @@
  *                         staging
  *     commit, staging, journal removed
  */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "entries.h"
 #include "hash.h"
 #include "log.h"
 #include "lower_bound.h"
@@ -322,9 +322,7 @@ static bool folder_goes(int fd, const char *name, const struct sl_published *old
         return false;
     }
     bool goes = true, empty = true;
-    for (struct dirent *entry; goes && (entry = readdir(folder));) {
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
-            continue;
+    for (struct dirent *entry; goes && (entry = sl_next_entry(folder));) {
         empty = goes = false;
         if (snprintf(below, sizeof(below), "%s/%s", name, entry->d_name) >= (int)sizeof(below))
             break;
@@ -333,6 +331,7 @@ static bool folder_goes(int fd, const char *name, const struct sl_published *old
                                   O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC),
                            below, old, depth + 1);
     }
+    goes = goes && !errno;
     closedir(folder);
     return goes && !empty;
 }

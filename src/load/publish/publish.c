@@ -9,7 +9,6 @@
  */
 #include "publish.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -17,6 +16,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "entries.h"
 #include "log.h"
 #include "owners.h"
 #include "publish_parts.h"
@@ -35,9 +35,9 @@ static bool holds_something(const struct sl_publish *publish)
             close(fd);
         return true;
     }
-    for (struct dirent *entry; !more && (entry = readdir(folder));)
-        more = strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
-               strcmp(entry->d_name, "lock") != 0;
+    for (struct dirent *entry; !more && (entry = sl_next_entry(folder));)
+        more = strcmp(entry->d_name, "lock") != 0;
+    more = more || errno;
     closedir(folder);
     return more;
 }

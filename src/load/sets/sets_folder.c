@@ -6,7 +6,6 @@
  * A set is unpacked beside it, into .NAME.sluice-restoring, and renamed over the empty folder: it
  * is there whole or not at all. Two that restore to one path meet at the lock of that folder.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -15,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "entries.h"
 #include "owners.h"
 #include "sets_parts.h"
 #include "tree.h"
@@ -127,9 +127,7 @@ bool sl_sets_folder_is_used(const struct sl_sets_folder *folder)
         sl_autoclose_(&fd);
         return true;
     }
-    bool used = false;
-    for (struct dirent *entry; !used && (entry = readdir(dir)) != NULL;)
-        used = strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
+    bool used = sl_next_entry(dir) || errno;
     closedir(dir);
     return used;
 }
@@ -148,11 +146,14 @@ static int empty(const struct sl_sets_folder *folder)
     int fd = openat(folder->staging, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
     int done = dir ? 0 : -1;
-    for (struct dirent *entry; done == 0 && (entry = readdir(dir)) != NULL;)
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
-            done = sl_tree_remove(folder->staging, entry->d_name);
+    for (struct dirent *entry; done == 0 && (entry = sl_next_entry(dir)) != NULL;)
+        done = sl_tree_remove(folder->staging, entry->d_name);
+    int number = errno;
+    if (done == 0 && number)
+        done = -1;
     if (dir)
         closedir(dir);
+    errno = number;
     return done;
 }
 

@@ -6,7 +6,6 @@
  *
  *     folder ──▶ names, sorted ──▶ tar ──▶ zstd ──▶ file, SHA-256
  */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -14,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "entries.h"
 #include "exact_io.h"
 #include "hash.h"
 #include "packed_stream.h"
@@ -125,14 +125,14 @@ static int walk(struct items *items, int folder_fd, const char *name, unsigned d
     if (depth > DEPTH_MAX)
         done = sl_fail(err, SL_E_USAGE, "folders of the caches are nested more than %d deep",
                        DEPTH_MAX);
-    for (struct dirent *entry; done == 0 && (entry = readdir(dir)) != NULL;) {
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
-            continue;
+    for (struct dirent *entry; done == 0 && (entry = sl_next_entry(dir)) != NULL;) {
         sl_autofree char *whole = sl_asprintf(err, "%s%s%s", name, *name ? "/" : "", entry->d_name);
         done = whole ? sl_cancel_check(items->cancel, err) : -1;
         if (done == 0)
             done = take(items, folder_fd, entry->d_name, whole, depth, err);
     }
+    if (done == 0 && errno)
+        done = sl_fail_errno(err, SL_E_NO_SPACE, errno, "cannot list '%s'", name);
     if (dir)
         closedir(dir);
     return done;

@@ -9,7 +9,6 @@
  */
 #include "directory_holder.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -18,6 +17,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "entries.h"
 #include "log.h"
 #include "node_folder.h"
 #include "node_lock.h"
@@ -348,7 +348,7 @@ static int scan_model(struct sl_directory_holder *holder, struct sl_registry *re
         return 0;
     }
     read_current(dirfd(folder), current);
-    for (struct dirent *entry; done == 0 && (entry = readdir(folder));) {
+    for (struct dirent *entry; done == 0 && (entry = sl_next_entry(folder));) {
         struct stat status;
         if (is_version(entry->d_name) &&
             fstatat(dirfd(folder), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
@@ -356,6 +356,9 @@ static int scan_model(struct sl_directory_holder *holder, struct sl_registry *re
             done = scan_version(holder, registry, dirfd(folder), name, entry->d_name,
                                 strcmp(current, entry->d_name) == 0, &scanned, err);
     }
+    if (done == 0 && errno)
+        sl_log(SL_LOG_WARN, "versions of '%s' may be left alone: its folder cannot be read: %s",
+               name, strerror(errno));
     free(scanned.versions);
     closedir(folder);
     return done;
@@ -368,9 +371,11 @@ int sl_directory_holder_scan(struct sl_directory_holder *holder, struct sl_regis
     int done = 0;
     if (!folder)
         return sl_tree_fail(err, errno, "read", holder->folder.path);
-    for (struct dirent *entry; done == 0 && (entry = readdir(folder));)
+    for (struct dirent *entry; done == 0 && (entry = sl_next_entry(folder));)
         if (sl_is_model_name(entry->d_name))
             done = scan_model(holder, registry, entry->d_name, err);
+    if (done == 0 && errno)
+        done = sl_tree_fail(err, errno, "read", holder->folder.path);
     closedir(folder);
     return done;
 }
@@ -442,7 +447,7 @@ void sl_directory_holder_each_spec(struct sl_directory_holder *holder,
 {
     DIR *folder =
         holder->folder.exposed ? NULL : read_folder(openat(holder->folder.fd, ".", FOLDER));
-    for (struct dirent *entry; folder && (entry = readdir(folder));) {
+    for (struct dirent *entry; folder && (entry = sl_next_entry(folder));) {
         if (!sl_is_model_name(entry->d_name))
             continue;
         sl_autobuf text = SL_BUF_INIT(SL_SPEC_BYTES_MAX);
@@ -454,6 +459,9 @@ void sl_directory_holder_each_spec(struct sl_directory_holder *holder,
             sl_log(SL_LOG_WARN, "the kept spec of '%s' cannot be read: %s", entry->d_name,
                    why.message);
     }
+    if (folder && errno)
+        sl_log(SL_LOG_WARN, "some kept specs may be missing: '%s' cannot be read: %s",
+               holder->folder.path, strerror(errno));
     if (folder)
         closedir(folder);
 }

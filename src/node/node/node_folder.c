@@ -11,13 +11,13 @@
  */
 #include "node_folder.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "entries.h"
 #include "log.h"
 #include "tree.h"
 
@@ -215,16 +215,16 @@ int sl_node_check_entries(int folder_fd, const char *where, struct sl_err *err)
         sl_autoclose_(&fd);
         return sl_tree_fail(err, number, "read the folder", where);
     }
-    for (struct dirent *entry; done == 0 && (entry = readdir(folder));) {
+    for (struct dirent *entry; done == 0 && (entry = sl_next_entry(folder));) {
         struct stat status;
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
-            continue;
         if (fstatat(folder_fd, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) < 0)
             done = errno == ENOENT ? 0 : sl_tree_fail(err, errno, "look at", entry->d_name);
         else if (!sl_node_is_own(&status))
             done = sl_fail_code(err, SL_E_NO_SPACE, "owner",
                                 "'%s' holds files of other users: remove it", where);
     }
+    if (done == 0 && errno)
+        done = sl_tree_fail(err, errno, "read the folder", where);
     closedir(folder);
     return done;
 }

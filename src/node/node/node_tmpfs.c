@@ -5,7 +5,6 @@
  */
 #include "node_tmpfs.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -17,6 +16,7 @@
 #include <sys/statfs.h>
 #include <unistd.h>
 
+#include "entries.h"
 #include "log.h"
 #include "node_folder.h"
 #include "selinux_label.h"
@@ -125,17 +125,19 @@ static bool is_mounted(int fd)
 
 static int check_empty(int fd, const char *path, struct sl_err *err)
 {
-    int inside = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), found = 0;
+    int inside = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *folder = inside < 0 ? NULL : fdopendir(inside);
     if (!folder) {
         int number = errno;
         sl_autoclose_(&inside);
         return sl_fail_errno(err, SL_E_NO_SPACE, number, "cannot read '%s'", path);
     }
-    for (struct dirent *entry; found < 3 && (entry = readdir(folder));)
-        found++;
+    bool empty = !sl_next_entry(folder);
+    int number = errno;
     closedir(folder);
-    if (found < 3) /* "." and ".." */
+    if (empty && number)
+        return sl_fail_errno(err, SL_E_NO_SPACE, number, "cannot read '%s'", path);
+    if (empty)
         return 0;
     return sl_fail(err, SL_E_NO_SPACE,
                    "'%s' is not empty, and a tmpfs mounted there would hide its contents: empty "

@@ -4,13 +4,13 @@
  */
 #include "pool_holder.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "entries.h"
 #include "fill.h"
 #include "held_memory.h"
 #include "log.h"
@@ -300,7 +300,7 @@ static void remove_foreign(const struct sl_node_folder *folder)
     DIR *entries = fd < 0 ? NULL : fdopendir(fd);
     if (!entries)
         sl_autoclose_(&fd);
-    for (struct dirent *entry; entries && (entry = readdir(entries));) {
+    for (struct dirent *entry; entries && (entry = sl_next_entry(entries));) {
         if (!is_id(entry->d_name) || !is_foreign(folder->fd, entry->d_name))
             continue;
         sl_log(SL_LOG_WARN, "'%.100s' in the pool's directory was made by another user: removed",
@@ -308,6 +308,9 @@ static void remove_foreign(const struct sl_node_folder *folder)
         if (sl_tree_remove(folder->fd, entry->d_name) < 0)
             set_aside(folder->fd, entry->d_name);
     }
+    if (entries && errno)
+        sl_log(SL_LOG_WARN, "what others made in '%s' may still be there: it cannot be read: %s",
+               folder->path, strerror(errno));
     if (entries)
         closedir(entries);
 }

@@ -7,7 +7,6 @@
  */
 #include "pool_files.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -16,6 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "entries.h"
 #include "exact_io.h"
 #include "hash.h"
 #include "json.h"
@@ -338,7 +338,7 @@ void sl_pool_files_scan(const struct sl_slab_place *place,
     DIR *folder = fd < 0 ? NULL : fdopendir(fd);
     if (!folder && fd >= 0)
         close(fd);
-    for (struct dirent *entry; folder && (entry = readdir(folder));) {
+    for (struct dirent *entry; folder && (entry = sl_next_entry(folder));) {
         struct sl_err why = SL_ERR_INIT;
         if (!is_id(entry->d_name))
             continue;
@@ -353,9 +353,10 @@ void sl_pool_files_scan(const struct sl_slab_place *place,
         if (!left)
             remove_folder(place->directory_fd, entry->d_name);
     }
+    bool whole = folder && !errno;
     if (folder)
         closedir(folder);
-    else
+    if (!whole)
         sl_log(SL_LOG_WARN, "the pool's directory cannot be read: what was kept there is left for "
                             "the next start");
 }

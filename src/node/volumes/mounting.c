@@ -7,7 +7,6 @@
  */
 #include "mounting.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -18,6 +17,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "entries.h"
 #include "log.h"
 #include "mem.h"
 #include "tree.h"
@@ -199,9 +199,7 @@ static bool is_empty(int parent_fd, const char *leaf)
         sl_autoclose_(&fd);
         return false;
     }
-    bool empty = true;
-    for (struct dirent *entry; empty && (entry = readdir(folder));)
-        empty = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0;
+    bool empty = !sl_next_entry(folder) && !errno;
     closedir(folder);
     return empty;
 }
@@ -217,8 +215,9 @@ bool sl_mounting_holds_only(int folder_fd, const char *socket)
     }
     bool only =
         fstatat(folder_fd, socket, &status, AT_SYMLINK_NOFOLLOW) == 0 && S_ISSOCK(status.st_mode);
-    for (struct dirent *entry; only && (entry = readdir(folder));)
+    for (struct dirent *entry; only && (entry = sl_next_entry(folder));)
         only = *entry->d_name == '.' || strcmp(entry->d_name, socket) == 0;
+    only = only && !errno;
     closedir(folder);
     return only;
 }

@@ -6,13 +6,13 @@
  */
 #include "volume_record.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "entries.h"
 #include "hash.h"
 #include "json.h"
 #include "log.h"
@@ -183,7 +183,7 @@ static int list(int folder_fd, char ***names, size_t *count, struct sl_err *err)
         return sl_fail_errno(err, SL_E_NO_SPACE, errno, "cannot read the records of volumes");
     }
     int done = 0;
-    for (struct dirent *entry; done == 0 && (entry = readdir(folder));) {
+    for (struct dirent *entry; done == 0 && (entry = sl_next_entry(folder));) {
         if (!is_json(entry->d_name))
             continue;
         char *copy = sl_strdup(entry->d_name, err);
@@ -193,6 +193,8 @@ static int list(int folder_fd, char ***names, size_t *count, struct sl_err *err)
         else
             free(copy);
     }
+    if (done == 0 && errno)
+        done = sl_fail_errno(err, SL_E_NO_SPACE, errno, "cannot read the records of volumes");
     closedir(folder);
     return done;
 }

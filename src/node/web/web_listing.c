@@ -1,6 +1,6 @@
 /* A directory as a list: HTML for people, JSON when it is asked for. Sorted, limited, without
  * names of ours. */
-#include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "entries.h"
 #include "mem.h"
 #include "own_names.h"
 #include "web_http.h"
@@ -84,8 +85,7 @@ static int add_entry(struct listing *listing, int directory, const char *name, s
 
 static bool is_hidden(const char *name)
 {
-    return strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || sl_own_name(name, strlen(name)) ||
-           sl_own_name_of_node(name, strlen(name), false);
+    return sl_own_name(name, strlen(name)) || sl_own_name_of_node(name, strlen(name), false);
 }
 
 /* Adds the files below a folder; false: there are too many, or it cannot be read. */
@@ -97,7 +97,7 @@ static bool add_tree(int parent, const char *name, unsigned depth, unsigned *loo
     bool whole = folder && depth < DEPTH_MAX;
     if (!folder && fd >= 0)
         close(fd);
-    while (whole && (found = readdir(folder))) {
+    while (whole && (found = sl_next_entry(folder))) {
         struct stat stat;
         if (is_hidden(found->d_name))
             continue;
@@ -108,6 +108,7 @@ static bool add_tree(int parent, const char *name, unsigned depth, unsigned *loo
         else if (whole && S_ISREG(stat.st_mode) && !web_share_is_kept(found->d_name, &stat))
             *bytes = sl_add_capped(*bytes, (uint64_t)stat.st_size);
     }
+    whole = whole && !errno;
     if (folder)
         closedir(folder);
     return whole;
@@ -135,9 +136,11 @@ static int read_directory(struct listing *listing, int fd, struct sl_err *err)
         close(fd);
         return sl_fail(err, SL_E_NO_SPACE, "cannot list the directory");
     }
-    while (result == 0 && !listing->truncated && (found = readdir(directory)))
+    while (result == 0 && !listing->truncated && (found = sl_next_entry(directory)))
         if (!is_hidden(found->d_name))
             result = add_entry(listing, dirfd(directory), found->d_name, err);
+    if (result == 0 && !listing->truncated && errno)
+        result = sl_fail_errno(err, SL_E_NO_SPACE, errno, "cannot list the directory");
     if (listing->count)
         qsort(listing->entries, listing->count, sizeof(*listing->entries), by_name);
     size_folders(listing, dirfd(directory));

@@ -6,12 +6,12 @@
  * Manifests are looked for in the shared directory and two folders deep, as a node keeps versions
  * of models; anew when a name is not known, but not all the time.
  */
-#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "entries.h"
 #include "http_through.h"
 #include "publish.h"
 #include "web_http.h"
@@ -83,7 +83,7 @@ static void add_row(const struct sl_publish_object *object, void *arg)
     named->locked.count += row->path != NULL;
 }
 
-/* folder: "" or with '/' at its end. */
+/* folder: "" or with '/' at its end. What cannot be read now is not found this time. */
 static void look_in(struct named *named, int share_fd, const char *folder, unsigned depth)
 {
     char below[SL_WEB_PATH_BYTES];
@@ -95,7 +95,7 @@ static void look_in(struct named *named, int share_fd, const char *folder, unsig
     DIR *dir = fd >= 0 && depth ? fdopendir(fd) : NULL;
     if (fd >= 0 && !dir)
         close(fd);
-    while (dir && (entry = readdir(dir)) && named->locked.folders < FOLDERS_MAX) {
+    while (dir && (entry = sl_next_entry(dir)) && named->locked.folders < FOLDERS_MAX) {
         bool is_folder = entry->d_type == DT_DIR || entry->d_type == DT_UNKNOWN;
         if (!is_folder || *entry->d_name == '.' ||
             snprintf(below, sizeof(below), "%s%s/", folder, entry->d_name) >= (int)sizeof(below))

@@ -14,7 +14,6 @@
  * as links into a store of blobs and the user named this directory; links to directories are not
  * followed, so a listing ends and stays below its base.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -28,6 +27,7 @@
 
 #include "beneath.h"
 #include "buf.h"
+#include "entries.h"
 #include "file_edit.h"
 #include "file_store.h"
 #include "log.h"
@@ -191,9 +191,7 @@ static void names_release(struct names *names)
 static int read_names(DIR *directory, struct names *names, struct sl_err *err)
 {
     struct dirent *entry;
-    while (errno = 0, (entry = readdir(directory))) {
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
-            continue;
+    while ((entry = sl_next_entry(directory))) {
         if (names->count == DIRECTORY_ENTRIES_MAX)
             return sl_fail(err, SL_E_FORMAT, "a directory of more than %d entries",
                            DIRECTORY_ENTRIES_MAX);

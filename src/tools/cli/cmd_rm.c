@@ -4,7 +4,6 @@
  * our own state; files of others stay, and so does a directory in which a load is at work or whose
  * files are not those that were published.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -15,6 +14,7 @@
 #include <unistd.h>
 
 #include "cli.h"
+#include "entries.h"
 #include "initializer.h"
 #include "json.h"
 #include "owners.h"
@@ -103,7 +103,7 @@ static int each_folder(const char *path,
 {
     DIR *dir = opendir(path);
     int done = dir ? 0 : sl_fail_errno(err, SL_E_NO_SPACE, errno, "cannot list '%s'", path);
-    for (struct dirent *entry; done == 0 && (entry = readdir(dir)) != NULL;) {
+    for (struct dirent *entry; done == 0 && (entry = sl_next_entry(dir)) != NULL;) {
         struct stat status;
         sl_autofree char *folder = sl_asprintf(err, "%s/%s", path, entry->d_name);
         if (!folder)
@@ -111,6 +111,8 @@ static int each_folder(const char *path,
         else if (entry->d_name[0] != '.' && lstat(folder, &status) == 0 && S_ISDIR(status.st_mode))
             done = each(folder, arg, err);
     }
+    if (done == 0 && errno)
+        done = sl_fail_errno(err, SL_E_NO_SPACE, errno, "cannot list '%s'", path);
     if (dir)
         closedir(dir);
     return done;
@@ -170,20 +172,24 @@ static int remove_name(const char *folder, void *arg, struct sl_err *err)
 }
 
 /* How many pods' volumes show models of it, by the daemon's records: mounts outlive it. */
-static unsigned count_volumes(const char *path)
+static int count_volumes(const char *path, unsigned *count, struct sl_err *err)
 {
     static const char end[] = ".json";
-    sl_autofree char *name = sl_asprintf(NULL, "%s/.volumes", path);
-    DIR *dir = name ? opendir(name) : NULL;
-    unsigned count = 0;
-    for (struct dirent *entry; dir && (entry = readdir(dir)) != NULL;) {
+    sl_autofree char *name = sl_asprintf(err, "%s/.volumes", path);
+    if (!name)
+        return -1;
+    DIR *dir = opendir(name);
+    if (!dir && errno == ENOENT)
+        return 0;
+    for (struct dirent *entry; dir && (entry = sl_next_entry(dir)) != NULL;) {
         size_t bytes = strlen(entry->d_name);
-        count +=
+        *count +=
             bytes >= sizeof(end) && strcmp(entry->d_name + bytes - (sizeof(end) - 1), end) == 0;
     }
+    int done = errno ? sl_fail_errno(err, SL_E_NO_SPACE, errno, "cannot list '%s'", name) : 0;
     if (dir)
         closedir(dir);
-    return count;
+    return done;
 }
 
 /* The lock keeps a daemon from starting meanwhile. 1: there was such a directory. */
@@ -200,7 +206,9 @@ static int remove_node(const char *path, struct node_removal *removal, struct sl
         return sl_fail(err, SL_E_USAGE,
                        "a node daemon runs in '%s': end it first, or use `sluice node evict NAME`",
                        path);
-    unsigned volumes = removal->force ? 0 : count_volumes(path);
+    unsigned volumes = 0;
+    if (!removal->force && count_volumes(path, &volumes, err) < 0)
+        return -1;
     if (volumes)
         return sl_fail(
             err, SL_E_USAGE,

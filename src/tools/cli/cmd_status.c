@@ -2,7 +2,6 @@
  * sluice status: what is in a directory that sluice loads into: a published model, whole or
  * changed; a load at work; what an interrupted one left; nothing. Nothing is written.
  */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -14,6 +13,7 @@
 #include <unistd.h>
 
 #include "cli.h"
+#include "entries.h"
 #include "initializer.h"
 #include "json.h"
 #include "own_names.h"
@@ -78,24 +78,25 @@ static int look(const char *path, struct state *state, struct sl_err *err)
 }
 
 /* Of other people, or not of a load; what is ours is told of by itself. */
-static uint64_t count_foreign(const char *path)
+static int count_foreign(const char *path, uint64_t *count, struct sl_err *err)
 {
-    uint64_t count = 0;
     DIR *folder = opendir(path);
-    for (const struct dirent *entry; folder && (entry = readdir(folder));)
-        count += strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
-                 !sl_own_name(entry->d_name, strlen(entry->d_name));
+    for (const struct dirent *entry; folder && (entry = sl_next_entry(folder));)
+        *count += !sl_own_name(entry->d_name, strlen(entry->d_name));
+    int done = errno ? sl_fail_errno(err, SL_E_NO_SPACE, errno, "cannot list '%s'", path) : 0;
     if (folder)
         closedir(folder);
-    return count;
+    return done;
 }
 
-static void print_text(const char *path, const struct state *state)
+static int print_text(const char *path, const struct state *state, struct sl_err *err)
 {
     const struct sl_publish_facts *facts = &state->facts;
     char size[32], staged[32], unhashed[32];
     char foreign[40], signer[SL_SIGNED_BY_TEXT];
-    uint64_t others = strcmp(state->text, "empty") == 0 ? count_foreign(path) : 0;
+    uint64_t others = 0;
+    if (strcmp(state->text, "empty") == 0 && count_foreign(path, &others, err) < 0)
+        return -1;
     if (others)
         printf("%s: %s, none published by sluice, on %s\n", path,
                sl_human_count(others, "file", foreign), sl_pages_of_path(path));
@@ -122,6 +123,7 @@ static void print_text(const char *path, const struct state *state)
         printf("  an interrupted load left %s: the next one resumes there, `sluice rm` removes "
                "it\n",
                sl_human_bytes(state->staged, staged));
+    return 0;
 }
 
 static int print_json(const char *path, const struct state *state, struct sl_err *err)
@@ -155,9 +157,7 @@ static int show(const struct sl_cli *cli, struct state *state, struct sl_err *er
     const char *path = cli->operands[0];
     if (look(path, state, err) < 0)
         return -1;
-    if (!cli->json)
-        print_text(path, state);
-    else if (print_json(path, state, err) < 0)
+    if ((cli->json ? print_json(path, state, err) : print_text(path, state, err)) < 0)
         return -1;
     if (strcmp(state->text, "changed") == 0)
         return sl_fail(err, SL_E_INTEGRITY,

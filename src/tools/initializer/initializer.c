@@ -8,7 +8,6 @@
  */
 #include "initializer.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -20,6 +19,7 @@
 #include "archive_work.h"
 #include "choosing.h"
 #include "destination.h"
+#include "entries.h"
 #include "hash.h"
 #include "local_links.h"
 #include "log.h"
@@ -105,12 +105,6 @@ static int hash_request(const struct run *run, struct pair *pair, struct sl_err 
 
 /* ---- an archive ----------------------------------------------------------------------------- */
 
-static bool is_passed(const char *name, bool top)
-{
-    return strcmp(name, ".") == 0 || strcmp(name, "..") == 0 ||
-           (top && sl_own_name(name, strlen(name)));
-}
-
 /* The one file that a load published, below a folder (taken): itself and its name; -1 with errno.
  */
 static int find_only_file(int fd, bool top, char name[256])
@@ -122,9 +116,8 @@ static int find_only_file(int fd, bool top, char name[256])
     }
     int found = -1;
     struct stat status;
-    errno = ENOENT;
-    for (struct dirent *entry; found < 0 && (entry = readdir(folder));) {
-        if (is_passed(entry->d_name, top) ||
+    for (struct dirent *entry; found < 0 && (entry = sl_next_entry(folder));) {
+        if ((top && sl_own_name(entry->d_name, strlen(entry->d_name))) ||
             fstatat(dirfd(folder), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) < 0)
             continue;
         int next = openat(dirfd(folder), entry->d_name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
@@ -132,8 +125,12 @@ static int find_only_file(int fd, bool top, char name[256])
             break;
         snprintf(name, 256, "%s", entry->d_name);
         found = S_ISDIR(status.st_mode) ? find_only_file(next, false, name) : next;
+        if (found < 0 && errno != ENOENT)
+            break;
     }
+    int number = errno ? errno : ENOENT;
     closedir(folder);
+    errno = number;
     return found;
 }
 

@@ -4,10 +4,11 @@
  */
 #include "local_links.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
+
+#include "entries.h"
 
 enum { ENTRIES_MAX = 10000 };
 
@@ -48,8 +49,10 @@ int sl_local_links_find(struct sl_local_links *links, const char *path,
         DIR *folder = opendir(path);
         if (!folder)
             return sl_fail_errno(err, SL_E_AUTH, errno, "cannot list '%.300s'", path);
-        for (struct dirent *entry; done == 0 && (entry = readdir(folder));)
+        for (struct dirent *entry; done == 0 && (entry = sl_next_entry(folder));)
             done = add(links, path, entry->d_name, patterns, err);
+        if (done == 0 && errno)
+            done = sl_fail_errno(err, SL_E_AUTH, errno, "cannot list '%.300s'", path);
         closedir(folder);
     }
     if (done == 0 && links->paths.count == 0)

@@ -7,7 +7,6 @@
  */
 #include "moving.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -15,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "entries.h"
 #include "lower_bound.h"
 #include "own_names.h"
 #include "owners.h"
@@ -186,11 +186,10 @@ static int walk_folder(struct walk *walk, int fd, size_t used, unsigned depth, s
         close(fd);
         return -1;
     }
-    for (struct dirent *entry; done == 0 && (entry = readdir(folder));) {
+    for (struct dirent *entry; done == 0 && (entry = sl_next_entry(folder));) {
         const char *leaf = entry->d_name;
         size_t bytes = strlen(leaf);
-        if (strcmp(leaf, ".") == 0 || strcmp(leaf, "..") == 0 ||
-            (depth == 0 && sl_own_name(leaf, bytes)))
+        if (depth == 0 && sl_own_name(leaf, bytes))
             continue;
         if (used + 1 + bytes >= sizeof(walk->from)) {
             done = sl_tree_fail(err, ENAMETOOLONG, "move", walk->from);
@@ -200,6 +199,8 @@ static int walk_folder(struct walk *walk, int fd, size_t used, unsigned depth, s
         done = take(walk, dirfd(folder), leaf, depth, err);
         walk->from[used] = 0;
     }
+    if (done == 0 && errno)
+        done = sl_tree_fail(err, errno, "list", walk->from);
     closedir(folder);
     return done;
 }
