@@ -478,6 +478,41 @@ SL_TEST(what_cannot_be_kept_is_not_begun)
     sl_node_free(node);
 }
 
+static int request(struct sl_node *node, const char *text)
+{
+    char names[SL_NODE_REQUEST_MODELS_MAX][64];
+    size_t count;
+    return sl_node_request(node, text, strlen(text), names, &count, &err);
+}
+
+static void expect_kept(const char *text)
+{
+    sl_autobuf kept = SL_BUF_INIT(4096);
+    ck_assert_int_eq(sl_tree_read(scratch, "models/r/model.yaml", &kept, NULL), 0);
+    ck_assert_str_eq(sl_buf_string(&kept), text);
+}
+
+SL_TEST(of_a_spec_that_is_refused_the_one_before_is_kept)
+{
+    static const char first[] = MODEL("r", ""), second[] = MODEL("r", "readers: {attempts: 2}\n");
+    struct sl_node *node = open_node("");
+    unsigned refused = 0, made = 0;
+    for (unsigned nth = 1; made + 1 >= nth; nth++) {
+        ck_assert_int_eq(request(node, first), 0);
+        settled(node);
+        sl_alloc_fail_at(nth);
+        int done = request(node, second);
+        made = sl_alloc_count();
+        sl_alloc_fail_at(0);
+        expect_kept(done < 0 ? first : second);
+        refused += done < 0;
+    }
+    ck_assert_uint_gt(refused, 0);
+    ck_assert_int_eq(request(node, second), 0);
+    expect_kept(second);
+    sl_node_free(node);
+}
+
 /* ---- the config ----------------------------------------------------------------------------- */
 
 SL_TEST(a_new_config_loads_what_is_new_and_unpins_what_left)

@@ -440,6 +440,13 @@ int sl_directory_holder_remember(struct sl_directory_holder *holder, const char 
     return done;
 }
 
+int sl_directory_holder_recall(struct sl_directory_holder *holder, const char *name,
+                               struct sl_buf *text, struct sl_err *err)
+{
+    sl_autoclose int fd = open_model(holder, name, false, err);
+    return fd < 0 ? -1 : sl_node_read_own(fd, MODEL_SPEC, text, err);
+}
+
 void sl_directory_holder_each_spec(struct sl_directory_holder *holder,
                                    void (*call)(void *arg, const char *name, const char *text,
                                                 size_t bytes),

@@ -64,6 +64,9 @@ int sl_directory_holder_beside(struct sl_directory_holder *holder, const char *n
  * exchange the directory none is kept: 0. SL_E_NO_SPACE. */
 int sl_directory_holder_remember(struct sl_directory_holder *holder, const char *name,
                                  const char *text, struct sl_err *err);
+/** Read the spec that is kept of a model. SL_E_NOT_FOUND: none; SL_E_NO_SPACE. */
+int sl_directory_holder_recall(struct sl_directory_holder *holder, const char *name,
+                               struct sl_buf *text, struct sl_err *err);
 /** Every kept spec; texts are borrowed for the call. What cannot be read is logged and left out. */
 void sl_directory_holder_each_spec(struct sl_directory_holder *holder,
                                    void (*call)(void *arg, const char *name, const char *text,

@@ -152,19 +152,27 @@ static void define_kept(void *arg, const char *name, const char *text, size_t by
         sl_log(SL_LOG_WARN, "the kept spec of '%s' is not valid any more: %s", name, why.message);
 }
 
-/* Kept first, since what cannot be kept is not begun: its caller is told that it was refused. */
+/* Kept first, since what cannot be kept is not begun: its caller is told that it was refused. What
+ * is refused then is not kept, but what was before. */
 static int take_request(struct sl_node *node, struct sl_spec *spec, const char *name,
                         const char *text, struct sl_err *err)
 {
     const struct sl_model_options options = {SL_MODEL_OF_REQUEST, false, true};
-    struct sl_registry_meaning meaning;
+    sl_autobuf before = SL_BUF_INIT(SL_SPEC_BYTES_MAX);
+    struct sl_err why = SL_ERR_INIT;
     SL_LOCKED(&node->keeping);
+    bool kept = sl_directory_holder_recall(node->directory, name, &before, &why) == 0;
+    if (!kept && why.kind != SL_E_NOT_FOUND && !*why.code) {
+        *err = why;
+        return -1;
+    }
     if (complete(node, spec, err) < 0 ||
         sl_directory_holder_remember(node->directory, name, text, err) < 0)
         return -1;
     int done = sl_registry_define(node->registry, spec, holder_of(node, spec), &options, err);
-    if (done < 0 && (!sl_registry_meaning(node->registry, name, &meaning) || meaning.of_config))
-        sl_directory_holder_remember(node->directory, name, NULL, NULL);
+    if (done < 0 && sl_directory_holder_remember(node->directory, name,
+                                                 kept ? sl_buf_string(&before) : NULL, &why) < 0)
+        sl_log(SL_LOG_WARN, "the refused spec of '%s' is kept: %s", name, why.message);
     return done;
 }
 
