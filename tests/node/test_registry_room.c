@@ -1,6 +1,7 @@
 /* Room for deposits: what goes for one is dropped by another thread, and nobody waits for it but
  * the depositor. Room for loads: a refusal is remembered only as long as it is true. */
 #include <check.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -171,6 +172,25 @@ SL_TEST(several_that_go_are_awaited_together)
     sl_registry_deposit_abort(registry, 7);
     ck_assert_uint_eq(answers(), 1);
     sl_registry_release(registry, ref);
+}
+
+/* As many as there are, however small. */
+SL_TEST(hundreds_that_go_for_one_go)
+{
+    enum { SMALL = 300 };
+    char name[16];
+    reopen_with(SMALL, 1);
+    for (unsigned i = 0; i < SMALL; i++) {
+        snprintf(name, sizeof(name), "s%u", i);
+        define(name, 1, i % 200);
+        touch(name);
+    }
+    ck_assert_uint_eq(counts().held_bytes, SMALL);
+    define("large", SMALL, 201);
+    touch("large");
+    ck_assert_uint_eq(counts().evictions, SMALL);
+    ck_assert_uint_eq(counts().held_bytes, SMALL);
+    ck_assert_uint_eq(counts().refusals, 0);
 }
 
 /* It needs nobody to go, but its room is still being given back. */

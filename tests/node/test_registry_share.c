@@ -177,6 +177,29 @@ SL_TEST(the_last_use_by_any_name_counts)
     ck_assert_uint_eq(counts().held_bytes, 80);
 }
 
+/* Nothing is begun in the place of memory that some of them keep. */
+SL_TEST(one_of_hundreds_of_names_goes_with_all)
+{
+    enum { NAMES = 300 };
+    char name[16];
+    const struct sl_derived_offer offer = {
+        .name = "m", .key = "k", .holder = "fake", .identity = {2}, .bytes = 60, .id = 7};
+    define("m", 5, 2);
+    touch("m");
+    struct sl_model_ref *ref = must("m");
+    for (unsigned i = 0; i < NAMES; i++) {
+        snprintf(name, sizeof(name), "n%u", i);
+        define(name, 60, 1);
+        touch(name);
+    }
+    ck_assert_uint_eq(counts().held_bytes, 65);
+    ck_assert_msg(sl_registry_deposit_begin(registry, &offer, &err) == 0, "%s", err.message);
+    ck_assert_uint_eq(counts().held_bytes, 65);
+    ck_assert_uint_eq(counts().residents, 2);
+    sl_registry_deposit_abort(registry, 7);
+    sl_registry_release(registry, ref);
+}
+
 SL_TEST(a_smaller_budget_drops_it_with_all_names)
 {
     define_both();

@@ -284,23 +284,15 @@ static uint64_t used_ns(const struct resident *resident)
     return last;
 }
 
-static bool is_chosen(const struct victims *victims, const struct resident *resident)
-{
-    for (size_t i = 0; i < victims->count; i++)
-        if (victims->items[i] == resident)
-            return true;
-    return false;
-}
-
 static struct resident *next_victim(const struct sl_registry *registry, unsigned space,
-                                    const struct resident *wanting, const struct victims *victims)
+                                    const struct resident *wanting)
 {
     struct resident *best = NULL;
     int best_rank = 0;
     for (struct model *model = registry->locked.models; model; model = model->next)
         for (struct resident *at = model->residents; at; at = at->next) {
             int own = rank(at, wanting);
-            if (own < 0 || at->borrows || !lies_in(registry, at, space) || is_chosen(victims, at))
+            if (own < 0 || at->borrows || !lies_in(registry, at, space) || at->chosen)
                 continue;
             if (!best || own < best_rank || (own == best_rank && used_ns(at) < used_ns(best))) {
                 best = at;
@@ -428,33 +420,40 @@ void registry_mark(struct sl_registry *registry, struct resident *resident, bool
 
 void registry_leave_to_janitor(struct sl_registry *registry, const struct victims *victims)
 {
-    for (size_t i = 0; i < victims->count; i++)
-        registry_set_resident(victims->items[i], RESIDENT_MARKED);
+    for (struct resident *at = victims->first; at; at = at->victim_next)
+        registry_set_resident(at, RESIDENT_MARKED);
     pthread_cond_signal(&registry->clean);
 }
 
 /* What its going gives, when those before it have gone: what others share with it they keep. */
-static uint64_t gives(const struct resident *victim, const struct victims *before)
+static uint64_t gives(const struct resident *victim)
 {
     const struct resident *with = shares_with(victim);
-    uint64_t bytes = with && is_chosen(before, with) ? victim->bytes : counted(victim), kept = 0;
+    uint64_t bytes = with && with->chosen ? victim->bytes : counted(victim), kept = 0;
     for (const struct resident *at = victim->model->residents; at; at = at->next)
-        if (shares_with(at) == victim && !registry_is_going(at) && !is_chosen(before, at))
+        if (shares_with(at) == victim && !registry_is_going(at) && !at->chosen)
             kept += SL_MIN(at->bytes, at->shared.bytes);
     return bytes - SL_MIN(bytes, kept);
 }
 
-/* With all its names; false: there is no place for them. */
-static bool choose(struct resident *victim, struct victims *victims)
+/* With all its names. */
+static void choose(struct resident *victim, struct victims *victims)
 {
     struct resident *at = victim;
     do {
-        if (victims->count == VICTIMS_MAX)
-            return false;
-        victims->items[victims->count++] = at;
+        at->chosen = true;
+        at->victim_next = NULL;
+        *(victims->last ? &victims->last->victim_next : &victims->first) = at;
+        victims->last = at;
         at = at->share_next;
     } while (at != victim);
-    return true;
+}
+
+/* The choice is over: they stay, or are marked. */
+static void end_choice(const struct victims *victims)
+{
+    for (struct resident *at = victims->first; at; at = at->victim_next)
+        at->chosen = false;
 }
 
 /* What must go in one space, beside what goes already; false: that would not be enough. */
@@ -463,15 +462,14 @@ static bool choose_victims(const struct sl_registry *registry, const struct resi
 {
     uint64_t budget = registry->locked.budgets[space];
     uint64_t others = add_up(registry, space, false) - counted(resident);
-    for (size_t i = 0; i < victims->count; i++)
-        others -= lies_in(registry, victims->items[i], space) ? counted(victims->items[i]) : 0;
-    while (bytes <= budget && others > budget - bytes && victims->count < VICTIMS_MAX) {
-        struct resident *victim = next_victim(registry, space, resident, victims);
+    for (const struct resident *at = victims->first; at; at = at->victim_next)
+        others -= lies_in(registry, at, space) ? counted(at) : 0;
+    while (bytes <= budget && others > budget - bytes) {
+        struct resident *victim = next_victim(registry, space, resident);
         if (!victim)
             break;
-        others -= gives(victim, victims);
-        if (!choose(victim, victims))
-            break;
+        others -= gives(victim);
+        choose(victim, victims);
     }
     return bytes <= budget && others <= budget - bytes;
 }
@@ -479,17 +477,19 @@ static bool choose_victims(const struct sl_registry *registry, const struct resi
 int registry_make_room(struct sl_registry *registry, struct resident *resident, uint64_t bytes,
                        struct victims *victims, struct sl_err *err)
 {
-    victims->count = 0;
+    *victims = (struct victims){0};
     for (unsigned space = 0; space < SL_SPACES_MAX; space++) {
         if (!lies_in(registry, resident, space) ||
             choose_victims(registry, resident, bytes, space, victims))
             continue;
-        victims->count = 0;
+        end_choice(victims);
+        *victims = (struct victims){0};
         registry->locked.counts.refusals++;
         return refuse(registry, resident, bytes, space, err);
     }
-    for (size_t i = 0; i < victims->count; i++)
-        registry_mark(registry, victims->items[i], false);
+    end_choice(victims);
+    for (struct resident *at = victims->first; at; at = at->victim_next)
+        registry_mark(registry, at, false);
     return 0;
 }
 
@@ -525,11 +525,12 @@ bool registry_would_fit(const struct sl_registry *registry, const struct model *
 {
     const struct resident wanting = {.model = (struct model *)(uintptr_t)model,
                                      .holder = model->holder};
-    struct victims victims = {.count = 0};
+    struct victims victims = {0};
     bool fits = model->refused_bytes;
     for (unsigned space = 0; fits && space < SL_SPACES_MAX; space++)
         if (lies_in(registry, &wanting, space))
             fits = choose_victims(registry, &wanting, model->refused_bytes, space, &victims);
+    end_choice(&victims);
     return fits;
 }
 
@@ -609,9 +610,8 @@ int registry_drop(struct sl_registry *registry, struct resident *resident, struc
 
 static void enforce(struct sl_registry *registry, unsigned space)
 {
-    const struct victims none = {.count = 0};
     while (add_up(registry, space, false) > registry->locked.budgets[space]) {
-        struct resident *victim = next_victim(registry, space, NULL, &none);
+        struct resident *victim = next_victim(registry, space, NULL);
         if (!victim)
             return;
         struct resident *at = victim;

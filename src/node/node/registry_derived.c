@@ -244,9 +244,11 @@ static struct resident *reserve(struct sl_registry *registry, const struct sl_de
 static int drop_all(struct sl_registry *registry, const struct victims *victims, struct sl_err *err)
 {
     int done = 0;
-    for (size_t i = 0; i < victims->count; i++)
-        if (registry_drop(registry, victims->items[i], err) < 0)
+    for (struct resident *at = victims->first, *next; at; at = next) {
+        next = at->victim_next;
+        if (registry_drop(registry, at, err) < 0)
             done = -1;
+    }
     return done;
 }
 
@@ -276,7 +278,7 @@ static bool has_room(struct sl_registry *registry, uint64_t id, struct sl_err *e
 int sl_registry_deposit_begin(struct sl_registry *registry, const struct sl_derived_offer *offer,
                               struct sl_err *err)
 {
-    struct victims victims = {.count = 0};
+    struct victims victims = {0};
     {
         REGISTRY_LOCKED(registry);
         struct resident *resident = reserve(registry, offer, &victims, err);

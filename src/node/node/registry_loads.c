@@ -640,7 +640,7 @@ static int await_room(struct job *job, struct victims *victims, struct sl_err *e
     struct sl_registry *registry = job->registry;
     struct resident *resident = job->resident;
     REGISTRY_LOCKED(registry);
-    victims->count = 0;
+    *victims = (struct victims){0};
     while (registry->locked.dropping && !registry->locked.stopping &&
            !registry_has_room(registry, resident))
         registry_wait(registry, &registry->changed, UINT64_MAX);
@@ -762,7 +762,7 @@ static int admit(void *arg, const uint8_t identity[32], uint64_t bytes,
                  char version[SL_VERSION_TEXT], struct sl_err *err)
 {
     struct job *job = arg;
-    struct victims victims = {.count = 0};
+    struct victims victims = {0};
     struct waiter *early = NULL;
     int done;
     sl_version_text(identity, version);
@@ -774,12 +774,14 @@ static int admit(void *arg, const uint8_t identity[32], uint64_t bytes,
             early = registry_take_waiters(job->model, true, job->resident, NULL);
     }
     registry_answer(early);
-    for (bool again = done == 0; again || victims.count;) {
+    for (bool again = done == 0; again || victims.first;) {
         again = false; /* others may be dropping what it counts on */
-        for (size_t i = 0; i < victims.count; i++)
-            if (registry_drop(job->registry, victims.items[i], err) < 0)
+        for (struct resident *at = victims.first, *next; at; at = next) {
+            next = at->victim_next;
+            if (registry_drop(job->registry, at, err) < 0)
                 done = -1;
-        victims.count = 0;
+        }
+        victims = (struct victims){0};
         if (done == 0 && await_room(job, &victims, err) < 0)
             done = -1;
     }

@@ -94,6 +94,8 @@ struct resident {
     struct sl_model_ref *refs;
     unsigned ref_count;
     struct had had;
+    bool chosen;                  /* to go for another … */
+    struct resident *victim_next; /* … with this one */
     struct resident *next;
 };
 
@@ -411,10 +413,10 @@ uint64_t registry_own_bytes(const struct resident *resident, uint64_t bytes);
 /** In how many spaces a resident takes its bytes. */
 unsigned registry_copies(const struct sl_registry *registry, const struct resident *resident);
 bool registry_pinned(const struct model *model);
-enum { VICTIMS_MAX = 256 };
+/* In the order in which they are to be dropped. One that was dropped is gone: take the next before.
+ */
 struct victims {
-    struct resident *items[VICTIMS_MAX];
-    size_t count;
+    struct resident *first, *last;
 };
 /**
  * Make room in every space that a resident lies in: mark what must go as DROPPING, for the caller
@@ -422,7 +424,7 @@ struct victims {
  *
  * @resident  which wants the room.
  * @bytes     that it will have in all.
- * @victims   out: what was marked; at most VICTIMS_MAX go for one resident.
+ * @victims   out: what was marked.
  * @return    0, or -1 with SL_E_NO_SPACE, code "budget": refused and counted, nothing marked.
  */
 int registry_make_room(struct sl_registry *registry, struct resident *resident, uint64_t bytes,
