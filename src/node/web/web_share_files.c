@@ -141,9 +141,13 @@ static void describe(struct file *file, const struct stat *stat)
     file->bytes = file->end = (uint64_t)stat->st_size;
     file->modified = (int64_t)stat->st_mtim.tv_sec;
     file->weak = unsettled_ns(stat) > 0;
+    char once[24] = ""; /* other bytes may settle with the same times: it is of this answer alone */
+    if (file->weak)
+        snprintf(once, sizeof(once), "-%" PRIx64, sl_now_ns());
     snprintf(file->etag, sizeof(file->etag),
-             "%s\"%" PRIx64 "-%" PRIx64 "-%" PRIx64 "-%" PRIx64 "\"", file->weak ? "W/" : "",
-             file->bytes, in_ns(&stat->st_mtim), in_ns(&stat->st_ctim), (uint64_t)stat->st_ino);
+             "%s\"%" PRIx64 "-%" PRIx64 "-%" PRIx64 "-%" PRIx64 "%s\"", file->weak ? "W/" : "",
+             file->bytes, in_ns(&stat->st_mtim), in_ns(&stat->st_ctim), (uint64_t)stat->st_ino,
+             once);
 }
 
 static void add_validators(struct MHD_Response *response, const struct file *file)
