@@ -47,7 +47,7 @@ class OpenTensor(Array):
     else sees it.
 
     >>> tensor = sluice.open("m.safetensors")["w"]
-    >>> tensor.shape, tensor.dtype, tensor.numpy().sum()
+    >>> tensor.shape, tensor.dtype, float(tensor.numpy().sum())
     ((4, 6), 'F32', 276.0)
     """
 
@@ -129,7 +129,7 @@ def hold(source: Source, entry: Entry) -> _native.Held:
 class Slice:
     """A tensor that brackets take a part of: numbers, ranges with any step, None and an ellipsis. Only what they name is read.
 
-    >>> sluice.open("m.safetensors", framework="numpy").slice("w")[1:3].sum()
+    >>> float(sluice.open("m.safetensors", framework="numpy").slice("w")[1:3].sum())
     138.0
     """
 
@@ -685,7 +685,7 @@ def open_model(
 
     >>> import sluice
     >>> with sluice.open("m.safetensors", framework="numpy") as model:
-    ...     print(sorted(model), model.meta("w").shape, model["w"].sum())
+    ...     print(sorted(model), model.meta("w").shape, float(model["w"].sum()))
     ['b', 'w'] (4, 6) 276.0
     """
     name = _frameworks.framework_name(framework)
