@@ -140,6 +140,21 @@ SL_TEST(a_bare_head_is_the_references)
     ck_assert_int_eq(memcmp(found, expected, bytes), 0);
 }
 
+/* A URI with a mistake is no path of this folder: its user and password are shown to nobody. */
+SL_TEST_LOOP(a_mistaken_uri_tells_no_password, 0, 6)
+{
+    static const char *const uris[] = {"s4:/user:hush@bucket/m", "s3:/user:hush@bucket/m",
+                                       "user:hush@host/m"};
+    const struct sluice_create_options options = {.size = sizeof(options)};
+    struct sluice_source *source;
+    struct sluice_writer *writer;
+    const char *uri = uris[_i / 2];
+    int done = _i & 1 ? sluice_create(uri, &options, &writer, &error)
+                      : sluice_open(uri, NULL, &source, &error);
+    ck_assert_int_eq(done, -1);
+    ck_assert_ptr_null(strstr(error.message, "hush"));
+}
+
 /* Both name the same 12 bytes: safetensors counts the elements of a row, .tensors their pairs. */
 SL_TEST_LOOP(a_row_of_four_bits_is_what_the_format_has, 0, 4)
 {

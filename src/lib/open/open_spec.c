@@ -6,13 +6,11 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "keys.h"
 #include "open_parts.h"
-#include "stores.h"
 
 enum { SETTINGS_MAX = 8 };
 
@@ -47,10 +45,12 @@ static int parse(const struct sl_open_wanted *wanted, const char *uri,
                          err);
 }
 
+/* What has a colon before any slash is a URI to the parser, or a mistaken one that it refuses.
+ * Behind a folder its user and password would be a path's, and shown. */
 char *sl_open_uri(const char *uri, struct sl_err *err)
 {
     char folder[PATH_MAX];
-    if (!*uri || *uri == '/' || !sl_uri_is_local(uri) || strncasecmp(uri, "file:", 5) == 0)
+    if (!*uri || *uri == '/' || uri[strcspn(uri, ":/")] == ':')
         return sl_strdup(uri, err);
     if (getcwd(folder, sizeof(folder)))
         return sl_asprintf(err, "%s/%s", folder, uri);
