@@ -7,8 +7,8 @@
 /**
  * The next entry, without "." and "..".
  *
- * @return  until the next call; or NULL, with errno: 0 at the end, else why the rest cannot be
- *          read (EIO, ESTALE), which is no end.
+ * @return  the entry, until the next call; or NULL: errno is 0 at the end of the folder, or it
+ *          tells why the rest cannot be read (EIO, ESTALE).
  */
 struct dirent *sl_next_entry(DIR *folder);
 

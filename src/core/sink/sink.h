@@ -93,7 +93,7 @@ int sl_sink_reserve(struct sl_sink *sink, uint32_t file, uint64_t offset, uint64
  * As sl_sink_reserve(), but it never blocks: bytes that come as fast as their source likes can be
  * received there.
  *
- * @place   out: with memory NULL there is no place, and nothing to commit or abandon.
+ * @place   out: if its memory is NULL, nothing was lent: do not commit or abandon it.
  */
 int sl_sink_lend(struct sl_sink *sink, uint32_t file, uint64_t offset, uint64_t bytes,
                  struct sl_place *place, struct sl_err *err);

@@ -71,7 +71,7 @@ enum { SL_SAFETENSORS_JSON_BYTES_MAX = 100 * 1000 * 1000 }; /* the library's own
  *
  * @tensors   `count` of them, as they will lie; borrowed for the call.
  * @metadata  `metadata_count` pairs; borrowed for the call.
- * @head      empty before: it is made anew; out: the caller's, after a failure, too.
+ * @head      empty when given; gets the text. The caller frees it, after a failure too.
  * @return    0, or -1: as sl_safetensors_layout().
  */
 int sl_safetensors_head(const struct sl_tensor *const *tensors, size_t count,

@@ -27,8 +27,9 @@ bool sl_minisign_secret_is_locked(const char *text, size_t bytes);
  * @password  opens an encrypted one; NULL: there is none.
  * @cancel    ends that; may be NULL.
  * @secret    out: release it.
- * @return    0, or -1: SL_E_USAGE: it is not a secret key, wants more than 1 GiB, or is encrypted
- *            and there is no password; SL_E_AUTH: wrong password; SL_E_NO_SPACE; SL_E_CANCELED.
+ * @return    0, or -1. SL_E_USAGE: the text is not a secret key, it wants more than 1 GiB of
+ *            memory, or it is encrypted and no password is given. SL_E_AUTH: the password is
+ *            wrong. Or SL_E_NO_SPACE, SL_E_CANCELED.
  */
 int sl_minisign_secret_parse(const char *text, size_t bytes, const char *password,
                              struct sl_cancel *cancel, struct sl_minisign_secret *secret,

@@ -63,7 +63,7 @@ bool sl_published_old(const struct sl_publish *publish, struct sl_published *pub
  * @plan       what was loaded.
  * @spec       names the model.
  * @published  made of the plan: its files, with their CRCs, and the identity.
- * @return     0, or -1: the text is too long, or there is no memory.
+ * @return     0; -1 if the text is too long or memory runs out.
  */
 int sl_manifest_write(struct sl_json *json, const struct sl_plan *plan, const struct sl_spec *spec,
                       const struct sl_published *published, struct sl_err *err);

@@ -181,7 +181,7 @@ bool sl_reader_take(struct sl_reader *reader, unsigned thread, struct sl_reader_
  * @thread  the number of the one that reads.
  * @number  of the range in the work; each once.
  * @job     out: to be followed by sl_reader_ended().
- * @return  false: there is no such range, or the load has failed.
+ * @return  false if the work has no range of that number, or the load has failed.
  */
 bool sl_reader_deal(struct sl_reader *reader, unsigned thread, size_t number,
                     struct sl_reader_job *job);

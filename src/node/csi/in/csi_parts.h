@@ -100,8 +100,8 @@ struct sl_csi_pairs {
  * @entries, count  the array of the map, as protobuf-c has it; at most SL_CSI_PAIRS_MAX.
  * @value_bytes     the most that a value may have.
  * @pairs           out: they borrow the texts of the entries. Of no use after a failure.
- * @return          0, or -1 with SL_E_USAGE: too many, a key that is no key or is there twice, a
- *                  value that is too long or not UTF-8.
+ * @return          0; -1 with SL_E_USAGE if there are too many pairs, a key is malformed or occurs
+ *                  twice, or a value is too long or not UTF-8.
  */
 int sl_csi_pairs_read(const char *field, void *entries, size_t count, size_t value_bytes,
                       struct sl_csi_pairs *pairs, struct sl_err *err);
