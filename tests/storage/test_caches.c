@@ -402,6 +402,30 @@ SL_TEST(what_cannot_be_proved_early_is_asked_for_at_once)
         ck_assert_int_eq(choose(&asks[i], block_of(5, 0)), SL_ASKED_CACHE);
 }
 
+/* A model may have both kinds of files: those without hashes of ranges neither begin a trial, nor
+ * end one, nor count in it. */
+SL_TEST(what_proves_nothing_is_no_trial)
+{
+    choose(&asks[0], block_of(5, 0));
+    ck_assert_int_eq(choose_checked(&asks[1], 5), SL_ASKED_CACHE);
+    ck_assert_int_eq(choose(&asks[2], block_of(5, 0)), SL_ASKED_CACHE);
+    ck_assert_uint_gt(waits_ns(5), 0);
+    give_block(&asks[0]);
+    ck_assert_uint_gt(waits_ns(5), 0);
+    sl_caches_failed(&caches, &asks[2], now);
+    now += SL_NS_PER_S / 4;
+    sl_caches_set_there(&caches, 5, true);
+    sl_caches_came(&caches, &asks[1], BLOCK_BYTES, now);
+    choose(&asks[3], block_of(5, 0));
+    sl_caches_drop(&caches, &asks[3]);
+    sl_caches_agreed(&caches, 5, BLOCK_BYTES);
+    ck_assert(!caches.of[5].proved);
+    sl_caches_done(&caches, &asks[1], true, now);
+    ck_assert(caches.of[5].proved);
+    for (int i = 4; i < HAND - 1; i++)
+        ck_assert_int_eq(choose_checked(&asks[i], 5), SL_ASKED_CACHE);
+}
+
 /* ---- rests ----------------------------------------------------------------------------------- */
 
 static void must_rest(int cache, uint64_t ns)

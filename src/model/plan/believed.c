@@ -263,10 +263,10 @@ static enum sl_vouch weaker_vouch(const struct sl_plan_source *source)
     return source->sampled ? SL_VOUCH_SAMPLES : SL_VOUCH_NONE;
 }
 
-/* Is it hashed as it comes, and wholly where one cache gives it? */
+/* Is it hashed as it comes, and wholly in one answer of one cache? */
 static bool proves_block(const struct sl_plan *plan, const struct sl_check *check)
 {
-    return check->crc_on == SL_ON_HOST &&
+    return check->crc_on == SL_ON_HOST && check->end - check->begin <= plan->range_bytes &&
            sl_source_in_block(plan->sources[check->source].source, check->begin, check->end);
 }
 

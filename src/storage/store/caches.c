@@ -213,6 +213,8 @@ static void ask_cache(struct sl_caches_ask *ask, struct sl_cache *cache, uint64_
     set_asked(ask, SL_ASKED_CACHE);
     if (cache->state == SL_CACHE_RESTS) /* the next, if nothing comes of this one */
         cache->rests_until_ns = now_ns + SL_CACHES_SILENCE_MS * SL_NS_PER_MS;
+    if (!ask->proves)
+        return;
     memset(&cache->trial, 0, sizeof(cache->trial));
     cache->trial.asked_ns = cache->proved ? 0 : now_ns;
 }
@@ -238,6 +240,7 @@ void sl_caches_choose(struct sl_caches *caches, struct sl_caches_map *map, uint6
     if (!ask->in_hand)
         caches->in_hand++;
     ask->in_hand = true;
+    ask->proves = proves;
     ask->spared_ns = 0;
     ask->asked_ns = now_ns;
     ask->cache = find(caches, map, block, ask, now_ns);
@@ -326,14 +329,15 @@ static void turn_away(struct sl_caches *caches, struct sl_caches_ask *ask)
 {
     if (ask->tries < SL_CACHES_TURNS)
         ask->tried[ask->tries++] = ask->cache;
-    caches->of[ask->cache].trial.asked_ns = 0;
+    if (ask->proves)
+        caches->of[ask->cache].trial.asked_ns = 0;
     set_asked(ask, SL_ASKED_NOBODY);
 }
 
 static void end_trial(struct sl_cache *cache)
 {
-    cache->proved =
-        cache->proved || (cache->trial.ended && cache->trial.right >= cache->trial.came);
+    cache->proved = cache->proved || (cache->trial.ended && cache->trial.right &&
+                                      cache->trial.right >= cache->trial.came);
 }
 
 void sl_caches_came(struct sl_caches *caches, const struct sl_caches_ask *ask, uint64_t bytes,
@@ -341,7 +345,7 @@ void sl_caches_came(struct sl_caches *caches, const struct sl_caches_ask *ask, u
 {
     struct sl_cache *cache = &caches->of[ask->cache];
     cache->came_ns = now_ns;
-    cache->trial.came += bytes;
+    cache->trial.came += ask->proves ? bytes : 0;
 }
 
 void sl_caches_agreed(struct sl_caches *caches, int number, uint64_t bytes)
@@ -353,7 +357,7 @@ void sl_caches_agreed(struct sl_caches *caches, int number, uint64_t bytes)
 
 void sl_caches_drop(struct sl_caches *caches, struct sl_caches_ask *ask)
 {
-    if (ask->asked == SL_ASKED_CACHE && !caches->of[ask->cache].trial.ended)
+    if (ask->asked == SL_ASKED_CACHE && ask->proves && !caches->of[ask->cache].trial.ended)
         caches->of[ask->cache].trial.asked_ns = 0;
     caches->at_origin -= ask->asked == SL_ASKED_ORIGIN;
     caches->in_hand -= ask->in_hand;
@@ -381,8 +385,10 @@ void sl_caches_done(struct sl_caches *caches, struct sl_caches_ask *ask, bool wh
             set_state(cache, SL_CACHE_IN_USE);
         if (cache->state == SL_CACHE_IN_USE)
             cache->failed = 0;
-        cache->trial.ended = true;
-        end_trial(cache);
+        if (ask->proves) {
+            cache->trial.ended = true;
+            end_trial(cache);
+        }
         caches->late_credit++;
         if (whole)
             learn(caches, now_ns - ask->asked_ns);

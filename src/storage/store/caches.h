@@ -119,6 +119,7 @@ struct sl_caches_ask {
         SL_ASKED_WAITS,
     } asked;
     bool in_hand;               /* it counts */
+    bool proves;                /* its bytes are told right or wrong: only then it is a trial */
     int cache;                  /* where CACHE is asked */
     uint64_t asked_ns;          /* when */
     uint64_t again_ns;          /* WAITS: when to choose() again */
@@ -131,8 +132,8 @@ struct sl_caches_ask {
  *
  * @map     of the object; NULL: there was no memory.
  * @block   its number in the object.
- * @ask     says whom; it counts from then on until it is done() or dropped.
  * @proves  it will be told which of its bytes are right.
+ * @ask     says whom; it counts from then on until it is done() or dropped.
  * @now_ns  as all times here.
  */
 void sl_caches_choose(struct sl_caches *caches, struct sl_caches_map *map, uint64_t block,

@@ -67,10 +67,11 @@ struct sl_caches_map *sl_through_map_new(const struct sl_through *through, uint6
 /**
  * As sl_caches_choose(), and where that is.
  *
- * @map    of the object; NULL: there was no memory.
- * @block  its number in the object.
- * @ask    says whom.
- * @via    out: of sl_request; "": the origin, or nobody yet.
+ * @map     of the object; NULL: there was no memory.
+ * @block   its number in the object.
+ * @proves  it will be told which of its bytes are right.
+ * @ask     says whom.
+ * @via     out: of sl_request; "": the origin, or nobody yet.
  */
 void sl_through_choose(struct sl_through *through, struct sl_caches_map *map, uint64_t block,
                        bool proves, struct sl_caches_ask *ask, char via[SL_THROUGH_VIA_BYTES]);
