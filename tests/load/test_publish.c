@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -775,6 +776,25 @@ SL_TEST(what_another_boot_left_on_a_disk_is_read_before_it_is_believed)
     expect_to_wait_in_vain();
     overwrite("b", "content");
     ck_assert_int_eq(sl_publish_wait(path, 1, NULL, &err), 0);
+    version_release(&version);
+}
+
+/* So whoever published it loads it again, as if it were wrong, and what follows is looked at. */
+SL_TEST(a_published_file_that_cannot_be_read_is_damaged)
+{
+    static const char *const names[] = {"a", NULL};
+    const struct sl_published_file file = {.name = "a", .bytes = 7};
+    struct version version;
+    struct sl_err err = SL_ERR_INIT;
+    bool good = true;
+    version_make(&version, names, "content");
+    ck_assert_int_eq(publish_version(&version, "content", &err), 0);
+    sl_autoclose int root = open(path, O_RDONLY | O_DIRECTORY);
+    void *nowhere = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    ck_assert_int_eq(sl_published_hash(root, &file, nowhere, NULL, &good, &err), -1);
+    ck_assert_int_eq(err.kind, SL_E_INTEGRITY);
+    ck_assert(!good);
+    munmap(nowhere, 4096);
     version_release(&version);
 }
 

@@ -154,8 +154,14 @@ int sl_publish_verify(const char *path, void (*each)(const char *name, bool good
     int done = 0;
     for (size_t i = 0; i < published.count; i++) {
         bool good;
-        if (sl_published_hash(root_fd, &published.files[i], buffer, cancel, &good, err) < 0)
-            return -1;
+        struct sl_err why = SL_ERR_INIT;
+        if (sl_published_hash(root_fd, &published.files[i], buffer, cancel, &good, &why) < 0) {
+            if (err && (done == 0 || why.kind != SL_E_INTEGRITY))
+                *err = why;
+            done = -1;
+            if (why.kind != SL_E_INTEGRITY)
+                return -1;
+        }
         if (each)
             each(published.files[i].name, good, arg);
         if (!good && done == 0)

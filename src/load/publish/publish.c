@@ -169,13 +169,19 @@ static int refuse_written_root(const char *path, struct sl_err *err)
     return depth ? 0 : fail_root(path, err);
 }
 
-static int open_state(struct sl_publish *publish, struct sl_err *err)
+/* The system's own root is refused. */
+static int open_root(struct sl_publish *publish, struct sl_err *err)
 {
     publish->root_fd = open(publish->path, FOLDER);
     if (publish->root_fd < 0)
         return errno == ENOTDIR ? fail_not_directory(publish->path, err)
                                 : fail_opening(err, errno, "open directory", publish->path);
-    if (refuse_root(publish, err) < 0)
+    return refuse_root(publish, err);
+}
+
+static int open_state(struct sl_publish *publish, struct sl_err *err)
+{
+    if (open_root(publish, err) < 0)
         return -1;
     bool made = mkdirat(publish->root_fd, SL_STATE_DIRECTORY, 0755) == 0;
     publish->made_state = publish->made_state || made;
@@ -346,13 +352,10 @@ struct sl_publish *sl_publish_open_own(const char *path, bool look, struct sl_ca
 /* What a load would find there first. */
 static int look_at_place(struct sl_publish *publish, struct sl_err *err)
 {
-    publish->root_fd = open(publish->path, FOLDER);
-    if (publish->root_fd < 0 && errno == ENOENT)
+    struct stat status;
+    if (stat(publish->path, &status) < 0 && errno == ENOENT)
         return refuse_written_root(publish->path, err);
-    if (publish->root_fd < 0)
-        return errno == ENOTDIR ? fail_not_directory(publish->path, err)
-                                : fail_opening(err, errno, "open directory", publish->path);
-    if (refuse_root(publish, err) < 0)
+    if (open_root(publish, err) < 0)
         return -1;
     publish->state_fd = openat(publish->root_fd, SL_STATE_DIRECTORY, FOLDER | O_NOFOLLOW);
     if (publish->state_fd >= 0)

@@ -88,8 +88,8 @@ int sl_publish_withdraw(struct sl_publish *publish, struct sl_err *err);
  */
 int sl_publish_look_ahead(struct sl_publish *publish, const struct sl_plan *plan,
                           struct sl_err *err);
-/** Is PATH a place that sl_publish_open() and that would take, whose rights aside? Nothing is made.
- */
+/** As far as can be told without making anything, and rights aside: would sl_publish_open() take
+ * PATH, and sl_publish_look_ahead() the plan? 0, or -1 with their errors. */
 int sl_publish_would_take(const char *path, const struct sl_plan *plan, struct sl_err *err);
 /**
  * Make visible what lies in staging, complete and checked.

@@ -30,7 +30,7 @@ int sl_published_hash(int root_fd, const struct sl_published_file *file, uint8_t
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0)
-            return sl_tree_fail(err, errno, "read", file->name);
+            return sl_fail_errno(err, SL_E_INTEGRITY, errno, "cannot read '%s'", file->name);
         if (got == 0)
             return 0;
         crc = sl_crc32c(crc, buffer, (size_t)got);

@@ -257,8 +257,8 @@ int sl_publish_look(const char *path, struct sl_publish_facts *facts, bool *ther
         root_fd < 0 ? -1 : openat(root_fd, SL_STATE_DIRECTORY, FOLDER | O_NOFOLLOW);
     struct sl_err why = SL_ERR_INIT;
     if (state_fd < 0 && errno != ENOENT)
-        return sl_fail_errno(err, SL_E_USAGE, errno, "cannot open '%s/" SL_STATE_DIRECTORY "'",
-                             path);
+        return sl_fail_errno(err, sl_errno_is_short(errno) ? SL_E_NO_SPACE : SL_E_USAGE, errno,
+                             "cannot open '%s/" SL_STATE_DIRECTORY "'", path);
     if (state_fd < 0 || sl_published_read(state_fd, SL_MANIFEST, &published, &why) < 0) {
         if (state_fd < 0 || why.kind == SL_E_NOT_FOUND)
             return sl_fail(err, SL_E_NOT_FOUND,

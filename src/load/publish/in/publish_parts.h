@@ -91,9 +91,9 @@ bool sl_boot_is_past(int directory_fd, const json_t *document);
  * @root_fd  the directory.
  * @buffer   SL_HASH_BUFFER_BYTES, to be written over.
  * @cancel   may be NULL.
- * @good     out: it is there, as long as it should be, and matches; false, too, where reading it
- *           fails.
- * @return   0, or -1: SL_E_NO_SPACE: it cannot be opened; SL_E_CANCELED.
+ * @good     out: it is there, as long as it should be, and matches.
+ * @return   0, or -1: SL_E_INTEGRITY: it cannot be read; SL_E_NO_SPACE: it cannot be opened;
+ *           SL_E_CANCELED.
  */
 int sl_published_hash(int root_fd, const struct sl_published_file *file, uint8_t *buffer,
                       struct sl_cancel *cancel, bool *good, struct sl_err *err);
