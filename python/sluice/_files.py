@@ -188,7 +188,8 @@ def open_file(
     b'{"'
     """
     number(buffer_size, "buffer_size", 1 << 63)
-    if number(begin, "begin") > (begin if end is None else number(end, "end")):
+    number(begin, "begin")
+    if end is not None and number(end, "end") < begin:
         raise ValueError(f"no part of a file: from begin {begin} to end {end}")
     raw = File(_source(uri, credentials, None, None, timeout), _progress.without_secrets(str(uri)), begin, end, credentials)
-    return io.BufferedReader(raw, max(buffer_size, 1)) if buffer_size else raw  # type: ignore[return-value]
+    return io.BufferedReader(raw, buffer_size) if buffer_size else raw  # type: ignore[return-value]

@@ -66,7 +66,7 @@ def told(given: Any, what: str) -> Optional[str]:
 
 
 def encoded(given: str, what: str) -> bytes:
-    """As the system and files have it. A half of a character is in no text of theirs."""
+    """In UTF-8, as models have it. A half of a character is in no text of theirs."""
     try:
         return given.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:

@@ -37,7 +37,10 @@ def text(value: Any, what: str) -> bytes:
         found = value
     elif isinstance(value, (str, os.PathLike)):
         path = os.fspath(cast("Union[str, os.PathLike[str]]", value))
-        found = encoded(path, what) if isinstance(path, str) else path
+        try:
+            found = os.fsencode(path)
+        except UnicodeEncodeError:
+            raise ValueError(f"{what} is not a text that can be written down: {path!r}") from None
     else:
         raise TypeError(f"{what} is a str or a path, not {type(value).__name__}")
     if b"\0" in found:
@@ -268,7 +271,7 @@ def _read_file(known: _File, entry: Entry, buffer: Any) -> bool:
     except OSError:
         return False
     try:
-        return _state(file) == known.seen and os.preadv(file, (buffer,), entry.offset) == entry.nbytes
+        return os.preadv(file, (buffer,), entry.offset) == entry.nbytes and _state(file) == known.seen
     except OSError:
         return False
     finally:

@@ -166,11 +166,11 @@ class Writer:
             raise ValueError(f"no format {format!r}: safetensors or tensorizer")
         if hasattr(uri, "write") and format is None:
             raise ValueError("format is missing: a file has no name that would say it")
+        flags = (_native.REPLACE if flag(replace, "replace") else 0) | (_native.BORROW if flag(borrow, "borrow") else 0)
         self._begun = ExitStack()
         where, self._file = self._begun.enter_context(_local(uri))
         self._path = where
         bar = _progress.shown(progress, "a file" if self._file is not None else str(uri))
-        flags = (_native.REPLACE if flag(replace, "replace") else 0) | (_native.BORROW if flag(borrow, "borrow") else 0)
         self._credentials, self._borrow, self.total_tensor_bytes = credentials, borrow, 0
         self._kept: list[Any] = []
         self.forked()

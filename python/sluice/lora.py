@@ -98,7 +98,9 @@ def _check(folder: str, bases: list[str]) -> None:
     for name in os.listdir(folder):
         if name.endswith(PICKLES):
             try:
-                open_model(os.path.join(folder, name)).close()
+                with open_model(os.path.join(folder, name)) as model:
+                    if model.format != "pytorch":  # to sluice; a pickle may have other bytes first
+                        raise _Unfit(f"the engine would unpickle '{name}', which is {model.format}")
             except SluiceError as error:
                 raise _Unfit(f"the engine would unpickle '{name}': {error}") from None
 

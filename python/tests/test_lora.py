@@ -216,6 +216,9 @@ class Lora(Stored):
             torch.save({"w": Program(mark)}, os.path.join(self.put(name), file))
             self.refused(self.adapters(), name, f"would unpickle '{file}'.*posix.mkdir is not in the list")
         self.assertFalse(os.path.exists(mark))
+        make({"w": torch.ones(2)}, os.path.join(self.put("three"), "w.safetensors"))  # a format that a pickle may begin like
+        os.rename(os.path.join(self.uri, "three", "w.safetensors"), os.path.join(self.uri, "three", "adapter_model.bin"))
+        self.refused(self.adapters(), "three", "would unpickle 'adapter_model.bin', which is safetensors")
         torch.save({"w": torch.ones(2)}, os.path.join(self.put("good"), "adapter_model.bin"))
         self.assertIsNotNone(self.adapters().fetch("good"))
 
