@@ -185,6 +185,11 @@ SL_TEST(numbers_that_are_written_in_two_ways_are_told)
         expect_refusal(rank(0, 2, ", incomplete: warn"), SL_E_USAGE, cases[i][1]);
         drop_names();
     }
+    put_names("rank0-00001-of-00002.safetensors rank0-00002-of-00002.safetensors "
+              "rank1-00001-of-00001.safetensors"); /* no parts, as far as their names tell */
+    expect_files(rank(0, 2, ""),
+                 "rank0-00001-of-00002.safetensors rank0-00002-of-00002.safetensors");
+    drop_names();
     put_names("rank00.safetensors rank01.safetensors rank100.safetensors");
     expect_files(rank(100, 101, ", incomplete: warn"), "rank100.safetensors");
     drop_names();

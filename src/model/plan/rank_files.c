@@ -33,11 +33,15 @@ static int by_set(const void *a, const void *b)
     return order ? order : strcmp(x_dot ? x_dot : "", y_dot ? y_dot : "");
 }
 
+static bool has_part(const struct rank_file *file)
+{
+    return strncmp(file->rank.suffix, part_mark, sizeof(part_mark) - 1) == 0;
+}
+
 /* The part's number; 0 of what has no parts. */
 static unsigned long part_of(const struct rank_file *file)
 {
-    bool parts = strncmp(file->rank.suffix, part_mark, sizeof(part_mark) - 1) == 0;
-    return parts ? strtoul(file->rank.suffix + sizeof(part_mark) - 1, NULL, 10) : 0;
+    return has_part(file) ? strtoul(file->rank.suffix + sizeof(part_mark) - 1, NULL, 10) : 0;
 }
 
 static int by_set_and_number(const void *a, const void *b)
@@ -149,7 +153,7 @@ static int check_parts(const struct sl_plan_own *own, const struct rank_set *set
         const struct rank_file *file = &set->files[i];
         if (file->rank.number != own->spec->source.rank.index)
             continue;
-        if (last && part_of(file) == part_of(last))
+        if (last && has_part(file) && has_part(last) && part_of(file) == part_of(last))
             return sl_fail(err, SL_E_USAGE,
                            "'%.200s' and '%.200s' are the same part of rank %u: choose one with "
                            "source.include",
