@@ -200,4 +200,7 @@ SL_TEST(status_takes_no_folder_for_empty_that_it_cannot_list)
     breaks("foreign", EIO);
     RUN_COPY(&ran, "status", path);
     ck_assert_msg(ran.exit_code != 0 && strstr(ran.err, strerror(EIO)), "%s%s", ran.out, ran.err);
+    RUN_COPY(&ran, "status", "--json", path);
+    ck_assert_msg(ran.exit_code != 0 && strstr(ran.out, strerror(EIO)), "%s%s", ran.out, ran.err);
+    ck_assert_ptr_null(strstr(ran.out, "\"empty\""));
 }

@@ -106,7 +106,8 @@ static int read_folder(struct reading *reading, const char *path, bool pin, stru
     struct sl_err why = SL_ERR_INIT;
     int count = scandir(path, &entries, is_spec_file, alphasort), done = 0;
     if (count < 0) {
-        sl_fail_errno(&why, SL_E_USAGE, errno, "cannot read the folder '%s'", path);
+        sl_fail_errno(&why, sl_errno_is_short(errno) ? SL_E_NO_SPACE : SL_E_USAGE, errno,
+                      "cannot read the folder '%s'", path);
         return judge(reading, &why, false, err);
     }
     if (count > FILES_MAX) {

@@ -20,7 +20,7 @@
 #include "operand.h"
 #include "termination.h"
 
-enum { ERROR_LINE_MAX = 8192, COMPLAINTS_MAX = 128 * 1024 };
+enum { ERROR_LINE_MAX = 8192 };
 
 /* ---- how it ended --------------------------------------------------------------------------- */
 
@@ -41,7 +41,7 @@ static void write_error_json(const struct sl_err *err, const struct sl_buf *mist
 {
     char time_text[SL_TIME_TEXT];
     struct sl_json json;
-    sl_json_init(&json, ERROR_LINE_MAX + 2 * COMPLAINTS_MAX);
+    sl_json_init(&json, ERROR_LINE_MAX + 2 * SL_CLI_COMPLAINTS_MAX);
     sl_json_object(&json);
     if (for_log) {
         sl_json_key_string(&json, "time", sl_json_time(time_text));

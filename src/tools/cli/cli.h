@@ -10,6 +10,8 @@
 
 struct sl_json;
 
+enum { SL_CLI_COMPLAINTS_MAX = 128 * 1024 }; /* bytes of the mistakes of a spec that are told */
+
 /** What every command gets; all of it lives until its run() has returned. */
 struct sl_cli {
     struct sl_cancel *cancel; /* raised by SIGTERM, SIGINT, SIGHUP */

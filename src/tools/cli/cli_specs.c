@@ -9,7 +9,6 @@
 #include "log.h"
 #include "uri_text.h"
 
-enum { COMPLAINTS_MAX = 128 * 1024 };
 /* A person waits for the answer. A load waits longer, since it may start before its store does. */
 #define LOOK_SECONDS "2"
 
@@ -57,7 +56,7 @@ int sl_cli_read_specs(struct sl_cli *cli, const char *path, struct sl_specs *spe
 {
     if (strcmp(path, "-") == 0 && await_stdin(cli, err) < 0)
         return -1;
-    sl_autobuf complaints = SL_BUF_INIT(COMPLAINTS_MAX);
+    sl_autobuf complaints = SL_BUF_INIT(SL_CLI_COMPLAINTS_MAX);
     int (*read)(const char *, const struct sl_spec_setting *, size_t, struct sl_specs *,
                 struct sl_buf *, struct sl_err *) =
         cli->pooled ? sl_spec_read_pooled : sl_spec_read;
@@ -85,7 +84,7 @@ static int note_missing_to(const char *uri, int done, struct sl_buf *complaints,
 int sl_cli_uri_specs(struct sl_cli *cli, const char *uri, const char *to, struct sl_specs *specs,
                      struct sl_err *err)
 {
-    sl_autobuf complaints = SL_BUF_INIT(COMPLAINTS_MAX);
+    sl_autobuf complaints = SL_BUF_INIT(SL_CLI_COMPLAINTS_MAX);
     size_t first = cli->looks ? 0 : 1;
     sl_autofree struct sl_spec_setting *settings =
         sl_alloc_array(cli->setting_count + 1, sizeof(*settings), err);

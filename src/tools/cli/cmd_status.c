@@ -27,6 +27,7 @@ struct state {
     bool loading;  /* a load holds the lock, or a daemon that runs has begun one */
     char *daemon;  /* that one's directory; or NULL */
     uint64_t staged;
+    uint64_t others; /* entries of an empty one that are not ours */
     struct sl_publish_facts facts;
 };
 
@@ -49,6 +50,18 @@ static bool is_ready(const char *path)
 {
     sl_autofree char *name = sl_asprintf(NULL, "%s/.sluice/ready", path);
     return name && access(name, F_OK) == 0;
+}
+
+/* Of other people, or not of a load; what is ours is told of by itself. */
+static int count_foreign(const char *path, uint64_t *count, struct sl_err *err)
+{
+    DIR *folder = opendir(path);
+    for (const struct dirent *entry; folder && (entry = sl_next_entry(folder));)
+        *count += !sl_own_name(entry->d_name, strlen(entry->d_name));
+    int done = errno ? sl_fail_errno(err, SL_E_NO_SPACE, errno, "cannot list '%s'", path) : 0;
+    if (folder)
+        closedir(folder);
+    return done;
 }
 
 static int look(const char *path, struct state *state, struct sl_err *err)
@@ -74,32 +87,17 @@ static int look(const char *path, struct state *state, struct sl_err *err)
         *err = why;
         return -1;
     }
-    return 0;
+    return strcmp(text, "empty") == 0 ? count_foreign(path, &state->others, err) : 0;
 }
 
-/* Of other people, or not of a load; what is ours is told of by itself. */
-static int count_foreign(const char *path, uint64_t *count, struct sl_err *err)
-{
-    DIR *folder = opendir(path);
-    for (const struct dirent *entry; folder && (entry = sl_next_entry(folder));)
-        *count += !sl_own_name(entry->d_name, strlen(entry->d_name));
-    int done = errno ? sl_fail_errno(err, SL_E_NO_SPACE, errno, "cannot list '%s'", path) : 0;
-    if (folder)
-        closedir(folder);
-    return done;
-}
-
-static int print_text(const char *path, const struct state *state, struct sl_err *err)
+static int print_text(const char *path, const struct state *state)
 {
     const struct sl_publish_facts *facts = &state->facts;
     char size[32], staged[32], unhashed[32];
     char foreign[40], signer[SL_SIGNED_BY_TEXT];
-    uint64_t others = 0;
-    if (strcmp(state->text, "empty") == 0 && count_foreign(path, &others, err) < 0)
-        return -1;
-    if (others)
+    if (state->others)
         printf("%s: %s, none published by sluice, on %s\n", path,
-               sl_human_count(others, "file", foreign), sl_pages_of_path(path));
+               sl_human_count(state->others, "file", foreign), sl_pages_of_path(path));
     else
         printf("%s: %s, on %s\n", path, state->text, sl_pages_of_path(path));
     if (facts->files) {
@@ -157,7 +155,7 @@ static int show(const struct sl_cli *cli, struct state *state, struct sl_err *er
     const char *path = cli->operands[0];
     if (look(path, state, err) < 0)
         return -1;
-    if ((cli->json ? print_json(path, state, err) : print_text(path, state, err)) < 0)
+    if ((cli->json ? print_json(path, state, err) : print_text(path, state)) < 0)
         return -1;
     if (strcmp(state->text, "changed") == 0)
         return sl_fail(err, SL_E_INTEGRITY,
