@@ -18,7 +18,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -30,10 +29,8 @@
 enum {
     COPY_BYTES = 1 << 20,
     OPEN_TRIES = 5,
-    QUIET = O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, /* nothing waits, nothing is followed */
 };
 #define JOURNAL_SUFFIX ".sluice-edit"
-#define FRESH_SUFFIX   ".sluice-new"
 #define LOCK_SUFFIX    ".sluice-lock"
 
 struct sl_file_edit {
@@ -84,7 +81,8 @@ static int open_place(struct sl_file_place *place, const char *path, struct sl_e
     char *slash = strrchr(place->path, '/');
     place->name = slash + 1;
     place->journal = sl_asprintf(err, ".%s" JOURNAL_SUFFIX, place->name);
-    place->fresh = place->journal ? sl_asprintf(err, ".%s" FRESH_SUFFIX, place->name) : NULL;
+    place->fresh =
+        place->journal ? sl_asprintf(err, ".%s" SL_FILE_FRESH_SUFFIX, place->name) : NULL;
     place->lock = place->fresh ? lock_name(place->name, err) : NULL;
     if (!place->lock)
         return -1;
@@ -162,7 +160,7 @@ static void set_lock_rights(int fd, const struct stat *file)
 static int make_lock(const struct sl_file_place *place, const struct stat *file)
 {
     char name[NAME_MAX + 1];
-    enum { NEW = O_RDWR | O_CREAT | O_EXCL | QUIET };
+    enum { NEW = O_RDWR | O_CREAT | O_EXCL | SL_FILE_QUIET };
     sl_autoclose int fd =
         sl_file_fresh_name(place, name) < 0 ? -1 : openat(place->folder, name, NEW, 0600);
     if (fd < 0)
@@ -190,7 +188,7 @@ static int make_lock(const struct sl_file_place *place, const struct stat *file)
 static int try_lock(struct sl_file_place *place, const struct stat *file, struct sl_err *err)
 {
     struct stat lock;
-    sl_autoclose int fd = openat(place->folder, place->lock, O_RDWR | QUIET);
+    sl_autoclose int fd = openat(place->folder, place->lock, O_RDWR | SL_FILE_QUIET);
     if (fd < 0 && errno == ENOENT)
         fd = make_lock(place, file);
     if (fd < 0 && (errno == EINTR || errno == EEXIST))
@@ -229,7 +227,7 @@ static int lock(struct sl_file_place *place, struct sl_err *err)
 static int open_file(struct sl_file_edit *edit, struct sl_err *err)
 {
     struct sl_file_place *place = &edit->place;
-    place->fd = openat(place->folder, place->name, O_RDWR | QUIET);
+    place->fd = openat(place->folder, place->name, O_RDWR | SL_FILE_QUIET);
     if (place->fd < 0 || fstat(place->fd, &edit->seen) < 0)
         return fail_open(place->path, errno, err);
     if (!S_ISREG(edit->seen.st_mode))

@@ -11,9 +11,6 @@
 
 #include "file_journal.h"
 
-enum { QUIET = O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC }; /* nothing waits or is followed */
-#define FRESH_SUFFIX ".sluice-new"
-
 int sl_file_edit_fail(const struct sl_file_place *place, int number, struct sl_err *err)
 {
     bool refused = number == EACCES || number == EPERM || number == EROFS;
@@ -26,7 +23,7 @@ int sl_file_fresh_name(const struct sl_file_place *place, char name[NAME_MAX + 1
     uint64_t random;
     if (getrandom(&random, sizeof(random), 0) != sizeof(random))
         return -1;
-    snprintf(name, NAME_MAX + 1, ".%.200s.%016" PRIx64 FRESH_SUFFIX, place->name, random);
+    snprintf(name, NAME_MAX + 1, ".%.200s.%016" PRIx64 SL_FILE_FRESH_SUFFIX, place->name, random);
     return 0;
 }
 
@@ -60,7 +57,7 @@ int sl_file_edit_create(struct sl_file_place *place, struct sl_err *err)
     struct stat file;
     if (!sl_file_place_clear(place, place->fresh) && rename_fresh(place, err) < 0)
         return -1;
-    int fd = openat(place->folder, place->fresh, O_RDWR | O_CREAT | O_EXCL | QUIET, 0600);
+    int fd = openat(place->folder, place->fresh, O_RDWR | O_CREAT | O_EXCL | SL_FILE_QUIET, 0600);
     if (fd >= 0 && fstat(place->fd, &file) == 0 &&
         (fchown(fd, file.st_uid, file.st_gid) == 0 || errno == EPERM))
         return fd;

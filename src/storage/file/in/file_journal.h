@@ -2,10 +2,14 @@
 #ifndef SL_FILE_JOURNAL_H
 #define SL_FILE_JOURNAL_H
 
+#include <fcntl.h>
 #include <limits.h>
 #include <sys/types.h>
 
 #include "file_edit.h"
+
+enum { SL_FILE_QUIET = O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC }; /* nothing is followed */
+#define SL_FILE_FRESH_SUFFIX ".sluice-new"
 
 /** A file and its folder, opened; names are within the folder, and no path is resolved again. */
 struct sl_file_place {
