@@ -34,7 +34,7 @@ static int room(struct sl_buf *buf, size_t bytes, struct sl_err *err)
         return 0;
     char *data = NULL; /* not realloc(), which leaves behind what may be a secret */
     size_t capacity = 0;
-    if (sl_grow(&data, &capacity, SL_MAX(buf->used + bytes + 1, 2 * buf->capacity), 1, err) < 0)
+    if (sl_grow(&data, &capacity, buf->used + bytes + 1, 1, err) < 0)
         return -1;
     if (buf->data) {
         memcpy(data, buf->data, buf->used);

@@ -48,12 +48,11 @@ struct sl_gpu_fill_config {
  * @plan            its stages are set here.
  * @targets, count  the GPUs, 1 to SL_GPU_FILL_TARGETS_MAX; borrowed for the call.
  * @settings        where the spec wants each stage. For auto it is where a pinned load has it; else
- *                  on the GPU if there are kernels for it and it was measured to be faster than all
- *                  processors together, once for each GPU of the process.
+ *                  on the GPU if it has kernels, but for casts to smaller types.
  * @return          0, or -1 with SL_E_GPU (a GPU is wanted that has no kernels) or SL_E_NO_SPACE.
  *
- * Casts and CRCs are of one GPU: what goes to several is made on the host, once. Blocks, some ten
- * milliseconds the first time. Any thread but a GPU's.
+ * Casts and CRCs are of one GPU: what goes to several is made on the host, once. Blocks while
+ * kernels are loaded. Any thread but a GPU's.
  */
 int sl_gpu_fill_stages(struct sl_plan *plan, const struct sl_gpu_fill_target *targets, size_t count,
                        const struct sl_spec_pool *settings, struct sl_err *err);

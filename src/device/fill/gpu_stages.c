@@ -1,8 +1,9 @@
 /*
- * What GPUs offer to do of a plan's work: what the spec says, or pins, else a table. Nothing is
- * measured: kernels are faster than any way to a GPU, so what counts is how much goes that way, and
- * which work the processors are spared. What goes to several GPUs is decrypted on each of them or
- * on the host, so each must have kernels; casts and CRCs are the host's then.
+ * What GPUs offer to do of a plan's work: what the spec says, or pins, else all for which they have
+ * kernels, but for casts to smaller types. Nothing is measured: kernels are faster than any way to
+ * a GPU, so what counts is how much goes that way, and which work the processors are spared. What
+ * goes to several GPUs is decrypted on each of them or on the host, so each must have kernels;
+ * casts and CRCs are the host's then.
  */
 #include "gpu_fill.h"
 #include "gpu_kernels.h"
@@ -17,12 +18,11 @@ struct choice {
 };
 static const struct {
     const char *name;
-    bool on_gpu;     /* auto, where the GPU has kernels */
-    const char *why; /* for people */
+    const char *why; /* auto has it on the GPU; for people */
 } stages[SL_STAGES] = {
-    [SL_STAGE_DECRYPT] = {"decrypting", true, "it keeps up with the way to it"},
-    [SL_STAGE_CAST] = {"casting", true, "what was stored is not larger"},
-    [SL_STAGE_CRC] = {"computing CRCs", true, "they hold for the way to it, too"},
+    [SL_STAGE_DECRYPT] = {"decrypting", "it keeps up with the way to it"},
+    [SL_STAGE_CAST] = {"casting", "what was stored is not larger"},
+    [SL_STAGE_CRC] = {"computing CRCs", "they hold for the way to it, too"},
 };
 
 struct offer {
@@ -108,8 +108,7 @@ static int choose(const struct offer *offer, enum sl_stage stage, enum sl_pool_d
     if (setting == SL_DECRYPT_GPU)
         return sl_kernels_check(sl_gpu_device(gpu), err);
     bool smaller = stage == SL_STAGE_CAST && shrinks(offer);
-    choice->on_gpu = stages[stage].on_gpu && !smaller &&
-                     sl_kernels_check(sl_gpu_device(gpu), &why) == 0 &&
+    choice->on_gpu = !smaller && sl_kernels_check(sl_gpu_device(gpu), &why) == 0 &&
                      sl_gpu_call(gpu, load_task, NULL, false, &why) == 0;
     snprintf(choice->why, sizeof(choice->why), "auto: %.200s",
              why.kind  ? why.message

@@ -85,7 +85,7 @@ static void check_buffer(const struct sl_gpu_ring *ring, unsigned number)
                ring->locked.buffers[i].order != buffer->order);
 }
 
-void gpu_ring_check(const struct sl_gpu_ring *ring)
+void gpu_ring_invariants(const struct sl_gpu_ring *ring)
 {
     for (unsigned i = 0; i < ring->copies; i++)
         check_buffer(ring, i);
@@ -283,9 +283,9 @@ static void wait_for(struct sl_gpu_ring *ring, pthread_cond_t *what)
 {
     uint64_t when = sl_now_ns() + WAIT_SLICE_MS * SL_NS_PER_MS;
     const struct timespec at = {(time_t)(when / SL_NS_PER_S), (long)(when % SL_NS_PER_S)};
-    gpu_ring_check(ring);
+    gpu_ring_invariants(ring);
     pthread_cond_timedwait(what, &ring->lock, &at);
-    gpu_ring_check(ring);
+    gpu_ring_invariants(ring);
 }
 
 void sl_gpu_ring_wait(struct sl_gpu_ring *ring)

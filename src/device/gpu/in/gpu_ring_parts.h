@@ -74,15 +74,15 @@ struct sl_gpu_ring {
 };
 
 #ifdef NDEBUG
-static inline void gpu_ring_check(const struct sl_gpu_ring *ring)
+static inline void gpu_ring_invariants(const struct sl_gpu_ring *ring)
 {
     (void)ring;
 }
 #else
 /** What holds whenever nobody has the lock, numbered. */
-void gpu_ring_check(const struct sl_gpu_ring *ring);
+void gpu_ring_invariants(const struct sl_gpu_ring *ring);
 #endif
-SL_LOCKED_DEFINE(sl_gpu_ring, gpu_ring_check)
+SL_LOCKED_DEFINE(sl_gpu_ring, gpu_ring_invariants)
 /** Hold the lock to the end of the scope. */
 #define RING_LOCKED(ring) SL_LOCKED_CHECKED(sl_gpu_ring, ring)
 
