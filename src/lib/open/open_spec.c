@@ -11,6 +11,7 @@
 
 #include "keys.h"
 #include "open_parts.h"
+#include "stores.h"
 
 enum { SETTINGS_MAX = 8 };
 
@@ -45,12 +46,12 @@ static int parse(const struct sl_open_wanted *wanted, const char *uri,
                          err);
 }
 
-/* What has a colon before any slash is a URI to the parser, or a mistaken one that it refuses.
- * Behind a folder its user and password would be a path's, and shown. */
+/* The parser refuses a mistaken URI. Behind a folder its user and password would be a path's, and
+ * shown. */
 char *sl_open_uri(const char *uri, struct sl_err *err)
 {
     char folder[PATH_MAX];
-    if (!*uri || *uri == '/' || uri[strcspn(uri, ":/")] == ':')
+    if (!*uri || *uri == '/' || !sl_uri_is_path(uri))
         return sl_strdup(uri, err);
     if (getcwd(folder, sizeof(folder)))
         return sl_asprintf(err, "%s/%s", folder, uri);

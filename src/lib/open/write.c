@@ -65,17 +65,11 @@ static void writer_free(struct sluice_writer *writer)
 
 /* ---- begun ----------------------------------------------------------------------------------- */
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t a = strlen(text), b = strlen(end);
-    return a >= b && strcmp(text + a - b, end) == 0;
-}
-
 static int choose_format(struct sluice_writer *writer, const char *wanted, struct sl_err *err)
 {
     const struct sl_store_kind *kind = sl_stores_find(writer->to);
-    bool tensors = ends_with(writer->to, ".tensors") || (kind && kind->traits.tensors);
-    bool safetensors = ends_with(writer->to, ".safetensors");
+    bool tensors = sl_ends_with(writer->to, ".tensors") || (kind && kind->traits.tensors);
+    bool safetensors = sl_ends_with(writer->to, ".safetensors");
     if (wanted) {
         tensors = strcmp(wanted, "tensorizer") == 0;
         safetensors = strcmp(wanted, "safetensors") == 0;
@@ -84,7 +78,7 @@ static int choose_format(struct sluice_writer *writer, const char *wanted, struc
                            "format '%.80s': models are written as 'tensorizer' or 'safetensors'",
                            wanted);
     }
-    if (!tensors && !safetensors && !ends_with(writer->to, "/"))
+    if (!tensors && !safetensors && !sl_ends_with(writer->to, "/"))
         return sl_fail(err, SL_E_USAGE,
                        "the URI does not say the format: let it end in .tensors, "
                        ".safetensors or '/', or name a format");
@@ -242,7 +236,7 @@ static int write_file(struct sluice_writer *writer, const struct sluice_tensor *
                       struct sl_err *err)
 {
     uint64_t bytes = given->name_bytes ? given->name_bytes : strlen(given->name);
-    if (!ends_with(writer->to, "/"))
+    if (!sl_ends_with(writer->to, "/"))
         return sl_fail(err, SL_E_USAGE, "data files go into a folder: end the URI with '/'");
     if (sl_name_check(given->name, bytes, err) < 0 || add_object(writer, err) < 0 ||
         sl_grow(&writer->files, &writer->file_capacity, writer->file_count + 1,

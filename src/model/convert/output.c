@@ -1,12 +1,8 @@
 /*
- * The new objects. Most destinations take bytes in any order: all of them are opened before the
- * first byte is read, so that what is in the way is told at once, and made visible together at the
- * end, in an order in which nothing names what is not there yet. A destination that takes bytes in
- * order only (HTTP PUT) cannot be held open: it is asked beforehand whether it would take them, and
- * its objects are sent one after another, each with the head first, by whichever thread has the
- * next bytes.
+ * One new object. Most destinations take bytes in any order. One that takes them in order only
+ * (HTTP PUT) cannot be held open: its objects are sent one after another, each with the head first,
+ * by whichever thread has the next bytes.
  */
-
 #include "job.h"
 #include "stores.h"
 #include "url.h"

@@ -1,6 +1,8 @@
 /*
- * All objects of a conversion, in order or in any: what is in the way of one is told before the
- * first byte is fetched, data files come before tensors, and what names them comes last.
+ * All objects of a conversion. Where they may be written in any order, all are opened before the
+ * first byte is read, so that what is in the way is told at once; else the destination is asked
+ * beforehand whether it would take them. Data files come before tensors. All become visible at the
+ * end, in an order in which nothing names what is not there yet.
  */
 #include "job.h"
 

@@ -59,10 +59,6 @@ bool sl_pickle_is_text(const struct sl_pickle_node *node, const char *text)
            node->bytes == strlen(text) && memcmp(node->text, text, node->bytes) == 0;
 }
 
-/* ---- failures -------------------------------------------------------------------------------- */
-
-/* ---- bytes ----------------------------------------------------------------------------------- */
-
 /* ---- nodes and stack ------------------------------------------------------------------------- */
 
 /* Values above the topmost mark. */

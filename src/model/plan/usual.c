@@ -16,12 +16,6 @@ enum { NAMES_SHOWN = 5 };
 
 enum weights { NONE, SAFETENSORS, PICKLE, GGUF, FOREIGN };
 
-static const char *base_of(const char *name)
-{
-    const char *slash = strrchr(name, '/');
-    return slash ? slash + 1 : name;
-}
-
 static bool matches(const char *const *patterns, size_t count, const char *name)
 {
     for (size_t i = 0; i < count; i++)
@@ -38,7 +32,7 @@ static enum weights weights_of(const char *name)
     static const char *const foreign[] = {
         "*.h5",        "*.h5.index.json", "*.msgpack", "*.msgpack.index.json", "*.ot", "*.onnx",
         "*.onnx_data", "*.tflite",        "*.mlmodel"};
-    const char *base = base_of(name);
+    const char *base = sl_base_name(name);
     if (fnmatch("*.safetensors", base, 0) == 0)
         return SAFETENSORS;
     if (fnmatch("*.gguf", base, 0) == 0)
@@ -67,7 +61,7 @@ struct folders {
 static int by_folder(const void *a, const void *b)
 {
     const char *x = *(const char *const *)a, *y = *(const char *const *)b;
-    size_t x_bytes = (size_t)(base_of(x) - x), y_bytes = (size_t)(base_of(y) - y);
+    size_t x_bytes = (size_t)(sl_base_name(x) - x), y_bytes = (size_t)(sl_base_name(y) - y);
     int order = memcmp(x, y, SL_MIN(x_bytes, y_bytes));
     return order ? order : (x_bytes > y_bytes) - (x_bytes < y_bytes);
 }
@@ -90,7 +84,7 @@ static bool is_pickle(const char *name)
 
 static bool is_plain_model(const char *name)
 {
-    return fnmatch("model*.safetensors", base_of(name), 0) == 0;
+    return fnmatch("model*.safetensors", sl_base_name(name), 0) == 0;
 }
 
 static int find_folders(const struct sl_plan_own *own, bool (*wanted)(const char *name),
@@ -146,7 +140,7 @@ static bool is_other_copy(const struct sl_plan_own *own, const struct found *fou
                           const char *name)
 {
     static const char *const variants[] = {".fp16.", ".bf16.", ".fp32.", ".non_ema.", ".ema."};
-    const char *base = base_of(name);
+    const char *base = sl_base_name(name);
     char plain[1100];
     for (size_t i = 0; i < SL_COUNT(variants); i++) {
         const char *at = strstr(base, variants[i]);
@@ -191,7 +185,7 @@ static size_t set_bytes(const char *name)
 /* What is loaded beside a model: a projector of images. */
 static bool is_companion(const char *name)
 {
-    return strncmp(base_of(name), "mmproj", 6) == 0;
+    return strncmp(sl_base_name(name), "mmproj", 6) == 0;
 }
 
 /* Candidates are sorted: the parts of one model follow one another. */

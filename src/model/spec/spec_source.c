@@ -27,13 +27,12 @@ static bool is_slip(const char *scheme, const char *near)
     return tolower((unsigned char)*scheme) == *near && typed + 1 >= meant && typed <= meant + 1;
 }
 
-/* As the parser of the spec sees it: what has a colon before any slash has a scheme. */
 int sl_spec_check_uri(const char *text, struct sl_err *err)
 {
     const char *schemes[SL_STORES_SCHEMES_MAX];
     size_t length = strcspn(text, ":/"), count = sl_stores_schemes(schemes);
-    if (text[length] != ':' || (length == 0 && text[1] != '/'))
-        return 0; /* a path */
+    if (sl_uri_is_path(text))
+        return 0;
     char scheme[32] = "";
     memcpy(scheme, text, length < sizeof(scheme) ? length : 0);
     for (size_t i = 0; i < count; i++)

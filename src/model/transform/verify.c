@@ -3,12 +3,11 @@
  * begin, every middle of a (sub)array knowing the largest end below it, so whole-object checks over
  * per-tensor ones cost O(log n) as well. What arrived of a check is kept as merged pieces with the
  * CRC of each; most checks are small, lie within one piece and never need that. One lock guards all
- * state; hashing is done outside it. The hashing threads are in hash_workers.c,
- * and what comes of a hash in verify_judge.c.
+ * state; hashing is done outside it. The hashing threads are in hash_workers.c, and what comes of a
+ * hash in verify_judge.c.
  */
 #include "verify.h"
 
-#include <ctype.h>
 #include <string.h>
 
 #include "hash.h"

@@ -7,11 +7,8 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include <linux/sockios.h>
 
 #include "pool_server_parts.h"
 

@@ -1,14 +1,10 @@
 /* A few epoll threads of libmicrohttpd answer everything; nothing they do waits. */
 #include "web.h"
 
-#include <linux/tcp.h> /* its tcp_info knows more than that of the C library */
-#include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "log.h"
@@ -16,6 +12,7 @@
 #include "web_connections.h"
 
 enum { WEB_THREADS = 2, TICK_MS = 100, IDLE_TICK_MS = 1000, DRAIN_STEP_MS = 10 };
+
 /* ---- requests ------------------------------------------------------------------------------- */
 
 static bool has_body(const struct request *request)

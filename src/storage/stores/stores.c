@@ -91,6 +91,12 @@ bool sl_uri_is_local(const char *uri)
     return kind && kind->traits.local;
 }
 
+bool sl_uri_is_path(const char *uri)
+{
+    size_t word = strcspn(uri, ":/");
+    return uri[word] != ':' || (word == 0 && uri[1] != '/');
+}
+
 bool sl_uri_is_encoded(const char *uri)
 {
     const struct sl_store_kind *kind = sl_stores_find(uri);

@@ -26,6 +26,9 @@ size_t sl_stores_schemes(const char *schemes[SL_STORES_SCHEMES_MAX]);
 void sl_stores_name_schemes(char *text, size_t bytes);
 /** Is it of a store on this machine (traits.local)? false if none reads it. */
 bool sl_uri_is_local(const char *uri);
+/** Is it a path to the parser of specs? What has a colon before any slash is a URI, or a mistaken
+ * one, but for a name that begins with the colon. */
+bool sl_uri_is_path(const char *uri);
 /** Are names in it percent-encoded: in URLs, and in file: URIs? */
 bool sl_uri_is_encoded(const char *uri);
 /** Must what is written there come in order (its sl_upload_ops)? */

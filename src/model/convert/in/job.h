@@ -1,6 +1,7 @@
 /*
  * Inside convert: one conversion, its new objects, its tensors, and who does what. Filled by
- * convert.c, handed out by schedule.c, worked by worker.c and tally.c, written by output.c.
+ * convert.c, handed out by schedule.c, worked by worker.c and tally.c, written by output.c
+ * and outputs_run.c.
  */
 #ifndef SL_JOB_H
 #define SL_JOB_H
@@ -139,9 +140,6 @@ struct sl_block {
     uint64_t begin, end; /* of a part: of the tensor's data */
 };
 
-/** convert.c: what it holds. */
-void sl_component_release(struct sl_component *component);
-
 /* ---- folder.c -------------------------------------------------------------------------------- */
 
 /** Components of the source, and the data files of a folder as outputs without upload. */
@@ -162,6 +160,8 @@ int sl_component_verify_reads(struct sl_job *job, struct sl_component *component
 /** What tells where the tensors lie, as far as reading them has not shown that it is right: before
  * anything is made visible, when nobody reads. SL_E_INTEGRITY. */
 int sl_job_prove_indexes(struct sl_job *job, struct sl_err *err);
+/** What a component holds. */
+void sl_component_release(struct sl_component *component);
 /** When their sources are gone. */
 void sl_component_release_readers(struct sl_component *component);
 
@@ -182,16 +182,6 @@ int sl_job_check_leftovers(const struct sl_job *job, struct sl_err *err);
 
 /** Plans, layouts, outputs and items of all components. */
 int sl_job_lay_out(struct sl_job *job, struct sl_err *err);
-/**
- * Add an output at the end of job->outputs, whose addresses change.
- *
- * @folder  what its name begins with: "", or ends in '/'.
- * @name    of the object in that folder; copied.
- * @bytes   that it will have.
- * @return  0, or -1; what is there of it goes with the job.
- */
-int sl_job_add_output(struct sl_job *job, const char *folder, const char *name, uint64_t bytes,
-                      struct sl_err *err);
 
 /* ---- schedule.c ------------------------------------------------------------------------------ */
 
@@ -255,6 +245,16 @@ int sl_job_work(struct sl_job *job, struct sl_err *err);
 
 /* ---- output.c -------------------------------------------------------------------------------- */
 
+/**
+ * Add an output at the end of job->outputs, whose addresses change.
+ *
+ * @folder  what its name begins with: "", or ends in '/'.
+ * @name    of the object in that folder; copied.
+ * @bytes   that it will have.
+ * @return  0, or -1; what is there of it goes with the job.
+ */
+int sl_job_add_output(struct sl_job *job, const char *folder, const char *name, uint64_t bytes,
+                      struct sl_err *err);
 /** The destination, and its head. */
 int sl_output_open(struct sl_job *job, struct sl_output *output, struct sl_err *err);
 int sl_output_write_head(struct sl_job *job, struct sl_output *output, struct sl_err *err);
@@ -282,8 +282,11 @@ int sl_output_zeros(struct sl_job *job, struct sl_output *output, uint64_t begin
 /** This many items are written whole; the end of the object follows the last one. */
 int sl_output_items_done(struct sl_job *job, struct sl_output *output, size_t count,
                          struct sl_err *err);
+void sl_output_release(struct sl_output *output);
+
+/* ---- outputs_run.c --------------------------------------------------------------------------- */
+
 /** Write all of them and make them visible. */
 int sl_outputs_run(struct sl_job *job, struct sl_err *err);
-void sl_output_release(struct sl_output *output);
 
 #endif

@@ -7,10 +7,10 @@
 
 enum { SL_PYTORCH_KEY_BYTES_MAX = 20 };
 
-/** Kinds of SL_PICKLE_OTHER nodes. */
 /** The format's name. */
 #define SL_PYTORCH "pytorch"
 
+/** Kinds of SL_PICKLE_OTHER nodes. */
 enum sl_pytorch_what {
     SL_PYTORCH_STORAGE, /* data: struct sl_pytorch_storage */
     SL_PYTORCH_TENSOR,  /* data: struct sl_pytorch_tensor */

@@ -2,8 +2,6 @@
 #ifndef SL_FOLDER_CLAIMS_H
 #define SL_FOLDER_CLAIMS_H
 
-#include <string.h>
-
 #include "plan_parts.h"
 #include "shard_map.h"
 
@@ -17,12 +15,5 @@ struct sl_plan_claim {
     char **names; /* folders, or files */
     size_t name_count, name_capacity;
 };
-
-/** What follows the last slash. */
-static inline const char *sl_base_name(const char *name)
-{
-    const char *slash = strrchr(name, '/');
-    return slash ? slash + 1 : name;
-}
 
 #endif

@@ -3,6 +3,8 @@
 #ifndef SL_PLAN_PARTS_H
 #define SL_PLAN_PARTS_H
 
+#include <string.h>
+
 #include "plan.h"
 
 struct sl_plan_claim;
@@ -82,24 +84,31 @@ struct sl_plan_own {
     bool passed_more; /* than are kept */
 };
 
+/** Of an object: what follows the last slash. */
+static inline const char *sl_base_name(const char *name)
+{
+    const char *slash = strrchr(name, '/');
+    return slash ? slash + 1 : name;
+}
+
 /** plan.c: an empty one. picks: see there. SL_E_NO_SPACE. */
 struct sl_plan *sl_plan_new(const struct sl_spec *spec, const struct sl_plan_output *output,
                             bool picks, struct sl_err *err);
-/** The same from an open store: own->candidates, in order. key: what the URI named. */
-int sl_plan_list(struct sl_plan *plan, const char *key, struct sl_err *err);
 /** objects.c: store opened, objects listed, judged, filtered and sorted into own->candidates. */
 int sl_plan_gather(struct sl_plan *plan, const struct sl_source_config *config, struct sl_err *err);
+/** objects.c: the same from an open store: own->candidates, in order. key: what the URI named. */
+int sl_plan_list(struct sl_plan *plan, const char *key, struct sl_err *err);
 /** objects.c: *err says that the only object is not there, or is empty. Where others lie below its
  * name the slash was forgotten, and err says so, as of an empty folder's mark; it asks the store.
  * Always -1. */
 int sl_plan_explain_missing(struct sl_plan *plan, struct sl_err *err);
 /** asked.c: plan->asked, if the listing is enough; plan->there. */
 int sl_plan_ask(struct sl_plan *plan, struct sl_err *err);
-/** objects.c: one more; copied, etag may be NULL. */
+/** candidates.c: one more; copied, etag may be NULL. */
 int sl_plan_add_candidate(struct sl_plan *plan, const struct sl_entry *entry, bool probe,
                           struct sl_err *err);
 void sl_candidate_release(struct sl_candidate *candidate);
-/** objects.c: those with true leave the candidates on purpose; out has candidate_count. */
+/** candidates.c: those with true leave the candidates on purpose; out has candidate_count. */
 int sl_plan_leave_out(struct sl_plan_own *own, const bool *out, struct sl_err *err);
 /** rank_files.c: with source.rank, files of other ranks, and weights of none, leave the candidates.
  * SL_E_NOT_FOUND: nothing is called so; SL_E_FORMAT, E_INCOMPLETE: of other ranks, or not whole;
@@ -111,23 +120,23 @@ int sl_plan_refuse_marker(struct sl_plan *plan, struct sl_err *err);
 /** usual.c: of what a repository publishes several times, one leaves the others out. SL_E_USAGE: it
  * is for the user to choose. */
 int sl_plan_choose_usual(struct sl_plan *plan, struct sl_err *err);
-/** whole.c: does an object of this name say what the model consists of? */
+/** folder_claims.c: does an object of this name say what the model consists of? */
 bool sl_plan_claims(const char *name);
-/** whole.c: is it called like an index of a model in several files? */
+/** folder_claims.c: is it called like an index of a model in several files? */
 bool sl_plan_names_files(const char *name);
-/** whole.c: candidate->claim from the object, whose source is consumed; it may stay NULL.
+/** folder_claims.c: candidate->claim from the object, whose source is consumed; it may stay NULL.
  * SL_E_FORMAT: it is broken. */
 int sl_plan_read_claim(struct sl_candidate *candidate, struct sl_source *source,
                        struct sl_err *err);
 void sl_plan_claim_free(struct sl_plan_claim *claim);
 SL_AUTO_DEFINE(sl_plan_claim)
-/** whole.c: an object was listed and left out on purpose. */
+/** candidates.c: an object was listed and left out on purpose. */
 int sl_plan_note_passed(struct sl_plan_own *own, const char *name, struct sl_err *err);
-/** whole.c: all of them are known: before anybody asks. */
+/** candidates.c: all of them are known: before anybody asks. */
 void sl_plan_sort_passed(struct sl_plan_own *own);
-/** whole.c: is it left out on purpose, if it is there at all? */
+/** candidates.c: is it left out on purpose, if it is there at all? */
 bool sl_plan_leaves_out(const struct sl_plan_own *own, const char *name);
-/** whole.c: the same, where that it was there must be known. */
+/** candidates.c: the same, where that it was there must be known. */
 bool sl_plan_left_out(const struct sl_plan_own *own, const char *name);
 /**
  * whole.c: something that names tell of is missing: refuse it, or warn where source.incomplete says
@@ -178,7 +187,7 @@ SL_AUTO_DEFINE(sl_reshaping)
 int sl_reshape(struct sl_reshaping *reshaping, struct sl_target *target, struct sl_err *err);
 /** Warn of rules and casts that nothing fell under. */
 void sl_reshaping_warn(const struct sl_reshaping *reshaping);
-/** assemble.c: *sum += bytes. SL_E_FORMAT: that is more than SL_PLAN_BYTES_MAX. */
+/** plan_facts.c: *sum += bytes. SL_E_FORMAT: that is more than SL_PLAN_BYTES_MAX. */
 int sl_plan_add_bytes(uint64_t *sum, uint64_t bytes, const struct sl_plan *plan,
                       struct sl_err *err);
 /** assemble.c: files, extents (uncut), literals and tensors, for either layout. */
@@ -220,8 +229,8 @@ void sl_plan_begin_sidecars(struct sl_plan *plan);
 void sl_plan_end_sidecars(struct sl_plan *plan, bool stop);
 /** sidecars.c: own->sidecars of the sources that have one, read side by side and judged. */
 int sl_plan_read_sidecars(struct sl_plan *plan, struct sl_err *err);
-/** checks.c: the file that holds the whole object unchanged; file_count if there is none. In layout
- * verbatim it is the file with the object's number, whatever its name. In other layouts only
+/** plan_facts.c: the file that holds the whole object unchanged; file_count if there is none. In
+ * layout verbatim it is the file with the object's number, whatever its name. In other layouts only
  * objects without tensors have one, and it has their name. */
 uint32_t sl_plan_whole_file(const struct sl_plan *plan, uint32_t source);
 /** store_checks.c: what stores keep of whole objects that have no other hash. */
@@ -252,7 +261,7 @@ int sl_plan_make_sidecar_room(struct sl_plan *plan, struct sl_err *err);
  * purpose. SL_E_INTEGRITY, code E_SIGNATURE; SL_E_FORMAT. */
 int sl_plan_read_signature(struct sl_plan *plan, const struct sl_source_config *config,
                            struct sl_err *err);
-/** model_signing.c: all of an opened object, in place of what text has; counted as index. The
+/** plan_facts.c: all of an opened object, in place of what text has; counted as index. The
  * caller limits its size. */
 int sl_plan_read_text(struct sl_plan *plan, struct sl_source *source, struct sl_buf *text,
                       struct sl_err *err);
@@ -264,16 +273,16 @@ int sl_plan_check_by_signature(struct sl_plan *plan, struct sl_err *err);
 void sl_plan_signature_free(struct sl_plan_signature *signature);
 /** signatures.c: own->signer from the spec. */
 int sl_plan_read_signer(struct sl_plan *plan, struct sl_err *err);
-/** checks.c: one more. */
+/** plan_facts.c: one more. */
 int sl_plan_add_check(struct sl_plan *plan, const struct sl_check *check, struct sl_err *err);
-/** checks.c: "object 'NAME'", owned by the plan; at most one for each hash that the user gave and
- * one for each source. */
+/** plan_facts.c: "object 'NAME'", owned by the plan; at most one for each hash that the user gave
+ * and one for each source. */
 int sl_plan_object_text(struct sl_plan *plan, const char *name, const char **what,
                         struct sl_err *err);
 /** believed.c: whether the store's caches may bring each source: sl_plan_source.checked and
  * sampled. SL_E_USAGE: what no hash covers, unless the spec lets it. May read samples; blocks. */
 int sl_plan_judge_through(struct sl_plan *plan, struct sl_err *err);
-/** signatures.c: does the spec want signatures? */
+/** plan_facts.c: does the spec want signatures? */
 bool sl_plan_is_signed(const struct sl_spec *spec);
 /** signatures.c: a check for every object of a plan of layout verbatim. */
 int sl_plan_check_signatures(struct sl_plan *plan, struct sl_err *err);

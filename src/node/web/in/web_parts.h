@@ -181,11 +181,10 @@ struct web_text web_page_style(void);
 /** web_share.c. `found` false: no such file, nothing was answered; with `must` a 404 is. */
 enum MHD_Result web_share_answer(const struct request *request, bool must, bool *found);
 int web_share_open(struct sl_web *web, const struct sl_web_config *config, struct sl_err *err);
-/** O_RDONLY, beneath the shared directory, whatever links there are; -1. */
+/** web_share_files.c: O_RDONLY, beneath the shared directory, whatever links there are; -1. */
 int web_share_open_at(int share_fd, const char *path);
-/** Answer with a regular file, or the range of it that is asked for. *fd: -1 when the answer has
- * it.
- */
+/** Answer with a regular file, or the range of it that is asked for. *fd is -1 once the answer has
+ * it. */
 enum MHD_Result web_share_send(const struct request *request, int *fd);
 /**
  * Answer with a range of a file that is asked for by the common name of an object.

@@ -1,5 +1,5 @@
-/* The inside of Redis' sources, shared by redis.c (stores, channels, ranges) and redis_model.c
- * (reading the table of a model's keys). */
+/* The inside of Redis' sources, shared by redis.c (stores, ranges), redis_channel.c (channels)
+ * and redis_model.c (reading the table of a model's keys). */
 #ifndef SL_REDIS_CHANNEL_H
 #define SL_REDIS_CHANNEL_H
 

@@ -45,7 +45,6 @@ int sl_key_set(struct sl_key *key, const char *access_key, const char *secret_ke
  * @text    the answer.
  * @token   its member with the session token.
  * @origin  who answered, for messages.
- * @err     not NULL.
  * @return  0, or -1: SL_E_AUTH for what is no key, SL_E_NO_SPACE.
  */
 int sl_key_from_json(struct sl_key *key, const struct sl_buf *text, const char *token,
