@@ -131,13 +131,20 @@ static int free_task(struct sl_gpu *gpu, void *arg, struct sl_err *err)
     return 0;
 }
 
+/* With the lock: the threads of those that are there check the ring meanwhile. */
+static unsigned add_queue(struct sl_gpu_ring *ring)
+{
+    RING_LOCKED(ring);
+    return ring->queue_count++;
+}
+
 int sl_gpu_ring_add(struct sl_gpu_ring *ring, struct sl_gpu *gpu, const uint64_t *addresses,
                     const uint64_t *bytes, struct sl_err *err)
 {
     if (ring->queue_count == SL_GPU_RING_QUEUES_MAX)
         return sl_fail(err, SL_E_INTERNAL, "a staging ring is for %d GPUs at most",
                        SL_GPU_RING_QUEUES_MAX);
-    unsigned number = ring->queue_count++;
+    unsigned number = add_queue(ring);
     struct sl_gpu_queue *queue = &ring->queues[number];
     queue->chore.turn = sl_gpu_queue_turn;
     queue->ring = ring;
@@ -191,10 +198,11 @@ void sl_gpu_ring_free(struct sl_gpu_ring *ring)
 {
     if (!ring)
         return;
-    for (unsigned i = ring->queue_count; i-- > 0;) {
+    for (unsigned i = ring->queue_count; i-- > 0;)
         sl_gpu_ring_leave(ring, i);
+    /* Only now: while one queue's thread went on, it checked the notes of all. */
+    for (unsigned i = 0; i < ring->queue_count; i++)
         free(ring->queues[i].locked.notes);
-    }
     pthread_mutex_destroy(&ring->lock);
     pthread_cond_destroy(&ring->moved);
     pthread_cond_destroy(&ring->freed);
