@@ -23,8 +23,8 @@
 #include "quiet.h"
 
 enum {
-    SLICE_MS = 1,
-    LONG_SLICE_MS = 100, /* where each turn wakes whoever waits */
+    SLICE_MS = 1,        /* of who cannot be woken */
+    LONG_SLICE_MS = 100, /* of who is, by each turn */
     LOOK_US = 200,
     POLL_MAX = 64,
 };
@@ -52,7 +52,6 @@ static _Atomic uint64_t turns;    /* 0: the clock is not in hand */
 static _Atomic uint64_t held_ns;  /* 0: it goes */
 static _Atomic uint64_t ahead_ns; /* of the machine's clock, while it goes */
 static atomic_bool runs;          /* fake_clock_run() */
-static atomic_bool wakes;         /* a turn wakes who waits; otherwise they look by themselves */
 static struct {
     pthread_mutex_t mutex;
     unsigned settled; /* threads, since the last turn */
@@ -113,7 +112,6 @@ void fake_clock_hold(void)
 {
     SL_LOCKED(&hand.mutex);
     atomic_store(&runs, false);
-    atomic_store(&wakes, false);
     atomic_store(&held_ns, now_ns());
     begin_turn();
 }
@@ -125,7 +123,6 @@ void fake_clock_release(void)
     if (!held)
         return;
     atomic_store(&runs, false);
-    atomic_store(&wakes, false);
     atomic_store(&ahead_ns, held - __real_sl_now_ns());
     atomic_store(&held_ns, 0);
     begin_turn();
@@ -143,9 +140,8 @@ void fake_clock_turn(uint64_t ns)
 /* Under the mutex. */
 static void list_wait(struct wait *wait)
 {
-    wait->wake = -1;
-    if (atomic_load(&wakes) && !wait->condition)
-        wait->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); /* none: a slice after another */
+    /* -1: one slice after another */
+    wait->wake = wait->condition ? -1 : eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     wait->next = hand.waits;
     hand.waits = wait;
 }
@@ -184,6 +180,17 @@ static bool goes_on(const struct wait *wait)
     return atomic_load(&turns) == wait->turn && now_ns() < wait->end_ns;
 }
 
+/* Of real time, until it is time to look at the clock. */
+static unsigned slice_ms(const struct wait *wait)
+{
+    uint64_t now = now_ns();
+    if (now >= wait->end_ns)
+        return 0;
+    if (atomic_load(&held_ns))
+        return LONG_SLICE_MS;
+    return (unsigned)SL_MIN((wait->end_ns - now) / SL_NS_PER_MS + 1, (uint64_t)LONG_SLICE_MS);
+}
+
 /* Until a file is ready, or it is time to look at the clock. */
 static int poll_slice(const struct wait *wait, struct pollfd *fds, nfds_t count)
 {
@@ -194,7 +201,7 @@ static int poll_slice(const struct wait *wait, struct pollfd *fds, nfds_t count)
     if (count)
         memcpy(all, fds, count * sizeof(*fds));
     all[count] = (struct pollfd){wait->wake, POLLIN, 0};
-    int ready = __real_poll(all, count + 1, LONG_SLICE_MS);
+    int ready = __real_poll(all, count + 1, (int)slice_ms(wait));
     if (count)
         memcpy(fds, all, count * sizeof(*fds));
     if (ready > 0 && all[count].revents) {
@@ -269,8 +276,7 @@ int __wrap_pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *mu
         return __real_pthread_cond_timedwait(condition, mutex, end);
     if (!begin_wait(&wait, ns_of(end)))
         return 0;
-    unsigned slice_ms = atomic_load(&wakes) ? LONG_SLICE_MS : SLICE_MS;
-    uint64_t slice = __real_sl_now_ns() + (now_ns() < wait.end_ns ? slice_ms * SL_NS_PER_MS : 0);
+    uint64_t slice = __real_sl_now_ns() + slice_ms(&wait) * SL_NS_PER_MS;
     struct timespec at = {(time_t)(slice / SL_NS_PER_S), (long)(slice % SL_NS_PER_S)};
     int result = pthread_cond_clockwait(condition, mutex, CLOCK_MONOTONIC, &at);
     end_wait(&wait);
@@ -324,7 +330,6 @@ void fake_clock_run(void)
     struct sl_err err = SL_ERR_INIT;
     SL_LOCKED(&hand.mutex);
     atomic_store(&runs, true);
-    atomic_store(&wakes, true);
     atomic_store(&held_ns, now_ns());
     begin_turn();
     if (runner.process)
@@ -384,13 +389,11 @@ void fake_clock_await_all(unsigned waits, uint64_t ns)
 
 void fake_clock_turn_until(const struct sl_counter *done, uint64_t step, unsigned threads)
 {
-    atomic_store(&wakes, true);
     while (!sl_counter_get(done)) {
         fake_clock_turn(step);
         SL_AWAIT((is_settled(threads) && quiet_now()) || sl_counter_get(done),
                  "those who wait, or their end");
     }
-    atomic_store(&wakes, atomic_load(&runs));
 }
 
 /* ---- work ------------------------------------------------------------------------------------ */
