@@ -207,11 +207,11 @@ SLUICE_API int sluice_ready(const struct sluice_model *model, uint64_t number);
  */
 SLUICE_API int sluice_wait(const struct sluice_model *model, uint64_t number, int timeout_ms,
                            int cancel_fd, struct sluice_error *error);
-/** The same where a model that was attached to with SLUICE_PRIVATE will not be written there:
- * sluice_wait() also waits for what lies on the same pages, which a write would hide. */
+/** As sluice_wait(), where a model that was attached to with SLUICE_PRIVATE will not be written
+ * there: sluice_wait() also waits for what lies on the same pages, which a write would hide. */
 SLUICE_API int sluice_wait_read(const struct sluice_model *model, uint64_t number, int timeout_ms,
                                 int cancel_fd, struct sluice_error *error);
-/** The same for all of it. */
+/** As sluice_wait(), for all of the model. */
 SLUICE_API int sluice_wait_all(const struct sluice_model *model, int timeout_ms, int cancel_fd,
                                struct sluice_error *error);
 
@@ -504,7 +504,13 @@ SLUICE_API void sluice_source_info(const struct sluice_source *source,
  * source's. Never blocks. */
 SLUICE_API int sluice_source_tensor(const struct sluice_source *source, uint64_t number,
                                     struct sluice_tensor *tensor, struct sluice_error *error);
-/** By name; name_bytes 0: up to its NUL. The first one, if several have it. SLUICE_NOT_FOUND. */
+/**
+ * Find a tensor by its name. Never blocks.
+ *
+ * @name        of the tensor: the first one, if several have it. Else SLUICE_NOT_FOUND.
+ * @name_bytes  of the name; 0: up to its NUL.
+ * @tensor      out: as of sluice_source_tensor().
+ */
 SLUICE_API int sluice_source_find(const struct sluice_source *source, const char *name,
                                   uint64_t name_bytes, struct sluice_tensor *tensor,
                                   struct sluice_error *error);
@@ -583,7 +589,13 @@ struct sluice_path_part {
     const char *text; /* NULL: index counts */
     uint64_t text_bytes, index;
 };
-/** Part `which`, 0 to tensor.path_count less one; else SLUICE_NOT_FOUND. Never blocks. */
+/**
+ * Tell one part of a tensor's name. Never blocks.
+ *
+ * @number  of the tensor.
+ * @which   0 to tensor.path_count less one; else SLUICE_NOT_FOUND.
+ * @part    out: its text is the source's.
+ */
 SLUICE_API int sluice_source_path(const struct sluice_source *source, uint64_t number,
                                   uint32_t which, struct sluice_path_part *part,
                                   struct sluice_error *error);
@@ -629,15 +641,21 @@ struct sluice_read_options {
 /**
  * Read many tensors, or parts of them, into the caller's memory: side by side over as many
  * connections as pay, ranges that lie together by one request, slow requests sent again, decrypted
- * and cast as the source was opened. reads are of any order and may overlap in the source, but not
- * in memory. options may be NULL. Blocks. After an error nothing in the memory is to be trusted but
- * that of reads that were done() before. What is for a GPU is checked on the host first.
+ * and cast as the source was opened. Blocks.
+ *
+ * @reads    of any order; they may overlap in the source, but not in memory.
+ * @count    of reads.
+ * @options  may be NULL.
+ * @return   0, or -1 with errors of any kind: then nothing in the memory is to be trusted but that
+ *           of reads that were done() before.
+ *
+ * What is for a GPU is checked on the host first.
  *
  * What is checked: of a tensor that is read whole, what verify says. Of a slice no hash can be
  * told, since hashes are over whole tensors; but decryption checks every piece that it touches, and
  * where the object has a sidecar (docs/sidecars.md), whatever ranges of it are read whole are
  * checked. With SLUICE_VERIFY_REQUIRE a slice of what is neither is refused. Only the rows that a
- * slice takes are fetched, and gaps between them that cost less than a request. Errors: any kind.
+ * slice takes are fetched, and gaps between them that cost less than a request.
  */
 SLUICE_API int sluice_read(struct sluice_source *source, const struct sluice_read *reads,
                            size_t count, const struct sluice_read_options *options,
@@ -714,7 +732,13 @@ SLUICE_API int sluice_create(const char *uri, const struct sluice_create_options
  */
 SLUICE_API int sluice_write(struct sluice_writer *writer, const struct sluice_tensor *tensor,
                             struct sluice_error *error);
-/** The same with a name of parts, see sluice_source_path(); .tensors files only. */
+/**
+ * Write one more tensor as sluice_write() does, with a name of parts. For .tensors files only.
+ *
+ * @tensor      its name is not looked at.
+ * @parts       of the name, as of sluice_source_path(): copied.
+ * @part_count  of parts.
+ */
 SLUICE_API int sluice_write_path(struct sluice_writer *writer, const struct sluice_tensor *tensor,
                                  const struct sluice_path_part *parts, uint32_t part_count,
                                  struct sluice_error *error);

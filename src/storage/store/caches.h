@@ -138,7 +138,12 @@ struct sl_caches_ask {
  */
 void sl_caches_choose(struct sl_caches *caches, struct sl_caches_map *map, uint64_t block,
                       bool proves, struct sl_caches_ask *ask, uint64_t now_ns);
-/** Bytes came from the cache that is asked. */
+/**
+ * Tell that bytes came from the cache that is asked.
+ *
+ * @ask    which asks a cache.
+ * @bytes  that came since the last time.
+ */
 void sl_caches_came(struct sl_caches *caches, const struct sl_caches_ask *ask, uint64_t bytes,
                     uint64_t now_ns);
 /** So many bytes of a cache are right. */

@@ -94,7 +94,12 @@ size_t sl_through_count(struct sl_through *through);
  */
 void sl_through_came(struct sl_through *through, const struct sl_caches_ask *ask,
                      struct sl_caches_map *map, uint64_t block, uint64_t bytes);
-/** Bytes [begin, end) of an object, all of one block, are right: so is who gave the block. */
+/**
+ * Tell that bytes are right: so is who gave their block.
+ *
+ * @map         of the object; NULL: there was no memory.
+ * @begin, end  the bytes [begin, end) of the object, all of one block.
+ */
 void sl_through_agreed(struct sl_through *through, const struct sl_caches_map *map, uint64_t begin,
                        uint64_t end);
 /** This goes to the origin, for this reason. A warning, once. */

@@ -99,7 +99,7 @@ void sl_gpu_ring_close(struct sl_gpu_ring *ring, struct sl_gpu_buffer *buffer);
 int sl_gpu_ring_going(struct sl_gpu_ring *ring, struct sl_err *err);
 /** Until something has moved, or a while has passed. */
 void sl_gpu_ring_wait(struct sl_gpu_ring *ring);
-/** sl_gpu_ring_reserve() of a ring that works, for who must not wait: NULL where that would. */
+/** As sl_gpu_ring_reserve() of a ring that works, for who must not wait: NULL where that would. */
 uint8_t *sl_gpu_ring_try(struct sl_gpu_ring *ring, uint32_t file, uint64_t offset, uint64_t bytes);
 /** There is something for its GPUs; with or without the lock. */
 void sl_gpu_ring_poke(const struct sl_gpu_ring *ring);
