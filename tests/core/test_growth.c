@@ -169,11 +169,11 @@ static unsigned reach_and_bring(double part)
     return growth.connections;
 }
 
-/* A second in which the machine is slow for another reason costs a load no more than that. */
-SL_TEST(what_fills_a_link_is_taken_back_only_where_it_harms)
+SL_TEST(what_fills_a_link_is_taken_back_where_it_brings_no_more)
 {
     ck_assert_uint_gt(reach_and_bring(2), 32);
-    ck_assert_uint_gt(reach_and_bring(0.9), 32);
+    ck_assert_uint_gt(reach_and_bring(1.2), 32);
+    ck_assert_uint_eq(reach_and_bring(0.9), 6);
     ck_assert_uint_eq(reach_and_bring(0.5), 6);
 }
 

@@ -47,8 +47,7 @@ struct sl_growth {
     uint64_t began_ns; /* the first call */
     uint64_t first_ns; /* when bytes first landed, and how many; 0: not yet */
     uint64_t first_bytes;
-    bool reaching;                   /* the step on trial is that to the target */
-    uint64_t reached_ns;             /* when it was begun */
+    uint64_t reached_ns;             /* when the step to the target was begun */
     size_t requests;                 /* that the load will make, 0: not known */
     uint64_t all_bytes;              /* that will land, 0: not known */
     struct sl_cpu_time (*cpu)(void); /* of the process so far; NULL: not known */
