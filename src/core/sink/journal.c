@@ -40,6 +40,7 @@ static const char magic[8] = "sluicej1";
 struct sl_journal {
     int fd;
     const struct sl_cancel *cancel; /* of replays */
+    uint64_t earlier;               /* slots that were taken before it was opened */
     pthread_mutex_t lock;
     struct {
         uint64_t slots; /* taken so far */
@@ -50,6 +51,7 @@ struct sl_journal {
 struct record {
     uint32_t kind, file, crc;
     uint64_t begin, end;
+    bool fresh; /* noted since the journal was opened */
 };
 
 static void put_le32(uint8_t *p, uint32_t value)
@@ -85,7 +87,8 @@ static int adopt_or_begin(struct sl_journal *journal, const uint8_t identity[32]
                memcmp(found, wanted, HEADER_BYTES) == 0 && fstat(journal->fd, &status) == 0 &&
                (status.st_size - HEADER_BYTES) / RECORD_BYTES <= RECORDS_MAX;
     if (*resumed) {
-        journal->locked.slots = (uint64_t)(status.st_size - HEADER_BYTES) / RECORD_BYTES;
+        journal->earlier = (uint64_t)(status.st_size - HEADER_BYTES) / RECORD_BYTES;
+        journal->locked.slots = journal->earlier;
         return 0;
     }
     if (ftruncate(journal->fd, 0) < 0)
@@ -223,6 +226,7 @@ static struct record *load_records(struct sl_journal *journal, const struct sl_s
         if (sl_read_at(journal->fd, bytes, RECORD_BYTES, offset) < 0 ||
             !parse_record(bytes, sink, &record))
             continue;
+        record.fresh = i >= journal->earlier;
         if (record.kind == RECORD_ADD)
             records[(*count)++] = record;
         else if (record.kind == RECORD_STRIKE)
@@ -246,7 +250,7 @@ static int is_right(const struct sl_journal *journal, struct sl_sink *sink,
                     const struct record *record, uint8_t *buffer, struct sl_err *err)
 {
     uint32_t crc = 0;
-    for (uint64_t at = record->begin; at < record->end;) {
+    for (uint64_t at = record->begin; !record->fresh && at < record->end;) {
         size_t bytes = (size_t)SL_MIN(record->end - at, (uint64_t)REPLAY_BUFFER_BYTES);
         if (sl_cancel_check(journal->cancel, err) < 0 ||
             sl_sink_read(sink, record->file, at, buffer, bytes, err) < 0)
@@ -254,14 +258,16 @@ static int is_right(const struct sl_journal *journal, struct sl_sink *sink,
         crc = sl_crc32c(crc, buffer, bytes);
         at += bytes;
     }
-    return crc == record->crc;
+    return record->fresh || crc == record->crc;
 }
 
 /* The stretch that is being merged, and whom to tell when it ends. */
 struct stretch {
-    uint32_t file;
+    uint32_t file, crc;
     uint64_t begin, end;
-    int (*keep)(uint32_t file, uint64_t begin, uint64_t end, void *arg, struct sl_err *err);
+    bool fresh; /* one such record, of which crc is */
+    int (*keep)(uint32_t file, uint64_t begin, uint64_t end, const uint32_t *crc32c, void *arg,
+                struct sl_err *err);
     void *arg;
 };
 
@@ -269,27 +275,33 @@ static int report(struct stretch *stretch, struct sl_err *err)
 {
     if (stretch->begin == stretch->end)
         return 0;
-    return stretch->keep(stretch->file, stretch->begin, stretch->end, stretch->arg, err);
+    return stretch->keep(stretch->file, stretch->begin, stretch->end,
+                         stretch->fresh ? &stretch->crc : NULL, stretch->arg, err);
 }
 
+/* No byte is reported twice, so what overlaps is merged in any case. */
 static int extend(struct stretch *stretch, const struct record *record, struct sl_err *err)
 {
-    if (record->file == stretch->file && record->begin <= stretch->end &&
-        stretch->begin < stretch->end) {
+    bool apart = record->fresh || stretch->fresh;
+    if (record->file == stretch->file && stretch->begin < stretch->end &&
+        (record->begin < stretch->end || (record->begin == stretch->end && !apart))) {
         stretch->end = SL_MAX(stretch->end, record->end);
+        stretch->fresh = false;
         return 0;
     }
     if (report(stretch, err) < 0)
         return -1;
     stretch->file = record->file;
+    stretch->crc = record->crc;
+    stretch->fresh = record->fresh;
     stretch->begin = record->begin;
     stretch->end = record->end;
     return 0;
 }
 
 int sl_journal_replay(struct sl_journal *journal, struct sl_sink *sink,
-                      int (*keep)(uint32_t file, uint64_t begin, uint64_t end, void *arg,
-                                  struct sl_err *err),
+                      int (*keep)(uint32_t file, uint64_t begin, uint64_t end,
+                                  const uint32_t *crc32c, void *arg, struct sl_err *err),
                       void *arg, struct sl_err *err)
 {
     size_t count;

@@ -60,18 +60,19 @@ void sl_journal_strike(struct sl_journal *journal, uint32_t file, uint64_t begin
  * the reason. Any thread. */
 void sl_journal_give_up(struct sl_journal *journal, const char *why);
 /**
- * Read the claimed bytes back, check their CRC, and tell which are right. Before reading begins;
- * used by the reader only.
+ * Read bytes back that were claimed before the journal was opened, check their CRC, and tell which
+ * are right; what was noted since is believed. Before reading begins; used by the reader only.
  *
  * @sink    with the files that the journal speaks of.
- * @keep    called for each piece that is right: merged, sorted by file and begin. Not for files
- *          that are inherited.
+ * @keep    called for each piece that is right: sorted by file and begin, and merged but for those
+ *          noted since, of which crc32c is that of its bytes, else NULL. Not for files that are
+ *          inherited.
  * @arg     of keep().
  * @return  0, or -1 with what keep() or reading back fails with, or SL_E_CANCELED.
  */
 int sl_journal_replay(struct sl_journal *journal, struct sl_sink *sink,
-                      int (*keep)(uint32_t file, uint64_t begin, uint64_t end, void *arg,
-                                  struct sl_err *err),
+                      int (*keep)(uint32_t file, uint64_t begin, uint64_t end,
+                                  const uint32_t *crc32c, void *arg, struct sl_err *err),
                       void *arg, struct sl_err *err);
 
 /**

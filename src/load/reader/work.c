@@ -11,8 +11,10 @@
  */
 #include "lower_bound.h"
 #include "reader_parts.h"
+#include "sidecar.h"
 
-enum { HOLE_BYTES_MAX = 64 * 1024 }; /* a smaller hole costs less than another request */
+/* A smaller hole costs less than another request. No whole range of a sidecar is one. */
+enum { HOLE_BYTES_MAX = SL_SIDECAR_RANGE_BYTES_MIN };
 
 /* Kept bytes [begin, end) of a source, within one extent. */
 struct kept {
@@ -141,8 +143,9 @@ static int keep_formed(struct keeper *keeper, uint32_t number, uint64_t begin, u
     return sl_verify_take(keeper->verify, &fed, err);
 }
 
+/* crc32c: of all of them, or NULL. */
 static int keep_part(struct keeper *keeper, uint32_t number, uint64_t begin, uint64_t end,
-                     struct sl_err *err)
+                     const uint32_t *crc32c, struct sl_err *err)
 {
     const struct sl_extent *extent = &keeper->plan->extents[number];
     if (sl_grow(&keeper->kept, &keeper->kept_capacity, keeper->kept_count + 1,
@@ -158,6 +161,7 @@ static int keep_part(struct keeper *keeper, uint32_t number, uint64_t begin, uin
     struct sl_verify_bytes fed = {.source = extent->source,
                                   .begin = kept->begin,
                                   .bytes = end - begin,
+                                  .crc32c = crc32c,
                                   .placed = true,
                                   .file = extent->file,
                                   .file_offset = begin};
@@ -185,7 +189,8 @@ bool sl_work_keeps(const struct sl_work *work, uint32_t file, uint64_t begin, ui
 }
 
 /* From the journal: bytes [begin, end) of a file are right. */
-static int keep(uint32_t file, uint64_t begin, uint64_t end, void *arg, struct sl_err *err)
+static int keep(uint32_t file, uint64_t begin, uint64_t end, const uint32_t *crc32c, void *arg,
+                struct sl_err *err)
 {
     struct keeper *keeper = arg;
     const struct sl_plan *plan = keeper->plan;
@@ -199,9 +204,11 @@ static int keep(uint32_t file, uint64_t begin, uint64_t end, void *arg, struct s
         if (extent->target) {
             if (keep_formed(keeper, keeper->by_file[i], begin, end, err) < 0)
                 return -1;
-        } else if (keep_part(keeper, keeper->by_file[i], SL_MAX(begin, extent->file_offset),
-                             SL_MIN(end, extent_end), err) < 0) {
-            return -1;
+        } else {
+            bool all = extent->file_offset <= begin && end <= extent_end;
+            if (keep_part(keeper, keeper->by_file[i], SL_MAX(begin, extent->file_offset),
+                          SL_MIN(end, extent_end), all ? crc32c : NULL, err) < 0)
+                return -1;
         }
     }
     return 0;
@@ -251,7 +258,7 @@ static int add_missing(struct cutter *cutter, const struct sl_extent *extent, ui
         extent->file,
         mapping ? sl_mapping_place(mapping, begin) : extent->file_offset + (begin - extent->begin),
         extent->target};
-    if (!fresh_range && begin - last->end <= HOLE_BYTES_MAX) {
+    if (!fresh_range && begin - last->end < HOLE_BYTES_MAX) {
         last->end = end;
         last->extent_count++;
         return 0;

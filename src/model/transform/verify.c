@@ -99,11 +99,16 @@ void sl_verify_settle(struct sl_verify *verify, const struct sl_check *check,
     pthread_cond_broadcast(&verify->idle);
 }
 
+static bool has_crc(enum sl_hash_kind kind, const struct feed *feed, uint64_t begin, uint64_t end)
+{
+    return kind == SL_HASH_CRC32C && feed->crc32c && begin == feed->begin && end == feed->end;
+}
+
 /* The CRC of bytes [begin, end) of what is fed. */
 static uint64_t crc_of_feed(enum sl_hash_kind kind, const struct feed *feed, uint64_t begin,
                             uint64_t end)
 {
-    if (kind == SL_HASH_CRC32C && feed->crc32c && begin == feed->begin && end == feed->end)
+    if (has_crc(kind, feed, begin, end))
         return *feed->crc32c;
     return sl_crc_of(kind, 0, feed->data + (begin - feed->begin), (size_t)(end - begin));
 }
@@ -269,11 +274,11 @@ static int feed_item(struct sl_verify *verify, struct sl_verify_item *item, cons
         SL_LOCKED(&verify->lock);
         item->resumed = true;
     }
-    if (!feed->data)
+    bool known = has_crc(check->kind, feed, begin, end);
+    if (!feed->data && !known)
         return land_from_sink(verify, item, begin, end, feed->buffer, err);
-    const uint8_t *data = feed->data + (begin - feed->begin);
-    if (begin == check->begin && end == check->end)
-        return complete_at_once(verify, item, data, err);
+    if (feed->data && begin == check->begin && end == check->end)
+        return complete_at_once(verify, item, feed->data + (begin - feed->begin), err);
     uint64_t crc = 0;
     if (!sl_hash_is_ordered(check->kind))
         crc = crc_of_feed(check->kind, feed, begin, end);
