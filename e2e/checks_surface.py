@@ -137,8 +137,10 @@ def the_next_version_fetches_what_changed(h):
     os.unlink(os.path.join(source, "whole.bin.sluice.json"))
     h.sluice("sign", os.path.join(source, "whole.bin"), "--range-bytes", "128Ki").expect(0)
     version = h.sluice("wait", to, "--than", "0" * 64).expect(0).out.strip()
+    plan = json.loads(h.sluice("plan", origin + "/", "--to", to, "--json").expect(0).out)
+    assert plan["left_to_fetch_bytes"] == 2 * MIB // 8, plan
     ranges = h.load(origin + "/", to).expect(0).json()
-    assert ranges["inherited"] == 28 * MIB - 2 * MIB // 8, ranges
+    assert ranges["inherited"] == plan["inherited_bytes"] == 28 * MIB - 2 * MIB // 8, (ranges, plan)
     assert h.sluice("wait", to, "--than", version, "--timeout-seconds", "60").expect(0).out.strip() != version
     for name in os.listdir(source):
         if not name.endswith(".sluice.json"):

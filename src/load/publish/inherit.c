@@ -14,9 +14,9 @@
  * its CRC32C is compared meanwhile: a copy is what a killed load would have left, the journal
  * vouches for it and the checks see it. Files of somebody else are fetched.
  *
- * Of a file that changed, and has a sidecar now, every range is copied that the old file of this
- * name has in the same place, by the SHA-256 of the new sidecar. What the old file is, and whose,
- * does not matter then. What does not agree is fetched over it.
+ * Of a file that changed, ranges are copied of which its sidecar has the hash that the old file of
+ * this name was published with, in the same place (the manifest has these). Each is compared with
+ * its CRC32C meanwhile, as if it had been fetched; one that does not agree is fetched over it.
  *
  * Nothing is done to the old version. A kill leaves links in staging, and the next load makes them
  * anew; what it does not take over goes, since writing there would change the old version.
@@ -46,8 +46,9 @@ struct sl_inheritance {
     struct sl_published published; /* of old */
     /* Of each file of the plan: the equal one that is left to take over; NULL: none. */
     const struct sl_published_file **equal;
-    uint32_t owner, group; /* of the plan's files; group UINT32_MAX: any */
-    bool untouched;        /* all of old is as it was published */
+    const struct sl_sink_file *files; /* of the plan; NULL: none is linked yet */
+    uint32_t owner, group;            /* of the plan's files; group UINT32_MAX: any */
+    bool untouched;                   /* all of old is as it was published */
     bool warned;
     uint8_t *buffer; /* SL_HASH_BUFFER_BYTES */
 };
@@ -112,6 +113,16 @@ static const char *doubt(const struct sl_inheritance *own, const struct sl_publi
     return NULL;
 }
 
+/* As doubt(), of a file that nobody has looked at yet. */
+static const char *look_at_file(const struct sl_inheritance *own, struct sl_tree_walk *old,
+                                const struct sl_published_file *file, struct stat *status)
+{
+    const char *leaf;
+    int folder = sl_tree_enter(old, file->name, &leaf);
+    bool seen = folder >= 0 && fstatat(folder, leaf, status, AT_SYMLINK_NOFOLLOW) == 0;
+    return doubt(own, file, seen ? status : NULL);
+}
+
 static void leave(struct sl_inheritance *own, const struct sl_published_file *file, const char *why)
 {
     sl_log(own->warned ? SL_LOG_DEBUG : SL_LOG_WARN,
@@ -139,16 +150,88 @@ static int set_owner(struct sl_inheritance *own, const struct sl_tmpfs_options *
     return 0;
 }
 
-/* Of a file that nobody has looked at yet. */
-static bool would_link(const struct sl_inheritance *own, struct sl_tree_walk *old,
-                       const struct sl_published_file *file)
+/* ---- ranges --------------------------------------------------------------------------------- */
+
+/* A range of a file that changed, which an old file has, too. */
+struct piece {
+    uint32_t file;
+    size_t range;
+    const struct sl_published_file *from;
+};
+struct pieces {
+    struct piece *items;
+    size_t count, capacity;
+};
+
+static int by_name(const void *a, const void *b)
 {
-    const char *leaf;
-    struct stat status;
-    int folder = sl_tree_enter(old, file->name, &leaf);
-    return folder >= 0 && fstatat(folder, leaf, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
-           !doubt(own, file, &status) && may_link(own, &status);
+    const struct sl_published_file *const *x = a, *const *y = b;
+    return strcmp((*x)->name, (*y)->name);
 }
+
+static int add_pieces(struct pieces *pieces, uint32_t file, const struct sl_sidecar *sidecar,
+                      const struct sl_published_file *from, struct sl_err *err)
+{
+    enum sl_hash_kind kind = sl_sidecar_hash(sidecar, true);
+    const char *known = kind == SL_HASH_BLAKE2B ? from->range_blake2b : from->range_sha256;
+    size_t digits = 2 * sl_hash_bytes(kind);
+    bool alike = known && from->range_bytes == sidecar->range_bytes;
+    size_t count = alike ? SL_MIN(strlen(known) / digits, sidecar->range_count) : 0;
+    for (size_t i = 0; i < count && sl_sidecar_range_end(sidecar, i) <= from->bytes; i++) {
+        char text[2 * SL_HASH_BYTES_MAX + 1];
+        sl_hex(sidecar->ranges[i].blake2b, digits / 2, text);
+        if (memcmp(known + i * digits, text, digits) != 0)
+            continue;
+        if (sl_grow(&pieces->items, &pieces->capacity, pieces->count + 1, sizeof(*pieces->items),
+                    err) < 0)
+            return -1;
+        pieces->items[pieces->count++] = (struct piece){file, i, from};
+    }
+    return 0;
+}
+
+/* Of each file of the plan: the old one of its name; NULL: there is none. free() it. */
+static const struct sl_published_file **find_named(const struct sl_inheritance *own,
+                                                   struct sl_err *err)
+{
+    const struct sl_published *published = &own->published;
+    const struct sl_published_file **named =
+        sl_alloc_array(own->plan->file_count + 1, sizeof(*named), err);
+    sl_autofree const struct sl_published_file **old =
+        named ? sl_alloc_array(published->count + 1, sizeof(*old), err) : NULL;
+    for (size_t i = 0; old && i < published->count; i++)
+        old[i] = &published->files[i];
+    if (old && published->count)
+        qsort(old, published->count, sizeof(*old), by_name);
+    for (size_t i = 0; old && i < own->plan->file_count; i++) {
+        const char *name = own->plan->files[i].name;
+        size_t at = SL_LOWER_BOUND(n, published->count, strcmp(old[n]->name, name) < 0);
+        if (at < published->count && strcmp(old[at]->name, name) == 0)
+            named[i] = old[at];
+    }
+    if (!old)
+        free(sl_steal(&named));
+    return named;
+}
+
+/* The one decision about ranges. Files that are taken over whole have none. */
+static int find_pieces(struct sl_inheritance *own, int root_fd, struct pieces *pieces,
+                       struct sl_err *err)
+{
+    SL_AUTO_WALK old = {.root_fd = root_fd, .fd = -1};
+    sl_autofree const struct sl_published_file **named = find_named(own, err);
+    for (uint32_t i = 0; named && i < own->plan->file_count; i++) {
+        const struct sl_sidecar *sidecar = sl_publish_sidecar(own->plan, i);
+        bool whole = own->equal[i] || (own->files && own->files[i].inherited);
+        struct stat status;
+        if (sidecar && named[i] && !whole && !look_at_file(own, &old, named[i], &status) &&
+            add_pieces(pieces, i, sidecar, named[i], err) < 0)
+            return -1;
+    }
+    return named ? 0 : -1;
+}
+
+/* ---- what a load would take over ------------------------------------------------------------ */
 
 /* The manifest of a folder that may have none. */
 static int read_beside(int root_fd, struct sl_published *published)
@@ -157,30 +240,65 @@ static int read_beside(int root_fd, struct sl_published *published)
     return state_fd < 0 ? -1 : sl_published_read(state_fd, SL_MANIFEST, published, NULL);
 }
 
+/* Those that are not there any more as they were leave own->equal. */
+static void count_files(struct sl_inheritance *own, int root_fd, bool copies,
+                        struct sl_inheritable *there)
+{
+    SL_AUTO_WALK old = {.root_fd = root_fd, .fd = -1};
+    for (size_t i = 0; i < own->plan->file_count; i++) {
+        struct stat status;
+        if (!own->equal[i])
+            continue;
+        bool doubtful = look_at_file(own, &old, own->equal[i], &status) != NULL;
+        bool links = !doubtful && may_link(own, &status);
+        if (doubtful || (!links && !copies)) {
+            own->equal[i] = NULL;
+            continue;
+        }
+        there->bytes += own->plan->files[i].bytes;
+        there->link_bytes += links ? own->plan->files[i].bytes : 0;
+    }
+    for (size_t i = 0; i < own->plan->extent_count; i++)
+        if (own->equal[own->plan->extents[i].file])
+            there->fetch_bytes += sl_extent_bytes(own->plan, &own->plan->extents[i]);
+}
+
+static int count_ranges(struct sl_inheritance *own, int root_fd, struct sl_inheritable *there,
+                        struct sl_err *err)
+{
+    struct pieces pieces = {.items = NULL};
+    int done = find_pieces(own, root_fd, &pieces, err);
+    for (size_t i = 0; i < pieces.count; i++) {
+        const struct piece *piece = &pieces.items[i];
+        const struct sl_sidecar *sidecar = sl_publish_sidecar(own->plan, piece->file);
+        uint64_t bytes =
+            sl_sidecar_range_end(sidecar, piece->range) - piece->range * sidecar->range_bytes;
+        there->bytes += bytes;
+        there->fetch_bytes += bytes;
+    }
+    free(pieces.items);
+    return done;
+}
+
 int sl_publish_inheritable(const char *path, const struct sl_plan *plan,
                            const struct sl_tmpfs_options *options, struct sl_inheritable *there,
                            struct sl_err *err)
 {
-    AUTO_PUBLISHED published = {0};
-    struct sl_inheritance own = {.plan = plan};
     size_t found;
     *there = (struct sl_inheritable){0};
     sl_autoclose int root_fd = open(path, FOLDER);
-    if (root_fd < 0 || read_beside(root_fd, &published) < 0)
-        return 0; /* then there is nothing */
-    SL_AUTO_WALK old = {.root_fd = root_fd, .fd = -1};
-    if (set_owner(&own, options, err) < 0)
+    SL_AUTO(sl_inheritance) own = sl_alloc(sizeof(*own), err);
+    if (!own || set_owner(own, options, err) < 0)
         return -1;
-    sl_autofree const struct sl_published_file **equal = find_equal(plan, &published, &found, err);
-    for (size_t i = 0; equal && i < plan->file_count; i++) {
-        uint64_t bytes = equal[i] ? plan->files[i].bytes : 0;
-        there->bytes += bytes;
-        there->link_bytes += equal[i] && would_link(&own, &old, equal[i]) ? bytes : 0;
-    }
-    for (size_t i = 0; equal && i < plan->extent_count; i++)
-        if (equal[plan->extents[i].file])
-            there->fetch_bytes += sl_extent_bytes(plan, &plan->extents[i]);
-    return equal ? 0 : -1;
+    own->plan = plan;
+    if (root_fd < 0 || read_beside(root_fd, &own->published) < 0)
+        return 0;                        /* then there is nothing */
+    bool copies = options->replace != 1; /* else the old version goes before */
+    own->equal = find_equal(plan, &own->published, &found, err);
+    if (!own->equal)
+        return -1;
+    count_files(own, root_fd, copies, there);
+    return copies ? count_ranges(own, root_fd, there, err) : 0;
 }
 
 /* ---- what two versions share ----------------------------------------------------------------- */
@@ -368,6 +486,7 @@ static int begin(struct sl_inheritance *own, struct sl_journal *journal, struct 
         if (!own->equal)
             return -1;
     }
+    own->files = files;
     if (found && (look_at_old(own, err) < 0 || link_all(own, journal, files, linked, err) < 0))
         return -1;
     return drop_links(own, files, err);
@@ -460,144 +579,74 @@ static int copy_file(struct sl_inheritance *own, uint32_t number, struct sl_sink
     return sl_journal_add(journal, number, 0, file->bytes, crc, err);
 }
 
-/* ---- ranges --------------------------------------------------------------------------------- */
+/* ---- copies of ranges ------------------------------------------------------------------------ */
 
-/* A range of a file with a sidecar, and the old file in which it may be. */
-struct piece {
-    uint32_t file;
-    size_t range;
-    const struct sl_published_file *from;
-};
 struct copying {
     struct sl_inheritance *own;
     struct sl_sink *sink;
     struct sl_journal *journal;
-    struct piece *pieces;
-    size_t count, capacity;
+    struct pieces pieces;
     struct sl_counter copied;
 };
 
-static int by_name(const void *a, const void *b)
+/* One sum proves it as it would prove what is fetched. *right: it did. What is copied wrong stays
+ * until it is fetched over, since nothing vouches for it. */
+static int copy_range(struct copying *copying, int fd, const struct piece *piece,
+                      const struct sl_sidecar *sidecar, uint32_t *crc, bool *right,
+                      struct sl_err *err)
 {
-    const struct sl_published_file *const *x = a, *const *y = b;
-    return strcmp((*x)->name, (*y)->name);
-}
-
-/* Layout verbatim: each object is the file of its number. */
-static const struct sl_sidecar *sidecar_of(const struct sl_inheritance *own, uint32_t file)
-{
-    const struct sl_plan *plan = own->plan;
-    const struct sl_sidecar *sidecar =
-        plan->mappings || file >= plan->source_count ? NULL : sl_plan_sidecar(plan, file);
-    return sidecar && sidecar->bytes == plan->files[file].bytes ? sidecar : NULL;
-}
-
-static int add_pieces(struct copying *copying, uint32_t file, const struct sl_sidecar *sidecar,
-                      const struct sl_published_file *from, struct sl_err *err)
-{
-    for (size_t i = 0; i < sidecar->range_count; i++) {
-        if (sl_sidecar_range_end(sidecar, i) > from->bytes)
-            break;
-        if (sl_grow(&copying->pieces, &copying->capacity, copying->count + 1,
-                    sizeof(*copying->pieces), err) < 0)
-            return -1;
-        copying->pieces[copying->count++] = (struct piece){file, i, from};
-    }
-    return 0;
-}
-
-/* Ranges of files that have a sidecar, and an old file of the same name. */
-static int find_pieces(struct copying *copying, struct sl_err *err)
-{
-    struct sl_inheritance *own = copying->own;
-    const struct sl_published *published = &own->published;
-    sl_autofree const struct sl_published_file **old =
-        sl_alloc_array(published->count + 1, sizeof(*old), err);
-    if (!old)
-        return -1;
-    for (size_t i = 0; i < published->count; i++)
-        old[i] = &published->files[i];
-    if (published->count)
-        qsort(old, published->count, sizeof(*old), by_name);
-    for (uint32_t i = 0; i < own->plan->file_count; i++) {
-        const struct sl_sidecar *sidecar = sidecar_of(own, i);
-        const char *name = own->plan->files[i].name;
-        size_t at = SL_LOWER_BOUND(n, published->count, strcmp(old[n]->name, name) < 0);
-        if (!sidecar || copying->sink->files[i].inherited || own->equal[i] ||
-            at == published->count || strcmp(old[at]->name, name) != 0)
-            continue;
-        if (add_pieces(copying, i, sidecar, old[at], err) < 0)
-            return -1;
-    }
-    return 0;
-}
-
-/* Read a range of the old file, into the hash, or into the sink if that is NULL. 1, or 0 if it
- * cannot be read. */
-static int read_range(struct copying *copying, int fd, const struct piece *piece, uint64_t begin,
-                      uint64_t end, struct sl_digest *sum, uint32_t *crc, struct sl_err *err)
-{
+    struct sl_check check = {.kind = sl_sidecar_hash(sidecar, false)};
+    uint64_t end = sl_sidecar_range_end(sidecar, piece->range);
+    uint8_t digest[SL_HASH_BYTES_MAX];
+    sl_autodigest sum = {0};
     sl_autofree uint8_t *buffer = sl_alloc_aligned(4096, SL_HASH_BUFFER_BYTES, err);
-    if (!buffer)
+    if (!buffer || sl_digest_begin(&sum, check.kind, NULL, 0, err) < 0)
         return -1;
+    *right = false;
     *crc = 0;
-    for (uint64_t at = begin; at < end;) {
+    for (uint64_t at = piece->range * sidecar->range_bytes; at < end;) {
         size_t bytes = (size_t)SL_MIN(end - at, (uint64_t)SL_HASH_BUFFER_BYTES);
         if (sl_cancel_check(copying->own->publish->cancel, err) < 0)
             return -1;
         if (sl_read_at(fd, buffer, bytes, at) < 0)
             return 0;
         *crc = sl_crc32c(*crc, buffer, bytes);
-        if (sum)
-            sl_digest_update(sum, buffer, bytes);
-        else if (put(copying->sink, piece->file, at, buffer, bytes, err) < 0)
+        if (check.kind != SL_HASH_CRC32C)
+            sl_digest_update(&sum, buffer, bytes);
+        if (put(copying->sink, piece->file, at, buffer, bytes, err) < 0)
             return -1;
         at += bytes;
     }
-    return 1;
-}
-
-/* 1: all of it was copied and has the strong hash of the sidecar; 0: it is to be fetched. Nothing
- * is written before that is known, since an earlier try may have fetched it. */
-static int copy_range(struct copying *copying, int fd, const struct piece *piece, uint64_t begin,
-                      uint64_t end, uint32_t *crc, struct sl_err *err)
-{
-    const struct sl_sidecar *sidecar = sidecar_of(copying->own, piece->file);
-    enum sl_hash_kind kind = sl_sidecar_hash(sidecar, true);
-    uint8_t digest[SL_HASH_BYTES_MAX];
-    uint32_t copied;
-    sl_autodigest sum = {0};
-    int done = sl_digest_begin(&sum, kind, NULL, 0, err);
-    if (done == 0)
-        done = read_range(copying, fd, piece, begin, end, &sum, crc, err);
-    if (done <= 0)
-        return done;
-    sl_digest_finish(&sum, digest);
-    if (memcmp(digest, sidecar->ranges[piece->range].blake2b, sl_hash_bytes(kind)) != 0)
-        return 0;
-    done = read_range(copying, fd, piece, begin, end, NULL, &copied, err);
-    return done > 0 ? copied == *crc : done;
+    if (check.kind == SL_HASH_CRC32C)
+        sl_crc_digest(check.kind, *crc, digest);
+    else
+        sl_digest_finish(&sum, digest);
+    sl_sidecar_expect(&sidecar->ranges[piece->range], &check);
+    *right = memcmp(digest, check.expected, sl_hash_bytes(check.kind)) == 0;
+    return 0;
 }
 
 static int copy_piece(void *arg, size_t number, struct sl_err *err)
 {
     struct copying *copying = arg;
-    const struct piece *piece = &copying->pieces[number];
-    const struct sl_sidecar *sidecar = sidecar_of(copying->own, piece->file);
+    const struct piece *piece = &copying->pieces.items[number];
+    const struct sl_sidecar *sidecar = sl_publish_sidecar(copying->own->plan, piece->file);
     uint64_t begin = piece->range * sidecar->range_bytes;
     uint64_t end = sl_sidecar_range_end(sidecar, piece->range);
     const char *leaf;
     struct stat status;
     uint32_t crc;
+    bool right;
     sl_autoclose int folder =
         sl_tree_parent(copying->own->old->root_fd, piece->from->name, false, &leaf);
     sl_autoclose int fd =
         folder < 0 ? -1 : openat(folder, leaf, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0 || fstat(fd, &status) < 0 || !S_ISREG(status.st_mode))
+    if (doubt(copying->own, piece->from, fd >= 0 && fstat(fd, &status) == 0 ? &status : NULL))
         return 0;
-    int right = copy_range(copying, fd, piece, begin, end, &crc, err);
-    if (right <= 0)
-        return right;
+    if (copy_range(copying, fd, piece, sidecar, &crc, &right, err) < 0)
+        return -1;
+    if (!right)
+        return 0;
     sl_counter_add(&copying->copied, end - begin);
     return sl_journal_add(copying->journal, piece->file, begin, end, crc, err);
 }
@@ -606,12 +655,13 @@ static int copy_ranges(struct sl_inheritance *own, struct sl_sink *sink, struct 
                        uint64_t *copied, struct sl_err *err)
 {
     struct copying copying = {.own = own, .sink = sink, .journal = journal};
-    int done = find_pieces(&copying, err);
-    if (done == 0 && copying.count)
-        done = sl_side_by_side(copying.count, SL_MIN(sl_cpu_count(), (unsigned)COPY_THREADS_MAX),
-                               "sluice-copy", copy_piece, &copying, err);
+    int done = find_pieces(own, own->old->root_fd, &copying.pieces, err);
+    if (done == 0 && copying.pieces.count)
+        done = sl_side_by_side(copying.pieces.count,
+                               SL_MIN(sl_cpu_count(), (unsigned)COPY_THREADS_MAX), "sluice-copy",
+                               copy_piece, &copying, err);
     *copied += sl_counter_get(&copying.copied);
-    free(copying.pieces);
+    free(copying.pieces.items);
     return done;
 }
 

@@ -13,6 +13,7 @@
 #include "json_pull.h"
 #include "log.h"
 #include "publish_parts.h"
+#include "sidecar.h"
 
 void sl_published_release(struct sl_published *published)
 {
@@ -74,6 +75,13 @@ static int take_file(struct reading *reading, struct sl_published_file *file)
             file->object = pull->string;
         } else if (token == SL_PULL_STRING && strcmp(key, "identity") == 0) {
             file->identity = pull->string;
+        } else if (token == SL_PULL_STRING && strcmp(key, "range_sha256") == 0) {
+            file->range_sha256 = pull->string;
+        } else if (token == SL_PULL_STRING && strcmp(key, "range_blake2b") == 0) {
+            file->range_blake2b = pull->string;
+        } else if (token == SL_PULL_NUMBER && strcmp(key, "range_bytes") == 0) {
+            if (!sl_pull_uint(pull, &file->range_bytes))
+                file->range_bytes = 0;
         } else if (token == SL_PULL_NUMBER && strcmp(key, "bytes") == 0) {
             if (file->bytes != UINT64_MAX || !sl_pull_uint(pull, &file->bytes))
                 return broken(reading, "the size of a file is none, or is there twice");
@@ -312,6 +320,33 @@ static void write_object_name(struct sl_json *json, const struct sl_plan *plan, 
         sl_json_key_string(json, "object", name);
 }
 
+/* Layout verbatim: each object is the file of its number. */
+const struct sl_sidecar *sl_publish_sidecar(const struct sl_plan *plan, uint32_t file)
+{
+    const struct sl_sidecar *sidecar =
+        plan->mappings || file >= plan->source_count ? NULL : sl_plan_sidecar(plan, file);
+    return sidecar && sidecar->bytes == plan->files[file].bytes ? sidecar : NULL;
+}
+
+/* So the next version knows which of them are its own. */
+static int write_ranges(struct sl_json *json, const struct sl_plan *plan, uint32_t file,
+                        struct sl_err *err)
+{
+    const struct sl_sidecar *sidecar = sl_publish_sidecar(plan, file);
+    if (!sidecar)
+        return 0;
+    enum sl_hash_kind kind = sl_sidecar_hash(sidecar, true);
+    size_t bytes = sl_hash_bytes(kind);
+    sl_autofree char *text = sl_alloc(2 * bytes * sidecar->range_count + 1, err);
+    if (!text)
+        return -1;
+    for (size_t i = 0; i < sidecar->range_count; i++)
+        sl_hex(sidecar->ranges[i].blake2b, bytes, text + 2 * bytes * i);
+    sl_json_key_uint(json, "range_bytes", sidecar->range_bytes);
+    sl_json_key_string(json, kind == SL_HASH_BLAKE2B ? "range_blake2b" : "range_sha256", text);
+    return 0;
+}
+
 static int write_files(struct sl_json *json, const struct sl_plan *plan,
                        const struct sl_published *published, struct sl_err *err)
 {
@@ -337,6 +372,8 @@ static int write_files(struct sl_json *json, const struct sl_plan *plan,
             sl_hex(plan->files[i].identity, 32, identity);
             sl_json_key_string(json, "identity", identity);
         }
+        if (write_ranges(json, plan, (uint32_t)i, err) < 0)
+            return -1;
         sl_json_end(json);
     }
     sl_json_end(json);

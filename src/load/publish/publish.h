@@ -123,8 +123,9 @@ struct sl_inheritance *sl_inherit(struct sl_publish *publish, struct sl_publish 
                                   struct sl_journal *journal, struct sl_sink_file *files,
                                   uint64_t *linked, struct sl_err *err);
 /**
- * Copy the others into a sink of these files, and ranges that a new sidecar finds in the old file
- * of the same name; the journal learns of what came right. Has threads of its own meanwhile.
+ * Copy the others into a sink of these files, and ranges of which the sidecar of the old file of
+ * the same name has the same hash; the journal learns of what came right. Has threads of its own
+ * meanwhile.
  *
  * @copied  out: its bytes.
  * @return  0, or -1 with SL_E_NO_SPACE or SL_E_CANCELED.
@@ -136,7 +137,7 @@ void sl_inheritance_free(struct sl_inheritance *inheritance);
 SL_AUTO_DEFINE(sl_inheritance)
 /** The part of a published version that a load into its directory takes over. */
 struct sl_inheritable {
-    uint64_t bytes, fetch_bytes; /* of its files; of the objects, which are not fetched */
+    uint64_t bytes, fetch_bytes; /* of files and ranges; of the objects, which are not fetched */
     uint64_t link_bytes;         /* of files that take no memory, since they are linked */
 };
 /**

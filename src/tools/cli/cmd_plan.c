@@ -202,7 +202,7 @@ static void print_plan(const struct sl_spec *spec, const struct sl_plan *plan,
     print_row("to fetch", left_to_fetch(plan, there), more);
     if (there->bytes)
         print_row("there already", there->bytes,
-                  "in files of the version that is published, which are taken over");
+                  "in the version that is published, which is taken over");
     print_rows(plan);
     print_routes(routes);
     print_past(routes);
@@ -290,7 +290,7 @@ static int check_place(const char *path, const char *device, const struct sl_pla
     *bytes = plan->sink_bytes;
     if (device)
         return check_gpus(device, plan, room, bytes, err);
-    return sl_room_check(path ? path : "/dev/shm", plan->sink_bytes, there->bytes, room, err);
+    return sl_room_check(path ? path : "/dev/shm", plan->sink_bytes, there->link_bytes, room, err);
 }
 
 /* ---- a Pod ----------------------------------------------------------------------------------- */

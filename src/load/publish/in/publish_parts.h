@@ -36,6 +36,10 @@ struct sl_published_file {
     uint32_t crc32c;
     const char *object; /* the common name of the object that it is; NULL: it is none, or unknown */
     const char *identity; /* sl_plan_file.identity in hex digits; NULL: unknown */
+    /* Of its ranges, by the sidecar that it was checked with: size, and hashes one behind the other
+     * in hex digits; NULL: none of this kind. */
+    uint64_t range_bytes;
+    const char *range_sha256, *range_blake2b;
 };
 /** Files of a manifest; names point into `text` or into a plan. */
 struct sl_published {
@@ -56,6 +60,8 @@ int sl_published_take_names(struct sl_published *published, struct sl_err *err);
 /** As sl_published_read, the version that is to go: false if there is none, or, logged, none that
  * can be read. */
 bool sl_published_old(const struct sl_publish *publish, struct sl_published *published);
+/** The sidecar of a file that is its object, byte for byte; NULL: there is none. */
+const struct sl_sidecar *sl_publish_sidecar(const struct sl_plan *plan, uint32_t file);
 /**
  * Write the text of a manifest.
  *
