@@ -643,6 +643,21 @@ SL_TEST_LOOP(ranges_that_did_not_change_are_copied_from_the_version_before, 0, S
     ck_assert_uint_le(result.fetched, BYTES - most + 320 * 1024);
 }
 
+/* By its URI and ETag it is another object. */
+SL_TEST(an_object_with_its_sidecar_is_the_same_under_another_prefix)
+{
+    sl_autobuf text = SL_BUF_INIT(1024 * 1024);
+    struct sl_sidecar *sidecar = make_sidecar("m.bin", data, BYTES);
+    ck_assert_int_eq(sl_sidecar_write(sidecar, &text, &err), 0);
+    sl_sidecar_free(sidecar);
+    sl_server_put(server, "/v2/m.bin", data, BYTES, "\"other\"");
+    sl_server_put(server, "/v2/m.bin.sluice.json", text.data, text.used, "\"s2\"");
+    must_load(REQUIRED);
+    ck_assert_msg(load(sl_server_url(server, "/v2/m.bin"), REQUIRED) == 0, "%s", err.message);
+    ck_assert(sl_model_same(path, "m.bin", data, BYTES));
+    ck_assert_uint_eq(result.inherited, BYTES);
+}
+
 /* What an earlier try has fetched is not copied over. */
 SL_TEST(changed_ranges_that_were_fetched_are_kept)
 {

@@ -174,3 +174,56 @@ SL_TEST(what_cannot_be_compared_is_passed_over)
 }
 
 SL_CASE(.setup = setup, .teardown = teardown, .seconds = 60)
+
+/* ---- the same bytes under another prefix ----------------------------------------------------- */
+
+static const struct moved {
+    const char *source; /* with v%d for the prefix, %s for the server */
+    enum sl_hash_kind kind;
+    bool shared, none;
+    const char *headers; /* of gets, if the store says it there */
+} moves[] = {
+    {"uri: s3://bucket/v%d/m.bin", SL_HASH_CRC32, false, true, NULL}, /* an ETag alone */
+    {"uri: s3://bucket/v%d/m.bin", SL_HASH_CRC32, false, false, NULL},
+    {"uri: s3://bucket/v%d/m.bin", SL_HASH_CRC32C, false, false, NULL},
+    {"uri: s3://bucket/v%d/m.bin", SL_HASH_CRC64NVME, false, false, NULL},
+    {"uri: s3://bucket/v%d/m.bin", SL_HASH_SHA256, true, false, NULL},
+    {"uri: gs://bucket/v%d/m.bin, gs: {endpoint: '%s', anonymous: true}", SL_HASH_CRC32C, false,
+     false, "x-goog-generation: 7\r\nx-goog-hash: crc32c="},
+    {"uri: az://bucket/v%d/m.bin, az: {account: acc, endpoint: '%s', anonymous: true}", SL_HASH_MD5,
+     true, false, "x-ms-blob-content-md5: "},
+};
+
+static void load_moved(const struct moved *row, int prefix)
+{
+    struct sl_specs specs;
+    char source[512], more[1024];
+    snprintf(source, sizeof(source), row->source, prefix, sl_server_url(server, ""));
+    snprintf(more, sizeof(more), "source: {%s}\nverify: {hashes: %s}\n", source,
+             row->none ? "auto" : "require");
+    sl_model_spec(&specs, "", path, more);
+    int done = sl_load_run(&specs.items[0], NULL, NULL, &result, &err);
+    ck_assert_msg(done == 0, "%s: %s", source, err.message);
+    sl_specs_release(&specs);
+    ck_assert(sl_model_same(path, "m.bin", data, BYTES));
+}
+
+SL_TEST_LOOP(the_same_bytes_under_another_prefix_are_shared_by_what_proves_them, 0, SL_COUNT(moves))
+{
+    const struct moved *row = &moves[_i];
+    const char *base64 = strchr(sum(row->kind, 0), ' ') + 1;
+    char headers[256] = "";
+    if (!row->none)
+        say("\"v1\"", "FULL_OBJECT", sum(row->kind, 0), "");
+    if (row->headers)
+        snprintf(headers, sizeof(headers), "%s%s", row->headers, base64);
+    SL_SCRIPT(server, {.headers = headers});
+    for (int prefix = 1; prefix <= 2; prefix++) {
+        char name[64];
+        snprintf(name, sizeof(name), "%s/bucket/v%d/m.bin", row->kind == SL_HASH_MD5 ? "/acc" : "",
+                 prefix);
+        sl_server_put(server, name, data, BYTES, "\"v1\"");
+        load_moved(row, prefix);
+    }
+    ck_assert_uint_eq(result.inherited, row->shared ? BYTES : 0);
+}

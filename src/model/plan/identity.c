@@ -212,15 +212,26 @@ struct object_name {
     uint8_t name[32];
 };
 
-/* Of each source: the SHA-256 of all of it that is checked; NULL: none is. free() it. */
+/* May equal hashes of this kind stand for equal bytes? A CRC is a number that others have, too. */
+static bool is_name(const struct sl_check *check)
+{
+    bool git = check->kind == SL_HASH_SHA1; /* its prefix says the length */
+    return (git || !check->prefix_bytes) &&
+           (git || check->kind == SL_HASH_SHA256 || check->kind == SL_HASH_MD5);
+}
+
+/* Of each source: the hash of all of it that is checked and names it, a SHA-256 before others;
+ * NULL: none is. free() it. */
 static const struct sl_check **find_digests(const struct sl_plan *plan, struct sl_err *err)
 {
     const struct sl_check **digests = sl_alloc_array(plan->source_count + 1, sizeof(*digests), err);
     for (size_t i = 0; digests && i < plan->check_count; i++) {
         const struct sl_check *check = &plan->checks[i];
-        if (check->kind == SL_HASH_SHA256 && !check->begin && !check->prefix_bytes &&
-            !check->sample && check->end == sl_source_bytes(plan->sources[check->source].source))
-            digests[check->source] = check;
+        const struct sl_check **known = &digests[check->source];
+        if (is_name(check) && !check->begin && !check->sample &&
+            check->end == sl_source_bytes(plan->sources[check->source].source) &&
+            (!*known || (*known)->kind != SL_HASH_SHA256))
+            *known = check;
     }
     return digests;
 }
@@ -240,8 +251,8 @@ static int name_object(const struct sl_plan *plan, uint32_t number, const struct
     mix_number(sha, sl_source_bytes(source->source));
     object->known = digest || sidecar || named;
     if (digest) {
-        mix_text(sha, "sha256");
-        sl_sha256_update(sha, digest->expected, sl_hash_bytes(SL_HASH_SHA256));
+        mix_text(sha, sl_hash_name(digest->kind));
+        sl_sha256_update(sha, digest->expected, sl_hash_bytes(digest->kind));
     } else if (sidecar) {
         mix_text(sha, "tree");
         sl_sha256_update(sha, sidecar->tree, sizeof(sidecar->tree));
