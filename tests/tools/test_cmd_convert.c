@@ -184,6 +184,20 @@ SL_TEST(flags_that_make_no_sense_are_refused)
     ck_assert(!sl_model_exists(scratch, "m.tensors"));
 }
 
+/* Neither advice may lead to the other's refusal. */
+SL_TEST(files_of_ranks_are_not_encrypted)
+{
+    struct ran ran = {0};
+    char to[sizeof(scratch) + 8];
+    snprintf(to, sizeof(to), "%s/ranks/", scratch);
+    const char *const destinations[] = {to, tensors};
+    for (size_t i = 0; i < SL_COUNT(destinations); i++) {
+        RUN(&ran, "convert", model, destinations[i], "--ranks", "2", "--encrypt", "--seal-key-file",
+            key);
+        EXPECT(ran, 2, "leave --encrypt out");
+    }
+}
+
 SL_TEST(encrypt_and_decrypt_are_each_others_reverse)
 {
     struct ran ran = {0};

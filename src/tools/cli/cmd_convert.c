@@ -269,6 +269,11 @@ static int check_ranks(struct words *words, const struct convert_options *option
                            words->ranks > RANKS_MAX))
         return sl_fail(err, SL_E_USAGE, "--ranks takes a number from 1 to %d, not '%.80s'",
                        RANKS_MAX, options->ranks);
+    if (words->ranks && options->encrypt)
+        return sl_fail(
+            err, SL_E_USAGE,
+            "--ranks writes safetensors, which cannot be encrypted: leave --encrypt out, "
+            "or encrypt one .tensors file, of which each rank loads its part (tensors.shard)");
     if (options->rank_rules && !options->ranks)
         return sl_fail(err, SL_E_USAGE, "--rank-rules needs --ranks N: how many ranks are there?");
     if (options->ranks && (options->shard || options->shard_rule.count))
