@@ -4,9 +4,10 @@ import re
 import subprocess
 
 from checks_resilience import OBJECT_BYTES, paced
-from checks_serve import Node, model
+from checks_serve import Node, check_rank, folder_of_ranks, model, model_of_rank
+from grpc_call import call
 from harness import Skip, check, fixture
-from servers import go_program
+from servers import go_program, share
 
 ROOMS = ("node/grpc", "node/volumes", "node/csi")
 SANITY = "github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity@v5.4.0"
@@ -78,3 +79,25 @@ def a_driver_is_what_csi_sanity_wants(h, csi_sanity):
     assert share < 1.2, f"{share:.2f} times the object"
     seconds = re.search(r"Specs in ([0-9.]+) seconds", done.stdout)[1]
     return f"{counts[1]} passed, {counts[2]} failed, {counts[3]} skip themselves, in {seconds} s"
+
+
+@check()
+def a_volume_has_the_files_of_its_rank(h):
+    """Volumes of two pods, each of the model of a rank: each pod sees the files of its rank alone."""
+    source = folder_of_ranks(h)
+    process, origin = share(h, source)
+    node = CsiNode(h)
+    node.configure(model_of_rank("r0", origin, 0, 2) + model_of_rank("r1", origin, 1, 2))
+    node.start()
+    for rank in range(2):
+        node.await_state(f"r{rank}")
+        target = os.path.join(node.kubelet, "pods", f"uid-{rank}", "volumes", "kubernetes.io~csi", "models", "mount")
+        os.makedirs(os.path.dirname(target))
+        attributes = {"model": f"r{rank}", "csi.storage.k8s.io/ephemeral": "true", "csi.storage.k8s.io/pod.name": "pod",
+                      "csi.storage.k8s.io/pod.namespace": "default", "csi.storage.k8s.io/pod.uid": f"uid-{rank}"}
+        call(node.socket, "/csi.v1.Node/NodePublishVolume",
+             [(1, f"csi-{rank}"), (4, target), (5, [(2, b""), (3, [(1, 1)])]), (6, 1)] + [(8, [(1, key), (2, value)]) for key, value in attributes.items()])
+        check_rank(source, f"/proc/{node.process.pid}/root{target}", rank)
+        call(node.socket, "/csi.v1.Node/NodeUnpublishVolume", [(1, f"csi-{rank}"), (2, target)])
+    assert node.end() == 0
+    h.stop(process)

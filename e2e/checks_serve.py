@@ -10,6 +10,7 @@ import threading
 
 from checks_resilience import OBJECT_BYTES, paced
 from harness import CONNECTIONS, RANGE_BYTES, ROOT, Skip, check, free_port, http_get, readers_pinned, sha256_file, wait_for
+from servers import share
 
 ROOMS = ("node/pool", "node/pool_server", "node/node", "node/web", "packaging")
 TOKEN = "a token of the checks"
@@ -92,6 +93,51 @@ control: {{socket: {self.control}, tokenFile: {self.place}/token}}
     def said(self, words):
         with open(os.path.join(self.h.logs, self.log + ".log"), errors="replace") as file:
             return words in file.read()
+
+
+RANK_FILES = ["model-rank-0-part-0.safetensors", "model-rank-1-part-0.safetensors", "config.json"]
+
+
+def folder_of_ranks(h):
+    """Files of two ranks, and one of both."""
+    source = h.fresh("source")
+    os.makedirs(source)
+    for name in RANK_FILES:
+        header = json.dumps({name[:12]: {"dtype": "U8", "shape": [4096], "data_offsets": [0, 4096]}}).encode()
+        with open(os.path.join(source, name), "wb") as file:
+            file.write(b"{}" if name == "config.json" else len(header).to_bytes(8, "little") + header + os.urandom(4096))
+    return source
+
+
+def model_of_rank(name, origin, rank, of):
+    return model(name, origin + "/").replace('/"}', f'/", rank: {{index: {rank}, of: {of}}}}}')
+
+
+def check_rank(source, path, rank):
+    """There are the files of this rank alone, and of no rank."""
+    names = [name for name in os.listdir(path) if name[0] != "."]
+    assert sorted(names) == ["config.json", RANK_FILES[rank]], names
+    assert all(sha256_file(os.path.join(path, name)) == sha256_file(os.path.join(source, name)) for name in names), "wrong bytes"
+
+
+@check()
+def a_node_loads_the_files_of_each_rank(h):
+    """Two models of one folder, each with the files of its rank and what belongs to no rank; of another number of ranks there is an error. The
+    storage initializer, which knows no ranks, brings all files."""
+    source, whole = folder_of_ranks(h), h.fresh()
+    process, origin = share(h, source)
+    node = Node(h)
+    node.configure(model_of_rank("r0", origin, 0, 2) + model_of_rank("r1", origin, 1, 2))
+    node.start()
+    for rank in range(2):
+        check_rank(source, node.await_state(f"r{rank}")["path"], rank)
+    assert node.ask("POST", "/v1/loads", model_of_rank("of4", origin, 0, 4))[0] == 202
+    failed = node.await_state("of4", "failed")
+    assert "model-rank-2-part-0.safetensors" in json.dumps(failed), failed
+    assert node.end() == 0
+    h.sluice("initializer", "file://" + source, whole).expect(0)
+    assert sorted(name for name in os.listdir(whole) if name[0] != ".") == sorted(RANK_FILES), os.listdir(whole)
+    h.stop(process)
 
 
 @check()
