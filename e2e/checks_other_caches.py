@@ -6,7 +6,7 @@ import os
 import random
 import shutil
 
-from harness import ROOT, check, fixed, free_port, need_program, sha256_file
+from harness import ROOT, check, fixed, free_port, need_program, sha256_file, wait_for
 
 ROOMS = ("storage/store", "storage/http", "charts")
 BLOCK, BLOCKS = 1 << 20, 24
@@ -62,6 +62,26 @@ def traffic_server(h, host, port):
     return f"http://127.0.0.1:{listen}"
 
 
+def squid(h, host, port):
+    """Squid with the files of manifests/, before a store."""
+    program, listen = need_program("squid", "/usr/sbin/squid"), free_port()
+    folder, ours = h.directory(f"squid-{listen}"), os.path.join(ROOT, "manifests", "squid")
+    if os.getuid() == 0:  # it serves as another
+        os.chmod(os.path.dirname(folder), 0o755)
+        shutil.chown(folder, "proxy")
+    keys, path = shutil.copy(os.path.join(ours, "versions.tab"), folder), os.path.join(folder, "squid.conf")
+    with open(os.path.join(ours, "squid.conf"), encoding="utf-8") as file:
+        text = file.read()
+    for old, new in (("@LISTEN@", f"127.0.0.1:{listen}"), ("@HOST@", host), ("@PORT@", str(port)), ("/etc/squid/versions.tab", keys),
+                     ("100 GB", "256 MB")):
+        assert old in text, old
+        text = text.replace(old, new)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text + f"pid_filename none\ncoredump_dir {folder}\naccess_log none\ncache_log {folder}/cache.log\nshutdown_lifetime 1 seconds\n")
+    h.serve(f"squid-{listen}", [program, "-N", "-f", path], listen)
+    return f"http://127.0.0.1:{listen}"
+
+
 KINDS = [varnish, traffic_server]
 
 
@@ -108,3 +128,37 @@ def caches_of_other_kinds_ask_once(h, nginx):
                 most = past if again else len(MODEL) + past
                 assert done["cached"] > len(MODEL) // 2 and sent <= most, f"{make.__name__}, {again}: the store sent {sent} bytes, {past} of them past the cache"
     return f"{len(KINDS)} kinds"
+
+
+@check("nginx")
+def squid_keeps_whole_objects(h, nginx):
+    """Doctor says what it fetches. Nothing is wrong, also where an object was replaced; when it has all, the store is asked for openings alone."""
+    path, uri = os.path.join(nginx.root, "squid.bin"), f"{nginx.http}/squid.bin"
+    cache = squid(h, "127.0.0.1", int(nginx.http.rsplit(":", 1)[1]))
+    for version, content in enumerate((MODEL, MODEL[:-1] + b"!")):
+        with open(path, "wb") as file:
+            file.write(content)
+        os.utime(path, (0, version + 1))
+        h.sluice("sign", path, "--range-bytes", str(BLOCK)).expect(0)
+
+        def asks_for_openings():
+            before, to = nginx.sent_bytes("/squid.bin"), h.fresh()
+            done = h.load(uri, to, *through(cache), "--set", "verify.sidecar=require").expect(0).json()
+            assert sha256_file(glob.glob(os.path.join(to, "*.bin"))[0]) == hashlib.sha256(content).hexdigest()
+            return done["cached"] > len(MODEL) // 2 and nginx.sent_bytes("/squid.bin") - before <= done["fetched"] - done["cached"]
+        wait_for("a load that asks the store for its opening alone", asks_for_openings, 60)
+    h.sluice("doctor", uri, *through(cache)[:4]).expect(2, "fetches more than the block that was asked for")
+
+
+@check("versitygw")
+def squid_passes_on_what_is_signed(h, store):
+    """Of S3 it keeps nothing, and so gives nothing to a key without rights; a load is right, and doctor says so."""
+    store.make_bucket("squid")
+    store.put("squid", "m/weights.bin", MODEL)
+    path, cache = "s3://squid/m/weights.bin", squid(h, "127.0.0.1", store.port)
+    h.sluice("doctor", path, *through(cache)[:4], env=store.env()).expect(2, "keeps nothing of what it gave")
+    more = (*through(cache), "--set", "source.through.unverified=warn")
+    to = h.fresh()
+    h.load(path, to, *more, env=store.env()).expect(0, "from 1 cache")
+    assert sha256_file(os.path.join(to, "weights.bin")) == hashlib.sha256(MODEL).hexdigest()
+    h.load(path, h.fresh(), *more, env={**store.env(), "AWS_SECRET_ACCESS_KEY": "another"}).expect(3)
