@@ -29,6 +29,7 @@ static struct registry {
     unsigned leaked;                 /* requests to the other host with Authorization */
     unsigned manifests, token_asked; /* requests */
     const char *login;               /* base64 that the token service wants; NULL: none */
+    char other[1600];                /* what stands before its challenge */
 } registry;
 static struct sl_source_config config;
 static char model[64];
@@ -73,9 +74,9 @@ static bool challenges(const struct sl_server_request *request, struct sl_server
         return false;
     reply->status = 401;
     snprintf(reply->headers, sizeof(reply->headers),
-             "WWW-Authenticate: Bearer realm=\"%s\",service=\"s\",scope=\"repository:org/m:pull\""
+             "WWW-Authenticate: %sBearer realm=\"%s\",service=\"s\",scope=\"repository:org/m:pull\""
              "\r\n",
-             sl_server_url(registry.api, "/token"));
+             registry.other, sl_server_url(registry.api, "/token"));
     say(reply, "{\"errors\": [{\"code\": \"UNAUTHORIZED\", \"message\": \"no\"}]}");
     return true;
 }
@@ -160,6 +161,19 @@ SL_TEST(a_manifest_and_a_token_are_asked_for_once)
     ck_assert_uint_eq(registry.token_asked, 1);
     ck_assert_uint_eq(registry.links, 1);
     ck_assert_uint_eq(sl_server_request_count(registry.api), 4); /* the challenge, too */
+}
+
+/* Of 1,500 bytes, and in a header behind another one. */
+SL_TEST_LOOP(a_challenge_is_read_whole, 0, 2)
+{
+    struct sl_err err;
+    if (_i == 0)
+        snprintf(registry.other, sizeof(registry.other), "Digest realm=\"%01500d\", ", 0);
+    else
+        snprintf(registry.other, sizeof(registry.other),
+                 "Digest realm=\"other\"\r\nWWW-Authenticate: ");
+    ck_assert_msg(read_model(&err) == 0, "%s", err.message);
+    ck_assert_uint_eq(registry.token_asked, 1);
 }
 
 SL_TEST(no_token_is_asked_for_where_none_is_wanted)

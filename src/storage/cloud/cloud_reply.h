@@ -16,7 +16,7 @@ struct sl_cloud_reply {
 };
 /** Where the texts of headers are kept. */
 struct sl_cloud_headers {
-    char retry_after[64], code[1024];
+    char retry_after[64], code[64];
 };
 /** The one of a small answer; code_header: NULL for none. Borrows both. */
 struct sl_cloud_reply sl_cloud_reply_of(const struct sl_answer *answer, const char *code_header,

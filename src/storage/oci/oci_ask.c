@@ -96,7 +96,11 @@ static int refuse(void *arg, const struct sl_answer *answer, struct sl_err *err)
 {
     struct sl_oci_asking *asking = arg;
     struct sl_cloud_headers headers;
-    const struct sl_cloud_reply reply = sl_cloud_reply_of(answer, "WWW-Authenticate", &headers);
+    struct sl_cloud_reply reply = sl_cloud_reply_of(answer, NULL, &headers);
+    sl_autofree char *challenge = sl_answer_header_whole(answer, "WWW-Authenticate", err);
+    if (!challenge)
+        return -1;
+    reply.code = *challenge ? challenge : NULL;
     return sl_oci_refuse(asking->oci, asking->at, &reply, asking->what, err);
 }
 
