@@ -224,6 +224,8 @@ SL_TEST(what_is_no_cache_is_told_with_its_place)
     } rows[] = {
         {THROUGH("'http://a:1/models'"), "m.yaml:4:29: 'caches': " NO_MORE},
         {THROUGH("'http://a:1?x=1'"), "m.yaml:4:29: 'caches': " NO_MORE},
+        {THROUGH("'http://a:1#x'"), "m.yaml:4:29: 'caches': " NO_MORE},
+        {THROUGH("'http://a:1/#'"), "m.yaml:4:29: 'caches': " NO_MORE},
         {THROUGH("['http://a', 'http://u:secret@b']"), "m.yaml:4:42: 'caches': " NO_MORE},
         {THROUGH("{caches: ['http://a/b']}"), "m.yaml:4:39: 'caches': " NO_MORE},
         {THROUGH("'ftp://a'"), "m.yaml:4:29: 'caches': bad URL 'ftp://a': " NO_URL},

@@ -314,7 +314,11 @@ SL_TEST(what_names_no_object_is_refused)
     expect_refusal("gs://models/x", SL_E_USAGE, "is not a project id");
     gs.user_project = NULL;
     gs.endpoint = (char[]){"http://user:hush@127.0.0.1"};
-    expect_refusal("gs://models/x", SL_E_USAGE, "without user and password");
+    expect_refusal("gs://models/x", SL_E_USAGE, "without user, query or fragment");
+    gs.endpoint = (char[]){"http://127.0.0.1?x"};
+    expect_refusal("gs://models/x", SL_E_USAGE, "without user, query or fragment");
+    gs.endpoint = (char[]){"http://127.0.0.1#x"};
+    expect_refusal("gs://models/x", SL_E_USAGE, "without user, query or fragment");
 }
 
 SL_TEST(refusals_say_what_to_do)

@@ -228,6 +228,8 @@ SL_TEST(impossible_places_are_refused)
 {
     s3.endpoint = (char[]){"http://user:hush@h"};
     expect_refusal("s3://models/x", SL_E_USAGE, "without user");
+    s3.endpoint = (char[]){"http://h/#x"};
+    expect_refusal("s3://models/x", SL_E_USAGE, "without user, query or fragment");
     s3.endpoint = (char[]){"ftp://h"};
     expect_refusal("s3://models/x", SL_E_USAGE, "source.s3.endpoint");
     s3.endpoint = NULL;

@@ -567,6 +567,7 @@ SL_TEST(what_is_no_cache_is_refused_with_words)
         {"http://cache/models", "source.through: 'http://cache' and no more is the URL of a cache"},
         {"http://u:p@cache", "source.through: 'http://cache' and no more is the URL of a cache"},
         {"http://cache?x=1", "source.through: 'http://cache' and no more is the URL of a cache"},
+        {"http://cache#x", "source.through: 'http://cache' and no more is the URL of a cache"},
     };
     for (size_t i = 0; i < SL_COUNT(rows); i++) {
         const struct sl_through_options options = {&rows[i].url, 1, 0, SL_UNVERIFIED_REFUSE, 1};

@@ -24,6 +24,23 @@ SL_TEST(a_url_is_taken_apart)
     ck_assert_str_eq(shown, "https://host.example:8443/a%20b/%2F");
 }
 
+SL_TEST(a_url_names_a_host_alone_or_more)
+{
+    static const struct {
+        const char *url;
+        bool alone;
+    } rows[] = {
+        {"http://h", true},    {"https://h:8443/", true}, {"http://[::1]/", true},
+        {"http://h/x", false}, {"http://h?x", false},     {"http://h/#", false},
+        {"http://h#x", false}, {"http://u@h", false},     {"http://@h", false},
+    };
+    for (size_t i = 0; i < SL_COUNT(rows); i++) {
+        sl_autourl url = {0};
+        ck_assert_int_eq(sl_url_parse(rows[i].url, &url, NULL), 0);
+        ck_assert_msg(sl_url_is_host(&url) == rows[i].alone, "%s", rows[i].url);
+    }
+}
+
 SL_TEST(ports_paths_and_addresses_have_defaults)
 {
     struct sl_err err = SL_ERR_INIT;

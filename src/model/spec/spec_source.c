@@ -56,7 +56,7 @@ static int check_cache(const char *text, struct sl_err *err)
     sl_autourl url = {0};
     if (sl_url_parse(text, &url, err) < 0)
         return -1;
-    if (!url.userinfo && strcmp(url.target, "/") == 0)
+    if (sl_url_is_host(&url))
         return 0;
     return sl_fail(err, SL_E_USAGE, "a cache is named as http://HOST:PORT, and no more");
 }

@@ -375,9 +375,9 @@ static int take_endpoint(struct sl_az_place *place, const char *endpoint, struct
         return -1;
     if (sl_url_parse(whole, &url, err) < 0)
         return sl_wrap(err, "the endpoint of Azure");
-    if (url.userinfo || strchr(url.target, '?'))
+    if (!sl_url_is_base(&url))
         return sl_fail(err, SL_E_USAGE,
-                       "the endpoint of Azure: expected a URL without user, password and query");
+                       "the endpoint of Azure: expected a URL without user, query or fragment");
     place->tls = url.tls;
     place->near = sl_url_host_is_near(url.host);
     for (size_t bytes = strlen(url.target); bytes && url.target[bytes - 1] == '/';)

@@ -103,8 +103,8 @@ static int find_endpoint(struct sl_gs *gs, const struct sl_gs_options *options, 
         return -1;
     if (sl_url_parse(whole, &url, err) < 0)
         return sl_wrap(err, "%s", from);
-    if (url.userinfo)
-        return sl_fail(err, SL_E_USAGE, "%s: expected a URL without user and password", from);
+    if (!sl_url_is_base(&url))
+        return sl_fail(err, SL_E_USAGE, "%s: expected a URL without user, query or fragment", from);
     gs->origin = sl_url_format(&url, false, err);
     if (!gs->origin)
         return -1;

@@ -116,6 +116,7 @@ static int parse_target(const char *text, struct sl_url *url, struct sl_err *err
         }
     }
     url->target = target;
+    url->fragment = text[bytes] == '#';
     return 0;
 }
 
@@ -164,6 +165,16 @@ const char *sl_url_authority(const struct sl_url *url, char text[SL_URL_AUTHORIT
     else
         snprintf(text, SL_URL_AUTHORITY_MAX, "%s%s%s:%u", open, url->host, close, url->port);
     return text;
+}
+
+bool sl_url_is_base(const struct sl_url *url)
+{
+    return !url->userinfo && !url->fragment && !strchr(url->target, '?');
+}
+
+bool sl_url_is_host(const struct sl_url *url)
+{
+    return sl_url_is_base(url) && strcmp(url->target, "/") == 0;
 }
 
 bool sl_url_same_origin(const struct sl_url *a, const struct sl_url *b)

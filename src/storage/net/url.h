@@ -24,6 +24,7 @@ struct sl_url {
     char *host;     /* lower case, without brackets */
     char *target;   /* path and query as they are sent: begins with '/', no fragment; bytes that may
                        not stand there are percent-encoded, nothing else is changed */
+    bool fragment;  /* there was one, even if empty: whoever asks a server for this loses it */
 };
 
 /** Parse an absolute http or https URL. SL_E_USAGE quotes it without user and password. Release
@@ -36,6 +37,10 @@ void sl_url_release(struct sl_url *url);
 /** "host" or "host:port" where the port is not the default, IPv6 in brackets: the Host header.
  * Returns text. */
 const char *sl_url_authority(const struct sl_url *url, char text[SL_URL_AUTHORITY_MAX]);
+/** It names scheme, host and port alone. */
+bool sl_url_is_host(const struct sl_url *url);
+/** It names no more than these and a path, as an endpoint does. */
+bool sl_url_is_base(const struct sl_url *url);
 /** scheme, host and port are equal: credentials may go there. */
 bool sl_url_same_origin(const struct sl_url *a, const struct sl_url *b);
 /** The URL again, without user and password; without query if !query. free() it. */

@@ -227,9 +227,10 @@ static int parse_endpoint(const struct choice *choice, struct sl_url *url, struc
         return -1;
     if (sl_url_parse(text, url, err) < 0)
         return sl_wrap(err, "endpoint from %s", choice->from);
-    if (url->userinfo || strchr(url->target, '?'))
+    if (!sl_url_is_base(url))
         return sl_fail(err, SL_E_USAGE,
-                       "endpoint from %s must be scheme, host and port, without user or query",
+                       "endpoint from %s must be scheme, host and port, without user, query or "
+                       "fragment",
                        choice->from);
     for (size_t bytes = strlen(url->target); bytes && url->target[bytes - 1] == '/';)
         url->target[--bytes] = 0;

@@ -220,7 +220,7 @@ static int take_url(struct sl_through *through, const char *text, struct sl_err 
     sl_autourl url = {0};
     if (sl_url_parse(text, &url, err) < 0)
         return sl_wrap(err, "source.through");
-    if (url.userinfo || strcmp(url.target, "/") != 0)
+    if (!sl_url_is_host(&url))
         return sl_fail(err, SL_E_USAGE,
                        "source.through: '%s://%s' and no more is the URL of a cache: leave out "
                        "what comes before and after it",
