@@ -23,7 +23,6 @@ static struct {
     unsigned sent, channels, at_once, most_at_once;
     bool closed;          /* sends wait until it is opened, or stop is raised */
     uint64_t fail_number; /* the part + 1 that cannot be sent; 0: none */
-    bool fail_begin;
 } store;
 static uint8_t *data;
 static struct sl_err err;
@@ -38,6 +37,8 @@ static struct {
 
 /* Threads beyond the first ones cannot be had (--wrap). */
 static unsigned threads_left = UINT32_MAX;
+/* Nor channels (with the store's mutex). */
+static unsigned channels_left = UINT32_MAX;
 
 int __real_sl_thread_start(pthread_t *thread, const char *name, void *(*run)(void *), void *arg,
                            struct sl_err *why);
@@ -109,10 +110,11 @@ static void *begin(void *arg, struct sl_cancel *stop, struct sl_err *why)
 {
     ck_assert_ptr_eq(arg, &store);
     SL_LOCKED(&store.mutex);
-    if (store.fail_begin) {
+    if (!channels_left) {
         sl_fail(why, SL_E_NO_SPACE, "no channel");
         return NULL;
     }
+    channels_left--;
     store.channels++;
     return stop;
 }
@@ -336,13 +338,24 @@ SL_TEST(the_first_failure_ends_all_that_waits)
     ck_assert_int_eq(sl_parts_admit(parts, NULL), -1);
 }
 
-SL_TEST(threads_that_cannot_begin_fail_the_upload)
+SL_TEST_LOOP(one_channel_is_enough_and_none_is_a_failure, 0, 3)
 {
-    store.fail_begin = true;
-    SL_AUTO(sl_parts) parts = new_parts(BYTES, 3 * PART, 2);
-    ck_assert_int_eq(sl_parts_write(parts, 0, data, PART, &err), 0);
-    ck_assert_int_eq(sl_parts_finish(parts, &err), -1);
-    ck_assert_str_eq(err.message, "no channel");
+    SL_AUTO(sl_parts) parts = new_parts(BYTES, 20 * PART, 8);
+    channels_left = (unsigned)_i;
+    store.closed = _i > 0; /* so that each part wants a thread of its own */
+    int result = sl_parts_write(parts, 0, data, 15 * PART, &err);
+    open_store();
+    if (result == 0)
+        result = sl_parts_write(parts, 15 * PART, data + 15 * PART, BYTES - 15 * PART, &err);
+    if (result == 0)
+        result = sl_parts_finish(parts, &err);
+    ck_assert_msg(result == (_i ? 0 : -1), "%s", err.message);
+    if (_i == 0) {
+        ck_assert_str_eq(err.message, "no channel");
+        return;
+    }
+    ck_assert_mem_eq(store.stored, data, BYTES);
+    ck_assert_uint_le(store.most_at_once, (unsigned)_i);
 }
 
 SL_TEST_LOOP(one_thread_is_enough_and_none_is_a_failure, 0, 3)

@@ -46,6 +46,7 @@ struct sl_parts {
         pthread_mutex_t mutex;
         pthread_t threads[SL_PARTS_THREADS_MAX];
         unsigned thread_count;
+        unsigned senders; /* of the threads: those that have a channel, or still may */
         struct part *parts;
         uint64_t first, last; /* of the queue, as number + 1; 0: it is empty */
         uint64_t under_way;   /* parts queued or being sent */
@@ -150,6 +151,18 @@ static void fail_all(struct sl_parts *parts, const struct sl_err *why)
     sl_cancel_raise(parts->stop, 0);
 }
 
+/* This thread has no channel. Beside others it is missed, and costs time only. */
+static void leave(struct sl_parts *parts, const struct sl_err *why)
+{
+    bool last;
+    {
+        SL_LOCKED(&parts->locked.mutex);
+        last = --parts->locked.senders == 0;
+    }
+    if (last)
+        fail_all(parts, why);
+}
+
 /* The next part of the queue; false when the thread is to end. */
 static bool take_part(struct sl_parts *parts, uint64_t *number, uint8_t **data)
 {
@@ -191,7 +204,7 @@ static void *run(void *arg)
     uint64_t number;
     uint8_t *data;
     if (!channel)
-        fail_all(parts, &err);
+        leave(parts, &err);
     while (channel && take_part(parts, &number, &data)) {
         if (parts->config.send(parts->config.arg, channel, number, data, bytes_of(parts, number),
                                &err) < 0)
@@ -257,8 +270,8 @@ static int account(struct sl_parts *parts, uint64_t number, uint64_t bytes, stru
     struct sl_err why = SL_ERR_INIT;
     if (sl_thread_start(&parts->locked.threads[parts->locked.thread_count], "sl-upload", run, parts,
                         &why) == 0)
-        parts->locked.thread_count++;
-    else if (!parts->locked.thread_count) /* beside others it is missed, and costs time only */
+        parts->locked.thread_count++, parts->locked.senders++;
+    else if (!parts->locked.senders) /* as in leave() */
         fail_locked(parts, &why);
     return check(parts, err);
 }

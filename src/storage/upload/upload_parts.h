@@ -27,7 +27,7 @@ struct sl_parts_config {
     struct sl_cancel *cancel;   /* ends the waits of admit and finish; NULL: nothing does */
     void *arg;                  /* of the calls below */
     /** In each thread, first: what it sends with. stop is raised when the others have failed or
-     * the upload is given up. NULL (err filled) fails the upload. */
+     * the upload is given up. NULL (err filled): the upload fails unless another thread has one. */
     void *(*begin)(void *arg, struct sl_cancel *stop, struct sl_err *err);
     /** One part, whole, numbered from 0 in order of offsets; parts complete in any order. Tries
      * again itself. */
