@@ -13,6 +13,7 @@ import threading
 import urllib.parse
 import zipfile
 
+import checks_through
 from harness import CACHE, ROOT, Skip, check, fixture, free_port, one_at_a_time, run_client, sha256_file, wait_for
 
 ROOMS = ("tools/initializer", "core/packing", "storage/stores")
@@ -314,6 +315,40 @@ def manifest_command(name):
     """`command` of the ClusterStorageContainer in a file of manifests/kserve."""
     with open(os.path.join(ROOT, "manifests", "kserve", name), encoding="utf-8") as file:
         return re.search(r"^    command: \[(.*?)\]", file.read(), re.MULTILINE)[1].split(", ")
+
+
+# ---- every store ----------------------------------------------------------------------------------
+
+def add_store(kind):
+    needs, put = checks_through.STORES[kind]
+
+    def row(h, *made):
+        place, pod = put(h, *made), Pod(h)
+        for path in filter(os.path.isfile, place.env.values()):  # of who may log in: a pod's user reads it
+            os.chmod(path, 0o644)
+            os.chmod(os.path.dirname(path), 0o755)
+        try:
+            found = pod.ok(place.env, "sluice+" + place.uri.replace("http://", "http:"), pod.mount)
+        finally:
+            place.stop()
+        assert found == expected({"model.safetensors": checks_through.DATA}), found
+    row.__name__ = f"kserve_reads_{kind}"
+    row.__doc__ = f"{kind}: a container that KServe starts, behind sluice+, with the login of its environment."
+    check(*needs)(row)
+
+
+for each in checks_through.STORES:
+    add_store(each)
+
+
+@check("redis")
+def kserve_reads_redis(h, redis):
+    """redis: the same, as a file of tensors under the name in the URI."""
+    source, pod = os.path.join(h.directory("kserve-redis"), "model.safetensors"), Pod(h)
+    with open(source, "wb") as file:
+        file.write(checks_through.DATA)
+    h.sluice("convert", source, redis.uri("served")).expect(0)
+    assert set(pod.ok({}, "sluice+" + redis.uri("served"), pod.mount)) == {"served"}
 
 
 # ---- as KServe starts it --------------------------------------------------------------------------

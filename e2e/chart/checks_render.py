@@ -211,6 +211,22 @@ def specs():
 
 
 @check
+def kserve_uris():
+    """The ClusterStorageContainers of the chart and of the manifests take every store's scheme behind sluice+, and none without."""
+    spec = json.loads(read(CHART, "values.schema.json"))["definitions"]["modelSpec"]["properties"]["source"]["properties"]["uri"]["pattern"]
+    schemes = re.findall(r"\|([a-z0-9]+):", spec)
+    text, _ = render(next(path for path in values_files() if case_name(path) == "mirror"))
+    manifests = os.path.join("manifests", "kserve")
+    for name, documents in (("the chart's", text), *((name, read(ROOT, manifests, name)) for name in sorted(os.listdir(os.path.join(ROOT, manifests)))
+                                                     if name.endswith(".yaml"))):
+        for item in objects(documents):
+            if item["kind"] == "ClusterStorageContainer":
+                prefixes = tuple(row["prefix"] for row in item["spec"]["supportedUriFormats"])
+                yield name, [f"not sluice+{scheme}://" for scheme in schemes if not f"sluice+{scheme}://".startswith(prefixes)] + \
+                    [f"{scheme}://, too" for scheme in schemes if f"{scheme}://".startswith(prefixes)] + ([] if len(schemes) > 13 else [f"{schemes}"])
+
+
+@check
 def names():
     """Names stay within the limits of Kubernetes, however the release is called."""
     release = "r" * 53

@@ -379,6 +379,34 @@ SL_TEST(uris_are_told_apart)
     }
 }
 
+static void check_prefix(const char *prefix, const char *scheme, const char *slashes)
+{
+    bool local = strcmp(scheme, "file") == 0;
+    const char *rest = local ? "/" : "h.io/a/b";
+    char plain[64], argument[96];
+    snprintf(plain, sizeof(plain), "%s://%s", scheme, rest);
+    snprintf(argument, sizeof(argument), "%s+%s:%s%s", prefix, scheme, slashes, rest);
+    struct sl_storage_uri uri;
+    ck_assert_msg(sl_storage_uri_parse(argument, &uri, &err) == 0, "%s: %s", argument, err.message);
+    ck_assert_str_eq(uri.text, plain);
+    ck_assert_int_eq(uri.kind, local ? SL_STORAGE_LOCAL : SL_STORAGE_REMOTE);
+    ck_assert_ptr_eq(uri.store, local ? NULL : sl_stores_find(plain));
+    sl_storage_uri_release(&uri);
+}
+
+SL_TEST(a_prefix_leads_to_every_store)
+{
+    const char *schemes[SL_STORES_SCHEMES_MAX];
+    size_t count = sl_stores_schemes(schemes);
+    ck_assert_uint_ge(count, 14);
+    for (size_t i = 0; i < count; i++) {
+        check_prefix("sluice", schemes[i], "//");
+        check_prefix("sluice-big", schemes[i], "//");
+        if (strncmp(schemes[i], "http", 4) == 0)
+            check_prefix("sluice", schemes[i], "");
+    }
+}
+
 SL_TEST(refusals_tell_no_secrets)
 {
     struct sl_storage_uri uri;
