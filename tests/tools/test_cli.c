@@ -118,9 +118,10 @@ SL_TEST(a_path_that_is_not_there_may_have_meant_something_else)
         {"gpt-j-6b-fp16", "; for the public model gpt-j-6b-fp16 `sluice models --spec "
                           "gpt-j-6b-fp16` prints a spec\n"},
         {"gptj", "; for the public model gpt-j-6b `sluice models --spec gpt-j-6b` prints a spec\n"},
-        {"s3:/bucket/key", "; a URI has two slashes: s3://bucket/key\n"},
+        {"s3:/bucket/key", "; a URI has a colon and two slashes: s3://bucket/key\n"},
         {"model", "mounted here\n"},
         {"a/b/c", "mounted here\n"},
+        {"a//b/c", "mounted here\n"},
         {"./a", "mounted here\n"},
         {"a/", "mounted here\n"},
         {"../a", "mounted here\n"},

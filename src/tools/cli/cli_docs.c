@@ -357,18 +357,26 @@ static int write_all(struct sl_buf *out, struct sl_err *err)
     return 0;
 }
 
+enum { COMMANDS_MAX = 64 };
+
 int sl_cli_write_topic(const char *topic, struct sl_buf *out, struct sl_err *err)
 {
-    const char *topics[SL_COUNT(pages) + 1];
+    const char *topics[SL_COUNT(pages) + 1 + COMMANDS_MAX] = {"all"};
+    size_t count = 1;
     for (size_t i = 0; i < SL_COUNT(pages); i++) {
         if (strcmp(pages[i].topic, topic) == 0)
             return pages[i].write(out, err);
-        topics[i] = pages[i].topic;
+        topics[count++] = pages[i].topic;
     }
-    topics[SL_COUNT(pages)] = "all";
     if (strcmp(topic, "all") == 0)
         return write_all(out, err);
-    const char *near = sl_nearest(topic, topics, SL_COUNT(topics));
+    const struct sl_command *command = sl_command_find(topic);
+    if (command)
+        return sl_cli_write_command_page(command, out, err);
+    for (const struct sl_command *const *each = sl_commands(); *each && count < SL_COUNT(topics);
+         each++)
+        topics[count++] = (*each)->name;
+    const char *near = sl_nearest(topic, topics, count);
     if (near)
         return sl_fail(err, SL_E_USAGE, "no page is called '%.80s', did you mean '%s'?", topic,
                        near);

@@ -177,6 +177,47 @@ struct flag_text {
     const char *whole; /* as typed */
 };
 
+/* What other tools call it. */
+static const struct {
+    const char *word, *ours; /* a flag or a command; else a sentence */
+} foreign[] = {
+    {"-f", "the spec stands alone, without a flag: `sluice load SPEC`"},
+    {"--file", "the spec stands alone, without a flag: `sluice load SPEC`"},
+    {"--spec", "the spec stands alone, without a flag: `sluice load SPEC`"},
+    {"--dry-run", "`sluice plan` says what a load would do"},
+    {"--no-sign-request", "write --set source.s3.anonymous=true"},
+    {"--recursive", "a folder's URI ends with '/', and is taken whole"},
+    {"-o", "--to"},
+    {"--output", "--to"},
+    {"--local-dir", "--to"},
+    {"-j", "--connections"},
+    {"--jobs", "--connections"},
+    {"--concurrency", "--connections"},
+    {"pull", "load"},
+    {"get", "load"},
+    {"cp", "load"},
+    {"sync", "load"},
+    {"download", "load"},
+    {"upload", "convert"},
+    {"push", "convert"},
+};
+
+static const char *of_another_tool(const char *word, size_t bytes)
+{
+    for (size_t i = 0; i < SL_COUNT(foreign); i++)
+        if (strlen(foreign[i].word) == bytes && strncmp(foreign[i].word, word, bytes) == 0)
+            return foreign[i].ours;
+    return NULL;
+}
+
+static bool has_flag(const char *const *names, size_t count, const char *name)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(names[i], name) == 0)
+            return true;
+    return false;
+}
+
 static int unknown_flag(const struct sl_command *command, const struct flag_text *text,
                         struct sl_err *err)
 {
@@ -186,7 +227,14 @@ static int unknown_flag(const struct sl_command *command, const struct flag_text
     for (size_t i = 0; i < count; i++)
         names[i] = flags[i].name;
     int typed = (int)strcspn(text->whole, "=");
-    const char *near = sl_nearest(text->name, names, count);
+    const char *ours = of_another_tool(text->whole, (size_t)typed), *near = NULL;
+    bool flag = ours && strncmp(ours, "--", 2) == 0;
+    if (ours && !flag && command && strcmp(command->name, "load") == 0)
+        return sl_fail(err, SL_E_USAGE, "unknown flag '%.*s': %s", typed, text->whole, ours);
+    if (flag && has_flag(names, count, ours + 2))
+        near = ours + 2;
+    if (!near)
+        near = sl_nearest(text->name, names, count);
     for (size_t i = 0, bytes = strlen(text->name); !near && bytes && i < count; i++)
         if (strncmp(names[i], text->name, bytes) == 0 && names[i][bytes] == '-')
             near = names[i];
@@ -317,7 +365,9 @@ static int take_command(struct sl_command_line *line, const char *name, struct s
          *command && count < SL_COUNT(names); command++)
         names[count++] = (*command)->name;
     if (!line->command) {
-        const char *near = sl_nearest(name, names, count);
+        const char *near = of_another_tool(name, strlen(name));
+        if (!near || *name == '-')
+            near = sl_nearest(name, names, count);
         if (near)
             return sl_fail(err, SL_E_USAGE, "unknown command '%.80s', did you mean 'sluice %s'?",
                            name, near);

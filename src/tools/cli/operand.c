@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "json.h"
+#include "stores.h"
 
 static bool ends_with(const char *text, const char *end)
 {
@@ -74,23 +75,30 @@ static bool looks_like_repository(const char *operand)
     return *name && *name != '.' && !name[strspn(name, allowed)];
 }
 
-/* "s3:/bucket/key": what stands behind the slash; NULL: something else. */
-static const char *after_one_slash(const char *operand)
+/* "s3:/bucket/key" and "s3//bucket/key" as they are meant; free() it. NULL: something else. */
+static char *with_slashes(const char *operand)
 {
-    size_t scheme = strspn(operand, "abcdefghijklmnopqrstuvwxyz0123456789");
-    return scheme > 1 && strncmp(operand + scheme, ":/", 2) == 0 ? operand + scheme + 2 : NULL;
+    struct sl_err none = SL_ERR_INIT;
+    int scheme = (int)strspn(operand, "abcdefghijklmnopqrstuvwxyz0123456789");
+    const char *rest = operand + scheme;
+    if (scheme < 2 || (strncmp(rest, ":/", 2) != 0 && strncmp(rest, "//", 2) != 0))
+        return NULL;
+    char *uri = sl_asprintf(&none, "%.*s://%s", scheme, operand, rest + 2);
+    if (uri && sl_stores_find(uri))
+        return uri;
+    free(uri);
+    return NULL;
 }
 
 void sl_operand_hint(const char *operand, struct sl_err *err)
 {
     char why[sizeof(err->message)], near[SL_MODELS_NAME_BYTES];
-    const char *rest = after_one_slash(operand);
     if (err->kind != SL_E_NOT_FOUND || strstr(operand, "://") || access(operand, F_OK) == 0)
         return;
     snprintf(why, sizeof(why), "%s", err->message);
-    if (rest)
-        sl_fail(err, err->kind, "%s; a URI has two slashes: %.*s/%s", why, (int)(rest - operand),
-                operand, rest);
+    sl_autofree char *uri = with_slashes(operand);
+    if (uri)
+        sl_fail(err, err->kind, "%s; a URI has a colon and two slashes: %s", why, uri);
     else if (looks_like_repository(operand))
         sl_fail(err, err->kind, "%s; a repository of the Hub is written hf://%s", why, operand);
     else if (sl_models_near(operand, near))
