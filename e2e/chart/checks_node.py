@@ -119,6 +119,27 @@ def node_network_and_openshift():
 
 
 @check
+def node_has_room_for_others():
+    """Annotations are the DaemonSet's alone, containers stand beside the daemon, and the policy lets in who may scrape and nobody else."""
+    peers = [{"namespaceSelector": {"matchLabels": {"team": "monitoring"}}}]
+    values = {"node": {"enabled": True, "budget": "2Gi", "annotations": {"example/owner": "platform"}, "extraContainers": [{"name": "beside", "image": "x:1"}]},
+              "networkPolicy": {"enabled": True, "ingress": {"from": peers}, "egress": {"enabled": False}}}
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(values, file)
+        file.flush()
+        done = run(HELM, "template", "m", CHART, "--kube-version", NEWEST, "--values", file.name)
+    items = objects(done.stdout)
+    pod, _ = config_of(items)
+    annotated = [item["kind"] for item in items if "example/owner" in (item["metadata"].get("annotations") or {})]
+    yield "annotations", [] if annotated == ["DaemonSet"] else [f"{annotated}"]
+    names = [container["name"] for container in pod["containers"]]
+    yield "containers", [] if names[0] == "sluice-node" and "beside" in names else [f"{names}"]
+    policies = [item["spec"] for item in items if item["kind"] == "NetworkPolicy"]
+    found = [(rule["ports"][0]["port"], rule.get("from")) for policy in policies for rule in policy["ingress"]]
+    yield "ingress", [] if found == [(9464, peers)] else [f"{found}"]
+
+
+@check
 def node_has_no_engine_caches():
     """A model that has engine caches for pods of its own is one that the daemon keeps, too, and which it would refuse with them."""
     spec = {"source": {"uri": "s3://m/"}, "sink": {"caches": {"path": "/caches/m", "url": "s3://c/", "trust": "store"}}}
