@@ -34,7 +34,7 @@ WAYS = {
     "tensorizer": ("`pip install tensorizer`, `TensorDeserializer()`", "python3 -m venv v && v/bin/pip install -q --no-cache-dir tensorizer",
                    "v/bin/python -c \"import os; from tensorizer import TensorDeserializer as T, stream_io as s; e = os.environ; "
                    "len(T(s.open_stream('s3://bucket/model.tensors', 'rb', e['AWS_ACCESS_KEY_ID'], e['AWS_SECRET_ACCESS_KEY'], "
-                   "e['S3_ENDPOINT']), device='cpu'))\""),
+                   "e['S3_ENDPOINT'], force_http=True), device='cpu'))\""),
 }
 
 
