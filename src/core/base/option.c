@@ -331,12 +331,9 @@ void sl_options_release(const struct sl_option_table *table, void *values)
 const struct sl_option *sl_options_row(const struct sl_option_table *table, const char *key,
                                        size_t bytes)
 {
-    char text[64];
-    for (const struct sl_option *row = table->rows; row->member; row++) {
-        sl_option_key(row, text);
-        if (strlen(text) == bytes && memcmp(text, key, bytes) == 0)
+    for (const struct sl_option *row = table->rows; row->member; row++)
+        if (sl_option_is_key(row, key, bytes))
             return row;
-    }
     return NULL;
 }
 

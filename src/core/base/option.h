@@ -150,6 +150,7 @@ void *sl_items_add(struct sl_items *items, const struct sl_option_table *table, 
 
 /** camelCase of a member: range_bytes gives rangeBytes. text holds 64. */
 const char *sl_option_key(const struct sl_option *row, char text[64]);
+bool sl_option_is_key(const struct sl_option *row, const char *key, size_t bytes);
 /** kebab-case of a member: range_bytes gives range-bytes. text holds 64. */
 const char *sl_option_kebab(const struct sl_option *row, char text[64]);
 

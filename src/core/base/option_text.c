@@ -26,20 +26,35 @@ const char *sl_exact_bytes(uint64_t bytes, char text[32])
     return text;
 }
 
+/* The next letter of a key, of a member's name: media_type is mediaType. 0 at its end. */
+static char next_of_key(const char **member)
+{
+    bool upper = **member == '_';
+    while (**member == '_')
+        ++*member;
+    char letter = **member;
+    *member += letter != 0;
+    return upper ? (char)toupper((unsigned char)letter) : letter;
+}
+
 const char *sl_option_key(const struct sl_option *row, char text[64])
 {
     size_t used = 0;
-    bool upper = false;
-    for (const char *p = row->member; *p && used < 63; p++) {
-        if (*p == '_') {
-            upper = true;
-            continue;
-        }
-        text[used++] = upper ? (char)toupper((unsigned char)*p) : *p;
-        upper = false;
-    }
+    const char *member = row->member;
+    while (used < 63 && (text[used] = next_of_key(&member)) != 0)
+        used++;
     text[used] = 0;
     return text;
+}
+
+bool sl_option_is_key(const struct sl_option *row, const char *key, size_t bytes)
+{
+    const char *member = row->member, *end = key + bytes;
+    char letter;
+    while ((letter = next_of_key(&member)) != 0)
+        if (key == end || *key++ != letter)
+            return false;
+    return key == end;
 }
 
 const char *sl_option_kebab(const struct sl_option *row, char text[64])
@@ -103,12 +118,17 @@ int sl_parse_bool(const char *text, bool *value)
 
 int sl_choice_index(const char *choices, const char *text)
 {
-    char name[64];
     bool value, negative = sl_parse_bool(text, &value) == 0 && !value;
-    for (int i = 0; sl_choice_name(choices, i, name); i++)
-        if (strcmp(name, text) == 0 || (negative && strcmp(name, "off") == 0))
+    size_t bytes = strlen(text);
+    for (int i = 0;; i++) {
+        size_t here = strcspn(choices, "|");
+        if ((here == bytes && memcmp(choices, text, bytes) == 0) ||
+            (negative && here == 3 && memcmp(choices, "off", 3) == 0))
             return i;
-    return -1;
+        if (!choices[here])
+            return -1;
+        choices += here + 1;
+    }
 }
 
 int sl_parse_bytes(const char *text, uint64_t *bytes)

@@ -1,13 +1,14 @@
 /*
  * Blocks in a list; the newest is cut up from the front. An index of a hundred thousand tensors is
  * a million small pieces that live equally long, so freeing and bookkeeping one by one would cost
- * more than reading the header. A piece that is large for a block gets a block of its own.
+ * more than reading the header. Blocks double in size, since all of one is zeroed and most indexes
+ * are short. A piece that is large for a block gets a block of its own.
  */
 #include "arena.h"
 
 #include <stdint.h>
 
-enum { BLOCK_BYTES = 64 * 1024, ALIGN_BYTES = 16 };
+enum { FIRST_BYTES = 4 * 1024, BLOCK_BYTES = 64 * 1024, ALIGN_BYTES = 16 };
 
 struct block {
     struct block *next;
@@ -60,8 +61,10 @@ void *sl_arena_alloc(struct sl_arena *arena, size_t bytes, struct sl_err *err)
     }
     bytes = (bytes + ALIGN_BYTES - 1) & ~(size_t)(ALIGN_BYTES - 1);
     struct block *block = arena->blocks;
-    if (!block || block->capacity - block->used < bytes)
-        block = add_block(arena, SL_MAX(bytes, (size_t)BLOCK_BYTES), err);
+    if (!block || block->capacity - block->used < bytes) {
+        size_t twice = SL_MIN(block ? 2 * block->capacity : 0, (size_t)BLOCK_BYTES);
+        block = add_block(arena, SL_MAX(SL_MAX(bytes, twice), (size_t)FIRST_BYTES), err);
+    }
     if (!block)
         return NULL;
     void *memory = block->data + block->used;

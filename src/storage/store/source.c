@@ -413,7 +413,7 @@ static int read_head(struct sl_source *source, uint64_t head_bytes, struct sl_er
     if (!fetch)
         return -1;
     sl_fetch_hedge(fetch);
-    source->head = sl_alloc(head_bytes, err);
+    source->head = sl_alloc_aligned(64, head_bytes, err);
     if (!source->head || sl_fetch_start(fetch, source, 0, head_bytes, err) < 0)
         return -1;
     return drain(fetch, source->head, head_bytes, &source->head_bytes, err);
