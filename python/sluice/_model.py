@@ -696,3 +696,6 @@ def open_model(
     where = _frameworks.device_name(device, name)
     given = device if isinstance(device, str) else where
     return Model(_Wish(uri, name, where, given, credentials, secret_of(key), verify, text, timeout, meta, flag(whole, "whole")), progress)
+
+
+open_model.__module__, open_model.__qualname__, open_model.__name__ = "sluice", "open", "open"  # as Python's own messages call it

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import os
 from typing import Any, Literal, Optional, Union
 
@@ -163,7 +162,11 @@ def spec_text(
         whole.setdefault("source", {}).update(who.source())
     if tensors:
         whole.setdefault("tensors", {}).update(tensors)
+    if not whole:
+        return ""
+    import json  # few models have a spec of their own
+
     try:
-        return json.dumps(whole) if whole else ""
+        return json.dumps(whole)
     except TypeError as error:
         raise TypeError(f"spec has a value that is neither text, number, list nor dict: {error}") from None

@@ -1,6 +1,7 @@
 """The package in any Python that it is for, with NumPy where that is there, and with nothing else."""
 import asyncio
 import contextlib
+import importlib
 import io
 import json
 import os
@@ -51,12 +52,33 @@ class Plain(unittest.TestCase):
             sluice.open(self.path + "x")
         self.assertEqual(found.exception.kind, "NOT_FOUND")
 
-    def test_what_is_large_and_not_used_is_not_imported(self):
-        program = "import sys; before = set(sys.modules); import sluice; print(*sorted(set(sys.modules) - before))"
-        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-        found = set(done.stdout.split())
+    def brought(self, use):
+        """Modules, by a program that imports sluice and does this."""
+        program = f"import sys; before = set(sys.modules); import sluice; {use}; print(*sorted(set(sys.modules) - before))"
+        return set(subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split())
+
+    def test_what_is_not_used_is_not_imported(self):
+        large = {"asyncio", "logging", "tempfile", "shutil", "html", "hashlib", "secrets", "random", "numpy", "torch", "json"}
+        alone = {name for name in self.brought("sluice") if name.startswith("sluice.")}
+        self.assertEqual(alone, {"sluice._error", "sluice._library"})
+        found = self.brought(f"list(sluice.open({self.path!r}))")
         self.assertIn("sluice._model", found)
-        self.assertEqual(found & {"asyncio", "logging", "tempfile", "shutil", "html", "hashlib", "secrets", "random", "numpy", "torch"}, set())
+        self.assertEqual(found & (large | {"sluice._pool", "sluice._write", "sluice._aio"}), set())
+        self.assertIn("sluice._pool", self.brought("sluice.attach"))
+
+    def test_each_name_is_there_as_its_module_has_it(self):
+        self.assertEqual({*sluice._PLACES, *(name for name in sluice.__all__ if name.startswith("Sluice"))}, {*sluice.__all__, "open"})
+        self.assertLessEqual({*sluice.__all__, "open", "__version__"}, set(dir(sluice)))
+        for name in sluice._PLACES:
+            module = importlib.import_module(f"sluice.{sluice._PLACES[name]}")
+            self.assertIs(getattr(sluice, name), module if name == "pool" else getattr(module, "open_model" if name == "open" else name))
+        self.assertEqual(repr(sluice.open).split()[1], "open")
+        with self.assertRaisesRegex(AttributeError, "module 'sluice' has no attribute 'opne'"):
+            sluice.opne
+        there = {}
+        exec("from sluice import *", there)
+        self.assertIs(there["load"], sluice.load)
+        self.assertNotIn("open", there)
 
     @needs_numpy
     def test_numpy_loads_slices_streams_and_saves(self):
