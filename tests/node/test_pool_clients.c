@@ -256,4 +256,39 @@ SL_TEST(a_dlpack_tensor_owns_its_model)
     pool_case_settle(&pool, 0, 0);
 }
 
+static void check_usage(int done, const char *phrase, struct sluice_error *error)
+{
+    ck_assert_int_eq(done, -1);
+    ck_assert_int_eq(error->kind, SLUICE_USAGE);
+    ck_assert_msg(strstr(error->message, phrase), "%s", error->message);
+    memset(error, 0, sizeof(*error));
+}
+
+SL_TEST(structs_without_their_size_and_unknown_flags_are_refused)
+{
+    struct sluice_error error = {0};
+    struct sluice_model *model = NULL;
+    struct sluice_deposit *deposit = NULL;
+    struct sluice_tensor tensor = {0};
+    struct sluice_meta meta = {0};
+    struct sluice_dlpack dlpack = {.device_type = 1};
+    struct sluice_attach_options attach = {.model = "m", .socket = pool.socket};
+    const struct sluice_deposit_options deposits = {
+        .model = "m", .key = "k", .socket = pool.socket, .bytes = 8};
+    check_usage(sluice_attach(&attach, &model, &error), "sizeof", &error);
+    check_usage(sluice_deposit_begin(&deposits, &deposit, &error), "sizeof", &error);
+    check_usage(sluice_dlpack(&dlpack, &error) ? 0 : -1, "sizeof", &error);
+    dlpack = (struct sluice_dlpack){.size = sizeof(dlpack), .device_type = 1, .flags = 4};
+    check_usage(sluice_dlpack(&dlpack, &error) ? 0 : -1, "flags has 0x4", &error);
+    attach.size = sizeof(attach);
+    attach.flags = 0x100;
+    check_usage(sluice_attach(&attach, &model, &error), "flags has 0x100", &error);
+    attach.flags = 0;
+    ck_assert_msg(sluice_attach(&attach, &model, &error) == 0, "%s", error.message);
+    check_usage(sluice_tensor_at(model, 0, &tensor, &error), "sizeof", &error);
+    check_usage(sluice_find(model, "a", &tensor, &error), "sizeof", &error);
+    check_usage(sluice_meta_at(model, 0, &meta, &error), "sizeof", &error);
+    sluice_detach(model);
+}
+
 SL_CASE(.setup = setup, .teardown = teardown)

@@ -118,8 +118,10 @@ static int begin(struct sluice_deposit *deposit, struct sluice_deposit_options *
 int sluice_deposit_begin(const struct sluice_deposit_options *given, struct sluice_deposit **out,
                          struct sluice_error *error)
 {
-    struct sluice_deposit_options options = {0};
-    memcpy(&options, given, given->size < sizeof(options) ? given->size : sizeof(options));
+    struct sluice_deposit_options options;
+    if (sl_api_check_size(given->size, error) < 0)
+        return -1;
+    sl_api_take(&options, sizeof(options), given);
     options.key = options.key ? options.key : "";
     options.device = options.device ? options.device : "host";
     if (sl_pool_check_texts(options.model, options.key, options.device, error) < 0)

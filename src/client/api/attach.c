@@ -36,13 +36,15 @@ const char *sluice_version(void)
 enum { KNOWN_FLAGS = SLUICE_PRESENT_ONLY | SLUICE_PRIVATE | SLUICE_KEEP_FDS | SLUICE_REGISTER };
 
 /* Members that an older caller's struct lacks are as if they were zero. */
-static void copy_options(const struct sluice_attach_options *given,
-                         struct sluice_attach_options *options)
+static int take_options(const struct sluice_attach_options *given,
+                        struct sluice_attach_options *options, struct sluice_error *error)
 {
-    memset(options, 0, sizeof(*options));
-    memcpy(options, given, given->size < sizeof(*options) ? given->size : sizeof(*options));
+    if (sl_api_check_size(given->size, error) < 0)
+        return -1;
+    sl_api_take(options, sizeof(*options), given);
     options->key = options->key ? options->key : "";
     options->device = options->device ? options->device : "host";
+    return sl_api_check_flags(options->flags, KNOWN_FLAGS, error);
 }
 
 /* ---- mapping --------------------------------------------------------------------------------- */
@@ -318,13 +320,8 @@ int sluice_attach(const struct sluice_attach_options *given, struct sluice_model
 {
     struct sluice_attach_options options;
     char device[SL_API_DEVICE_TEXT_BYTES];
-    copy_options(given, &options);
-    if (options.flags & ~(uint32_t)KNOWN_FLAGS)
-        return sl_api_fail(error, SLUICE_USAGE,
-                           "flags has 0x%x, which this version of the library does not know: "
-                           "leave it out",
-                           options.flags & ~(uint32_t)KNOWN_FLAGS);
-    if (sl_pool_check_texts(options.model, options.key, options.device, error) < 0)
+    if (take_options(given, &options, error) < 0 ||
+        sl_pool_check_texts(options.model, options.key, options.device, error) < 0)
         return -1;
     struct sluice_model *model = sl_api_alloc(sizeof(*model));
     if (!model)

@@ -103,8 +103,13 @@ static void take_hold(const struct sluice_dlpack *from, struct lent *lent)
 
 void *sluice_dlpack(const struct sluice_dlpack *given, struct sluice_error *error)
 {
-    struct sluice_dlpack from = {0};
-    memcpy(&from, given, given->size < sizeof(from) ? given->size : sizeof(from));
+    struct sluice_dlpack from;
+    if (sl_api_check_size(given->size, error) < 0)
+        return NULL;
+    sl_api_take(&from, sizeof(from), given);
+    if (sl_api_check_flags(from.flags, SLUICE_DLPACK_READ_ONLY | SLUICE_DLPACK_VERSIONED, error) <
+        0)
+        return NULL;
     if (from.rank > RANK_MAX || (from.rank && (!from.shape || !from.strides))) {
         sl_api_fail(error, SLUICE_USAGE, "a tensor has at most %d dimensions, each with a stride",
                     RANK_MAX);

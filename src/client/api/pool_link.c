@@ -157,6 +157,26 @@ size_t sl_pool_put_text(void *packet, size_t bytes, const char *text)
     return bytes + length;
 }
 
+int sl_api_check_size(size_t size, struct sluice_error *error)
+{
+    if (size > sizeof(size))
+        return 0;
+    return sl_api_fail(error, SLUICE_USAGE,
+                       "the size in a struct is %zu: set its first member to the sizeof of the "
+                       "struct",
+                       size);
+}
+
+int sl_api_check_flags(uint32_t flags, uint32_t known, struct sluice_error *error)
+{
+    if (!(flags & ~known))
+        return 0;
+    return sl_api_fail(error, SLUICE_USAGE,
+                       "flags has 0x%x, which this version of the library does not know: leave it "
+                       "out",
+                       flags & ~known);
+}
+
 int sl_pool_check_texts(const char *model, const char *key, const char *device,
                         struct sluice_error *error)
 {

@@ -30,6 +30,10 @@ int sl_api_fail(struct sluice_error *error, int kind, const char *format, ...)
 /** As sl_api_fail(), with errno's text at the end. */
 int sl_api_fail_errno(struct sluice_error *error, int kind, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/** SLUICE_USAGE: a caller's struct says of itself that it is nothing; flags has one that is not
+ * known. */
+int sl_api_check_size(size_t size, struct sluice_error *error);
+int sl_api_check_flags(uint32_t flags, uint32_t known, struct sluice_error *error);
 
 /** When to give up. */
 struct sl_limit {

@@ -38,22 +38,11 @@ void sluice_model_info(const struct sluice_model *model, struct sluice_model_inf
     sl_api_give(info, info->size, &own, sizeof(own));
 }
 
-/* A caller's struct has a size, or nothing would be written to it. */
-static int check_size(size_t size, struct sluice_error *error)
-{
-    if (size > sizeof(size))
-        return 0;
-    return sl_api_fail(error, SLUICE_USAGE,
-                       "the size in a struct is %zu: set its first member to the sizeof of the "
-                       "struct",
-                       size);
-}
-
 int sluice_meta_at(const struct sluice_model *model, uint64_t number, struct sluice_meta *meta,
                    struct sluice_error *error)
 {
     const struct sl_pool_index *index = &model->index;
-    if (check_size(meta->size, error) < 0)
+    if (sl_api_check_size(meta->size, error) < 0)
         return -1;
     if (number >= index->head->meta_count)
         return sl_api_fail(error, SLUICE_USAGE, "there is no metadata %llu",
@@ -107,7 +96,7 @@ static void describe(const struct sluice_model *model, uint32_t number,
 int sluice_tensor_at(const struct sluice_model *model, uint64_t number,
                      struct sluice_tensor *tensor, struct sluice_error *error)
 {
-    if (check_size(tensor->size, error) < 0)
+    if (sl_api_check_size(tensor->size, error) < 0)
         return -1;
     if (number >= model->index.head->tensor_count)
         return sl_api_fail(error, SLUICE_USAGE, "there is no tensor %llu, only %u",
@@ -145,6 +134,8 @@ static const uint32_t *sort(struct sluice_model *model)
 int sluice_find(struct sluice_model *model, const char *name, struct sluice_tensor *tensor,
                 struct sluice_error *error)
 {
+    if (sl_api_check_size(tensor->size, error) < 0)
+        return -1;
     const uint32_t *order = sort(model);
     uint32_t low = 0, high = model->index.head->tensor_count;
     if (!order)
