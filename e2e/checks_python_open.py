@@ -104,7 +104,7 @@ def run_tests(h, *names, python=None, env=None):
 def python_opens_loads_streams_and_saves(h):
     """sluice.open and its like: mappings, slices, streams, modules, files, event loops, errors; what is small; parts of the pool's tensors;
     each element type; and that each public name says what it is."""
-    return run_tests(h, "test_open", "test_small", "test_looks", "test_odd", "test_plain", "test_engines", "test_transformers", "test_lora", "test_parts", "test_types", "test_documented", "test_counterparts", "test_through", "test_values", "test_wrong")
+    return run_tests(h, "test_open", "test_small", "test_looks", "test_odd", "test_liar", "test_plain", "test_engines", "test_transformers", "test_lora", "test_parts", "test_types", "test_documented", "test_counterparts", "test_through", "test_values", "test_wrong")
 
 
 @check()
