@@ -27,6 +27,8 @@ def _folder(files: Any) -> Generator[str, None, None]:
     """Small files as a folder, as transformers wants them."""
     with tempfile.TemporaryDirectory(prefix="sluice-") as place:
         for name, tensor in files.items():
+            if not {"", ".", ".."}.isdisjoint(name.split("/")):  # stores have objects of any name
+                raise ValueError(f"the model has a file {name!r}, which would not lie in its folder: leave it out with exclude=")
             path = os.path.join(place, name)
             os.makedirs(os.path.dirname(path), exist_ok=True)
             with open(path, "wb") as file:

@@ -1,6 +1,8 @@
 """sluice.transformers, with a stand-in that has what it calls; the real one is in e2e."""
+import json
 import os
 import sys
+import tempfile
 import types
 import unittest
 from unittest import mock
@@ -10,6 +12,11 @@ from case import Case, make, needs_writing
 
 import sluice
 import sluice.transformers
+
+
+class Data:
+    def memoryview(self):
+        return memoryview(b"{}")
 
 
 class Llama:
@@ -60,6 +67,26 @@ class Transformers(Case):
         os.remove(self.at("model.safetensors"))
         sluice.save(self.made, self.at("model.tensors"), key="correct horse")
         self.assertSame(self.load(key="correct horse").state, self.made)
+
+    def test_an_index_that_names_what_is_not_there_is_an_error(self):
+        os.rename(self.at("model.safetensors"), self.at("model-00001-of-00002.safetensors"))
+        shards = {"w": "model-00001-of-00002.safetensors", "v": "model-00002-of-00002.safetensors"}
+        with open(self.at("model.safetensors.index.json"), "w", encoding="utf-8") as file:
+            json.dump({"metadata": {}, "weight_map": shards}, file)
+        with self.assertRaises(sluice.SluiceError) as found:
+            self.load()
+        self.assertIn("model-00002-of-00002.safetensors", str(found.exception))
+
+    def test_no_file_is_written_outside_of_its_folder(self):
+        outside = self.at("outside")
+        beside = os.path.join("..", os.path.relpath(outside, tempfile.gettempdir()))
+        for name in (outside, beside, f"a/../{beside}", "..", ".", "a//b", ""):
+            with self.subTest(name), self.assertRaisesRegex(ValueError, "its folder"):
+                with sluice.transformers._folder({"config.json": Data(), name: Data()}):
+                    pass
+        self.assertFalse(os.path.exists(outside))
+        with sluice.transformers._folder({"a/..b/c.json": Data()}) as place:
+            self.assertTrue(os.path.exists(os.path.join(place, "a/..b/c.json")))
 
 
 if __name__ == "__main__":
