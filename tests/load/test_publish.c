@@ -19,9 +19,11 @@
 #include "fake_clock.h"
 #include "memory_store.h"
 #include "model_maker.h"
+#include "plan_parts.h"
 #include "publish_case.h"
 #include "publish_parts.h"
 #include "scratch.h"
+#include "sidecar.h"
 
 static char scratch[SL_SCRATCH_PATH_BYTES], path[SL_SCRATCH_PATH_BYTES + 16];
 static int scratch_fd;
@@ -459,6 +461,51 @@ SL_TEST(the_work_on_hashes_of_objects_grows_with_the_objects_alone)
                   (unsigned)(without_ns / SL_NS_PER_MS), (unsigned)(with_ns / SL_NS_PER_MS));
     free(plan.sources);
     free(plan.checks);
+    version_release(&version);
+}
+
+/* 16 MiB of digits each, and behind them a short one: small ranges of large models must neither
+ * fail a load at its end nor fill its memory. */
+SL_TEST(hashes_of_ranges_that_are_too_many_are_left_out)
+{
+    enum { FILES = 3 };
+    struct version version;
+    struct sl_err err = SL_ERR_INIT;
+    version_make(&version, old_names, "old");
+    struct sl_sidecar sidecars[FILES], *rows[FILES];
+    struct sl_plan plan = *version.plan;
+    struct sl_plan_own own = *version.plan->own;
+    struct sl_plan_file files[FILES];
+    struct sl_plan_source sources[FILES];
+    struct sl_published_file written[FILES];
+    struct sl_sidecar_range *ranges = calloc(SL_SIDECAR_RANGES_MAX, sizeof(*ranges));
+    ck_assert_ptr_nonnull(ranges);
+    for (uint32_t i = 0; i < FILES; i++) {
+        sidecars[i] = (struct sl_sidecar){
+            .bytes = 1, .ranges = ranges, .range_count = i == 2 ? 1 : SL_SIDECAR_RANGES_MAX};
+        rows[i] = &sidecars[i];
+        files[i] = version.plan->files[0];
+        files[i].bytes = 1;
+        sources[i] = version.plan->sources[0];
+        written[i] = (struct sl_published_file){.name = "f"};
+    }
+    own.sidecars = rows;
+    plan.own = &own;
+    plan.files = files;
+    plan.sources = sources;
+    plan.file_count = plan.source_count = FILES;
+    struct sl_published published = {.identity = "x", .files = written, .count = FILES};
+    struct sl_json json;
+    sl_json_init(&json, SL_MANIFEST_BYTES_MAX);
+    ck_assert_msg(sl_manifest_write(&json, &plan, &version.specs.items[0], &published, &err) == 0,
+                  "%s", err.message);
+    unsigned with = 0;
+    for (const char *at = sl_buf_string(&json.buf); (at = strstr(at, "\"range_sha256\"")); at++)
+        with++;
+    ck_assert_uint_eq(with, 2);
+    ck_assert_uint_lt(json.buf.used, SL_MANIFEST_RANGES_END);
+    sl_json_release(&json);
+    free(ranges);
     version_release(&version);
 }
 

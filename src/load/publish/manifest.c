@@ -328,7 +328,8 @@ const struct sl_sidecar *sl_publish_sidecar(const struct sl_plan *plan, uint32_t
     return sidecar && sidecar->bytes == plan->files[file].bytes ? sidecar : NULL;
 }
 
-/* So the next version knows which of them are its own. */
+/* So the next version knows which of them are its own. Where the manifest would become too long it
+ * finds none of this file. */
 static int write_ranges(struct sl_json *json, const struct sl_plan *plan, uint32_t file,
                         struct sl_err *err)
 {
@@ -336,8 +337,10 @@ static int write_ranges(struct sl_json *json, const struct sl_plan *plan, uint32
     if (!sidecar)
         return 0;
     enum sl_hash_kind kind = sl_sidecar_hash(sidecar, true);
-    size_t bytes = sl_hash_bytes(kind);
-    sl_autofree char *text = sl_alloc(2 * bytes * sidecar->range_count + 1, err);
+    size_t bytes = sl_hash_bytes(kind), digits = 2 * bytes * sidecar->range_count;
+    if (json->buf.used + digits > SL_MANIFEST_RANGES_END)
+        return 0;
+    sl_autofree char *text = sl_alloc(digits + 1, err);
     if (!text)
         return -1;
     for (size_t i = 0; i < sidecar->range_count; i++)

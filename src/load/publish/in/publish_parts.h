@@ -7,7 +7,10 @@
 #include "publish.h"
 #include "tree.h"
 
-enum { SL_MANIFEST_BYTES_MAX = 512 * 1024 * 1024 };
+enum {
+    SL_MANIFEST_BYTES_MAX = 512 * 1024 * 1024,
+    SL_MANIFEST_RANGES_END = 32 * 1024 * 1024, /* no hashes of ranges from there on */
+};
 #define SL_STATE_DIRECTORY ".sluice"
 #define SL_MANIFEST        "manifest.json"
 #define SL_MANIFEST_NEW    "manifest.new"
