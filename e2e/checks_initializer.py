@@ -324,7 +324,7 @@ def add_store(kind):
 
     def row(h, *made):
         place, pod = put(h, *made), Pod(h)
-        for path in filter(os.path.isfile, place.env.values()):  # of who may log in: a pod's user reads it
+        for path in filter(os.path.isfile, place.env.values()):  # credentials files are private: the pod's user must be able to read them
             os.chmod(path, 0o644)
             os.chmod(os.path.dirname(path), 0o755)
         try:

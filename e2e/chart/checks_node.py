@@ -120,7 +120,7 @@ def node_network_and_openshift():
 
 @check
 def node_has_room_for_others():
-    """Annotations are the DaemonSet's alone, containers stand beside the daemon, and the policy lets in who may scrape and nobody else."""
+    """Only the DaemonSet gets the annotations, more containers run beside the daemon, and the network policy admits nobody but those who may scrape."""
     peers = [{"namespaceSelector": {"matchLabels": {"team": "monitoring"}}}]
     values = {"node": {"enabled": True, "budget": "2Gi", "annotations": {"example/owner": "platform"}, "extraContainers": [{"name": "beside", "image": "x:1"}]},
               "networkPolicy": {"enabled": True, "ingress": {"from": peers}, "egress": {"enabled": False}}}
